@@ -93,7 +93,7 @@ def _subfolder_entries(entries: list[Path]) -> Iterator[Path]:
 
 
 def _store_candidates(entries: list[Path]) -> Iterator[Path]:
-    """Yields the possible places of stores below a folder: in it, and in the folders of runs."""
+    """Yields paths at which there may be a store: in the folder itself, and in the folders of runs below it."""
     for entry in entries:
         if entry.name in _STORES:
             for subfolder in _entries(entry):

@@ -39,10 +39,12 @@ class SuitePlace:
 
 
 def relocated(path: str, store: str, stores: tuple[str, ...]) -> list[str]:
-    """Returns the places of a path that a store recorded, if both may have been moved together; itself comes last.
+    """Returns possible present paths of a path that a store recorded. The recorded path itself comes last.
+
+    If the store was moved, the path may have been moved with it.
 
     Args:
-      path: Absolute path at that time; "" gives no place.
+      path: Absolute path when it was recorded. "": the result is empty.
       store: Absolute path of the store today.
       stores: Absolute paths that the store has had.
     """

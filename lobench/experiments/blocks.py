@@ -32,7 +32,7 @@ def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
 
 
 def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
-    """Returns the seed blocks of an experiment's members in all of its forms."""
+    """Returns the seed blocks of the members of all versions of an experiment."""
     with opened_if_present(store, is_written=True) as ledger:
         if ledger is None:
             return set()

@@ -92,7 +92,7 @@ class ExperimentCurves:
 
         Args:
           ledger: Ledger of the store.
-          form: Id of the experiment's form.
+          form: Id of the experiment's version.
           cases: Cases that lobench trains.
           log: Receives notes for people.
         """

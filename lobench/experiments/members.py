@@ -40,7 +40,7 @@ WITHOUT_CHECKPOINT: tuple[TrialState, ...] = ("failed", "infeasible")  # states 
 
 
 def states_by_folder(ledger: Ledger) -> Mapping[str, TrialState]:
-    """Returns the states of the commands of all experiments and their earlier forms, by `CommandRun.name`."""
+    """Returns the states of the commands of all experiments and their earlier versions, by `CommandRun.name`."""
     trials = [row for form in ledger.experiments() for row in ledger.trials(form.id)]
     return {str(row.parameters.get("folder", "")): row.state for row in trials}
 
@@ -57,7 +57,7 @@ class ExperimentRunExtension:
       follows_edits: Whether the run begins again if the code of a command is edited before a session of it starts.
 
     Attributes:
-      form: Id of the experiment's form in the ledger.
+      form: Id of the experiment's version in the ledger.
       num_done, num_planned: Numbers of evaluations of the methods, at the end.
       wanted: Planned evaluations of known subjects.
       curves: Curves of imported methods; set before it begins.
@@ -177,7 +177,7 @@ class ExperimentRunExtension:
     def _known_states(
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
     ) -> Callable[[CommandRun], TrialState]:
-        """Returns a function from a command to its state in any form of any experiment, found by its folder."""
+        """Returns a function from a command to its state in any version of any experiment, found by its folder."""
         states_by_name = states_by_folder(ledger)
 
         def state_of(run: CommandRun) -> TrialState:

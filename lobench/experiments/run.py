@@ -97,7 +97,7 @@ class ExperimentOutcome:
 
     Attributes:
       name: Name of the experiment.
-      experiment: Id of this form of the experiment in the ledger.
+      experiment: Id of this version of the experiment in the ledger.
       num_done, num_planned: Numbers of evaluations of the methods that were run.
       trials: State of each session of a command, `mine-0`.
       refused: Reasons why methods could not be evaluated, by title.

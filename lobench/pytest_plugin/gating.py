@@ -421,7 +421,7 @@ def _info_of(item: pytest.Item) -> CaseInfo | None:
 
 
 def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> LobenchError | None:
-    """Returns why a case lacks the scale that a gate needs; None if it has one, or cannot be evaluated."""
+    """Returns the error of a case without the scale that a gate needs; None if it has one, or cannot be evaluated."""
     spec = case_of(item)
     info = _info_of(item)
     if spec is None or info is None:

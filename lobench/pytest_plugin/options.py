@@ -188,7 +188,7 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
 
 
 def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
-    """Returns why cases cannot run in processes forked by pytest-forked; "" if none would.
+    """Returns an error message if cases would run in processes forked by pytest-forked, which is impossible; else "".
 
     jax's threads do not survive in a forked process, and pytest-forked hides errors there.
     """

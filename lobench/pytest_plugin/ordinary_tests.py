@@ -22,7 +22,7 @@ _RECORD = "record"  # name of the fixture
 
 
 def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
-    """Returns the case of an ordinary test: its place, and the settings of its `lobench` marks.
+    """Returns the case of an ordinary test: its location, and the settings of its `lobench` marks.
 
     Other seeds can be requested only if the test's code reads `record.seeds`. Its values are those of items if the code
     calls `record` with `item`.

@@ -326,7 +326,7 @@ class _ExperimentSessions:
         return True
 
     def add(self, ledger: Ledger, method: str, session: int, item_result: ItemResult) -> None:
-        """Adds a recorded evaluation to a method's session, in the experiment's form as `lobench run` records it."""
+        """Adds a recorded evaluation to a method's session, in the same version of the experiment as `lobench run`."""
         from lobench.core.experiment import SessionMember
         from lobench.core.planner import EvaluationId
         from lobench.engine.config.origin import revision_of

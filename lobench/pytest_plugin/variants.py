@@ -63,7 +63,7 @@ class VariantCases:
             return self._known(variant)
 
     def problems_of_training(self, request: Describe) -> tuple[str, ...]:
-        """Returns why cases of a variant cannot be trained. Equal problems of several cases are listed once.
+        """Returns the reasons why cases of a variant cannot be trained. Equal reasons of several cases are listed once.
 
         Each case is traced with one optimizer, and each optimizer on one case, because tracing all pairs would take too
         long.

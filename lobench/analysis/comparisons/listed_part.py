@@ -102,7 +102,7 @@ def best_methods(summary: Summary) -> tuple[Summary, str]:
 
 
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
-    """Returns the places of checkpoints that are not methods of an experiment, and those of all other subjects."""
+    """Returns the indices of the checkpoints outside an experiment, and the indices of all other subjects."""
     indices = range(len(snapshot.subjects))
     if snapshot.experiment.methods:
         return [], [*indices]
@@ -123,7 +123,8 @@ def _checkpoints_by_importance(summary: Summary, indices: Sequence[int]) -> Iter
     yield from _needed_subjects(summary)
     yield from indices[: -_NEWEST - 1 : -1]
     yield from _best_first(summary, indices)[:_BEST]
-    for run in reversed(summary.snapshot.groups.runs):  # the places that are left are those of the newest runs
+    # Newest runs come first, because the number of listed checkpoints is limited.
+    for run in reversed(summary.snapshot.groups.runs):
         yield from (run[0], run[-1], *_best_first(summary, run)[:1])
     yield from (indices[position] for position in ever_finer(len(indices)))
 

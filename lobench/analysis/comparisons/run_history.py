@@ -160,11 +160,11 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSummary(HistoryEntry):
-    """One form of an experiment: a configuration at a revision.
+    """One version of an experiment: a configuration at a revision.
 
     Attributes:
       kind: Always "experiment".
-      id: Number of the form in its store, as used by `--patch`.
+      id: Number of the version in its store, as used by `--patch`.
       name: Name of the experiment.
       patch_bytes: Size of the patch from the revision to its dirty tree; 0 without a patch.
       note: Line on the contents that the patch lacks.
@@ -188,7 +188,7 @@ class ExperimentSummary(HistoryEntry):
 
 
 def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
-    """Returns every form of every experiment of stores, the one that was run last at the end."""
+    """Returns every version of every experiment of stores, in the order of their last runs."""
     experiment_runs: list[tuple[ExperimentRow, Snapshot]] = []
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:

@@ -161,7 +161,7 @@ class CaseFinding:
 class Summary:
     """Summary of a store: the headlines' subject, compared with the first subject and with tuned baselines.
 
-    Subjects and cases are given by their places in the snapshot. The metric `primary` is the primary metric of each
+    Subjects and cases are given by their indices in the snapshot. The metric `primary` is the primary metric of each
     case.
 
     Args:
@@ -181,7 +181,7 @@ class Summary:
         self.compared = frozenset(() if snapshot.groups.runs else range(len(snapshot.subjects)))
         self.compared = self.compared if compared is None else frozenset(compared)
         self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of the subject, and the metric
-        self._shown_means: dict[tuple[int, str, str], MeanScore] = {}  # by place, metric and suite
+        self._shown_means: dict[tuple[int, str, str], MeanScore] = {}  # by index, metric and suite
         self._common: dict[str, frozenset[str]] = {}
         labels = [label for label, _ in headline_metrics(snapshot.subjects)] if snapshot.subjects else []
         primary = {case.primary_metric for case in snapshot.cases}

@@ -16,7 +16,7 @@ from lobench.drawing.curves import evenly
 
 __all__ = ["BandCurve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
 
-CurveKey: TypeAlias = tuple[int, int, str]  # places of subject and case, and name of the metric
+CurveKey: TypeAlias = tuple[int, int, str]  # indices of subject and case, and name of the metric
 BandCurve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
 
 
@@ -33,7 +33,7 @@ class ViewerIndex:
         float64[num_subjects, num_cases, 3]. NaN without results.
       directions: Direction of each metric. None if it is not declared.
       runs: Places of the checkpoints of each run, in order.
-      best: For each run, the place of the checkpoint with the highest mean score among the checkpoints with the most
+      best: For each run, the index of the checkpoint with the highest mean score among the checkpoints with the most
         cases. None without scores.
     """
 
@@ -94,7 +94,7 @@ class ViewerIndex:
         ]
 
     def by_interest(self) -> list[int]:
-        """Returns the subjects' places by importance: shown, first, last and best of each run, then ever finer ones."""
+        """Returns subject indices by importance: shown, first, last and best of each run, then ever finer ones."""
         subjects = [self.summary.shown, self.summary.first]
         important_checkpoints = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
         subjects += [index for indices in important_checkpoints for index in indices if index is not None]

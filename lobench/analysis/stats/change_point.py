@@ -35,7 +35,7 @@ _NEVER = 0.5  # prior probability that nothing fell
 _RISEN = 4.0  # a checkpoint this many standard deviations below the best one is not trained enough
 _QUARTER = 0.319  # a quarter of standard normal values are this near to 0
 _LEVELS_KNOWN = 4.0  # a fall of this many of its own standard deviations is known well enough
-_SURE = 0.02  # probability below which a place counts as before the break; 1 - _SURE: as after it
+_SURE = 0.02  # probability below which a checkpoint counts as before the break; 1 - _SURE: as after it
 _EXACT = 1e-10  # noise variance below this fraction of the variance between seeds is due to rounding
 _SCANNED = 5
 _FITTED = 30  # rounds of the additive fit of lost seeds; each round at least halves the error
@@ -79,7 +79,7 @@ class Belief:
       size_error: Standard deviation of the size.
       noise: Standard deviation of a probe, including the wobble.
       begin: Index of the first good checkpoint. Earlier checkpoints had not been trained enough.
-      lost: Number of diverged seeds and of all seeds before the most probable place, then the same two numbers from it
+      lost: Number of diverged seeds and of all seeds before the most probable break, then the same two numbers from it
         on.
     """
 
@@ -93,18 +93,18 @@ class Belief:
 
     @property
     def place(self) -> int:
-        """Index of the most probable first broken checkpoint. In a stretch without probes it is the middle."""
+        """Index of the most probable first broken checkpoint. The middle one if several are equally probable."""
         highest = max(self.by_place)
         ties = [index for index, probability in enumerate(self.by_place) if probability > highest * (1 - 1e-9)]
         return ties[len(ties) // 2]
 
     def within(self, distance: int) -> float:
-        """Returns the probability that the break is within `distance` checkpoints of the most probable place."""
+        """Returns the probability that the break is within `distance` checkpoints of the most probable one."""
         return math.fsum(self.by_place[max(self.place - distance, 0) : self.place + distance + 1])
 
 
 def window(posterior: Belief, level: float) -> tuple[int, int]:
-    """Returns the first and last place of the shortest interval that contains the break with probability `level`."""
+    """Returns the first and last index of the shortest interval that contains the break with probability `level`."""
     cumulated = [0.0, *itertools.accumulate(posterior.by_place)]
     bounds = (0, len(posterior.by_place) - 1)
     for first_index in range(len(posterior.by_place)):
@@ -115,13 +115,11 @@ def window(posterior: Belief, level: float) -> tuple[int, int]:
 
 
 def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int, int]:
-    """Returns the places of the last good and the first broken checkpoint, both of which were probed.
-
-    If the most probable place or its predecessor was not probed, they are the nearest probed places around the break.
+    """Returns the indices of the last good and the first broken checkpoint among the probed ones.
 
     Args:
       posterior: Posterior distribution of the break.
-      probed_indices: Places that have a probe.
+      probed_indices: Indices of the probed checkpoints.
     """
     last_good = max((index for index in probed_indices if index < posterior.place), default=posterior.place - 1)
     first_broken = min((index for index in probed_indices if index >= posterior.place), default=posterior.place)
@@ -129,29 +127,31 @@ def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int,
 
 
 def is_located(posterior: Belief, probed_indices: Collection[int], confidence: float) -> bool:
-    """Returns whether the most probable place is probable enough, and it and its predecessor were probed.
+    """Returns whether the break is at its most probable checkpoint with sufficient probability.
+
+    That checkpoint and the one before it must have been probed.
 
     Args:
       posterior: Posterior distribution of the break.
-      probed_indices: Places that have a probe.
-      confidence: Probability that the most probable place must reach.
+      probed_indices: Indices of the probed checkpoints.
+      confidence: Probability that the most probable checkpoint must reach.
     """
     best_place = posterior.place
     return posterior.by_place[best_place] >= confidence and {best_place - 1, best_place} <= {*probed_indices}
 
 
 def scan(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = ()) -> list[int]:
-    """Returns the places to probe first: evenly spaced ones that have no probe nearby, and both ends.
+    """Returns the indices of the checkpoints to probe first: evenly spaced ones without a probe nearby, and both ends.
 
     Args:
       probes: Probes made so far.
       num_places: Number of checkpoints.
-      excluded: Places that cannot be probed.
+      excluded: Indices of checkpoints that cannot be probed.
     """
     probed_indices = {probe.place for probe in probes}
     scan_indices = sorted({round(index * (num_places - 1) / (_SCANNED - 1)) for index in range(_SCANNED)})
     min_distance = (num_places - 1) / (_SCANNED - 1) / 2
-    end_indices = (0, num_places - 1)  # other places cannot replace the ends
+    end_indices = (0, num_places - 1)  # probed even if a checkpoint nearby was probed
     return [
         index
         for index in scan_indices
@@ -164,16 +164,16 @@ def scan(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = (
 
 
 def next_probes(posterior: Belief, probes: Iterable[Probe], count: int, excluded: Collection[int] = ()) -> list[int]:
-    """Returns up to `count` distinct places to probe next.
+    """Returns the indices of up to `count` distinct checkpoints to probe next.
 
-    They divide the probability into equal shares. While the levels are not known well, one of the places is almost
-    surely before the break, or almost surely after it.
+    They divide the probability into equal shares. While the levels are not known well, one of them is almost surely
+    before the break, or almost surely after it.
 
     Args:
       posterior: Posterior distribution given the probes.
       probes: Probes made so far.
-      count: Largest number of places.
-      excluded: Places that cannot be probed.
+      count: Largest number of indices.
+      excluded: Indices of checkpoints that cannot be probed.
     """
     counts = Counter(probe.place for probe in probes)
     cumulated = list(itertools.accumulate(posterior.by_place))
@@ -298,7 +298,7 @@ def _noise(probes: Sequence[_Converged]) -> _Noise:
 
 
 def _first_good_place(probes: Sequence[Probe]) -> int:
-    """Returns the place of the first checkpoint that is as good as the best one, up to noise.
+    """Returns the index of the first checkpoint that is as good as the best one, up to noise.
 
     A checkpoint whose seeds all diverged does not qualify, except in a row with reversed signs.
     """
@@ -328,7 +328,7 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     for probe in probes:
         lost[probed_indices.index(probe.place)] += probe.num_lost
         size[probed_indices.index(probe.place)] += len(probe.scores)
-    # The break is between two probed places; all places between them are equally probable.
+    # The break is between two probed checkpoints; all checkpoints between them are equally probable.
     lengths = np.diff([begin, *probed_indices[1:], num_places - 1])
     is_there = lengths > 0
     scores = _scores_part(_converged(probes), probed_indices)
@@ -382,8 +382,8 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
 class _ScoresPart:
     """Evidence that the scores of converged seeds give for a break.
 
-    Arrays have an axis for the wobbles in `_WOBBLES`, one for the probed places ("classes"), and one for the prior
-    sizes of the fall in `_SIZES`. In class i the break lies between the i-th probed place and the next.
+    Arrays have an axis for the wobbles in `_WOBBLES`, one for the probed checkpoints ("classes"), and one for the prior
+    sizes of the fall in `_SIZES`. In class i the break lies between the i-th probed checkpoint and the next.
 
     Attributes:
       logs: float64[num_wobbles, num_classes, num_sizes], log evidence plus the log prior of the wobble.
@@ -403,7 +403,7 @@ class _ScoresPart:
 def _scores_part(probes: Sequence[_Converged], probed_indices: Sequence[int]) -> _ScoresPart:
     """Returns the log evidence of the scores for a fall at each of `probed_indices`.
 
-    If fewer than two checkpoints have scores, the evidence is the same for all places.
+    If fewer than two checkpoints have scores, the evidence is the same for all classes.
     """
     blocks = sorted({probe.block for probe in probes})
     shape = (len(_WOBBLES), len(probed_indices), len(_SIZES))
@@ -463,10 +463,10 @@ def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tu
 
 
 def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
-    """Returns the log evidence of a break for each class and size of the fall, and that of no break.
+    """Returns the log evidence of a break for each class and size of the fall, and the log evidence of no break.
 
-    In class i the break lies between the i-th probed place and the next. The model is a regression with a flat prior on
-    the level and normal priors on the fall (truncated at 0) and on block effects. The noise is integrated out.
+    In class i the break lies between the i-th probed checkpoint and the next. The model is a regression with a flat
+    prior on the level and normal priors on the fall (truncated at 0) and on block effects. The noise is integrated out.
 
     Args:
       seeds: Number of seeds of each probe, float64[num_classes, num_blocks]; 0 without a probe.
@@ -489,7 +489,7 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
         np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - relative_wobble * (seeds.T * shrinkage) @ seeds
     )
     inverse = np.linalg.inv(system)
-    # For the checkpoints from each place on: weight with each block, total weight, weighted scores.
+    # For the checkpoints from each index on: weight with each block, total weight, weighted scores.
     with_block = _sums_from(seeds * shrinkage[:, None])
     sums_from_index = _sums_from(weighed * shrinkage)
     weight = with_block.sum(axis=1)
@@ -519,5 +519,5 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
 
 
 def _sums_from(values: Array) -> Array:
-    """Returns cumulative sums from each place to the last one."""
+    """Returns the sums from each index to the end."""
     return values[::-1].cumsum(axis=0)[::-1]

@@ -236,7 +236,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
 
 
 def _too_few_reason(location: Location, converged: Samples, num_seeds: int, level: float) -> str:
-    """Returns why the converged seeds cannot give a decision, whatever their values; "" if they can."""
+    """Returns a note if there are too few converged seeds for a decision, whatever their values; else ""."""
     if num_seeds < 2:
         return "undecidable below n = 2"
     if len(converged) < 2:

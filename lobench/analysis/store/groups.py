@@ -16,14 +16,14 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodGroups:
-    """Subjects of a store as runs and single subjects, by their places in the store.
+    """Subjects of a store as runs and single subjects, given by their indices in the store.
 
     A run contains checkpoints only, which a chart joins by a line. Optimizers without theta, imported methods and
     checkpoints of other optimizers have no outer step in it.
 
     Attributes:
-      runs: Places of the checkpoints of each run, in order. A run has at least two, each at a different step.
-      alone: Places of all other subjects, in order.
+      runs: Indices of the checkpoints of each run, in order. A run has at least two, each at a different step.
+      alone: Indices of all other subjects, in order.
     """
 
     runs: tuple[tuple[int, ...], ...]

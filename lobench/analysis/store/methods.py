@@ -507,7 +507,7 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
 
 
 def _resolve_name(snapshot: Snapshot, name: str) -> int | str:
-    """Resolves a key of `Table.names` to a method's place, a case's identity, or a metric's name."""
+    """Resolves a key of `Table.names` to a method's index, a case's identity, or a metric's name."""
     for index in range(len(snapshot.subjects)):
         if name in names_of(snapshot, index):
             return index
@@ -525,7 +525,7 @@ def check_named(snapshot: Snapshot, name: str) -> None:
 
 
 def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
-    """Returns the place of a method in `Table.KEY`, by its scope, label or text.
+    """Returns the index of the method that `Table.KEY` names by its scope, label or text.
 
     Raises:
       ConfigError: No method has this name.
@@ -543,7 +543,7 @@ def unknown_name(key: str, name: str, known_names: Sequence[str]) -> ConfigError
 
 
 def place_of_case(snapshot: Snapshot, name: str) -> int | None:
-    """Returns the place of a case by its name, with or without the suite's; None if no case has it."""
+    """Returns the index of the case with a name, with or without the suite's; None if no case has it."""
     indices = (index for index, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
     return next(indices, None)
 

@@ -20,7 +20,7 @@ _MOST_KNOWN = 8  # most names in an error
 
 
 class Called(NamedTuple):
-    """Result of a lookup: places of the matching subjects, and whether the text is exactly their name or path."""
+    """Result of a lookup: indices of the matching subjects, and whether the text is exactly their name or path."""
 
     places: tuple[int, ...]
     is_exact: bool
@@ -72,7 +72,7 @@ def is_called(subject: Who, text: str) -> bool:
 
 
 def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:
-    """Returns the place of the only subject that matches a text.
+    """Returns the index of the only subject that matches a text.
 
     The same theta at several outer steps, with the same bindings, counts as one subject: the last of them.
 

@@ -255,7 +255,7 @@ class Snapshot:
         return groups_of(self.subjects, are_methods=bool(self.experiment.methods))
 
     def cell(self, subject: int, case: int) -> Cell | None:
-        """Returns the results of a subject on a case, both by place; None if it was not evaluated."""
+        """Returns the results of a subject on a case, given by their indices; None if it was not evaluated."""
         return self.subjects[subject].cells.get(self.cases[case].identity)
 
     def measured_rows(
@@ -300,11 +300,11 @@ class Snapshot:
             return edited_code(ledger, self.rows)
 
     def search(self, subject: int) -> BestTrial | None:
-        """Returns the search that chose a subject, by place. None if no search did."""
+        """Returns the search that chose the subject at an index; None if no search did."""
         return self.experiment.searched[subject] if self.experiment.searched else None
 
     def name(self, case: int) -> str:
-        """Returns the name of a case, by place."""
+        """Returns the name of the case at an index."""
         return self.names[self.cases[case].identity]
 
 

@@ -382,7 +382,7 @@ def _provenance(curves: Curves | None) -> dict[str, Any]:
     return {name: values.get(name) for name in names}
 
 
-_Latest: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its place in them
+_Latest: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its row in them
 
 
 def _curves_by_seed(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:

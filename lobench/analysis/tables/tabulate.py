@@ -95,7 +95,7 @@ def renamed(summary: Summary, spec: TableSpec) -> Summary:
 
 
 class _Maker:
-    """Lays out one table. Methods are given by place, and the tuned baseline, which comes last, by -1."""
+    """Lays out one table. Methods are given by their index; -1 is the tuned baseline, which comes last."""
 
     def __init__(self, summary: Summary, spec: TableSpec, digits: int) -> None:
         baseline = summary.baseline_label
@@ -287,7 +287,7 @@ class _Maker:
         return entry and dataclasses.replace(entry, is_unsteady=cost.is_unsteady)
 
     def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
-        """Returns each method's inner steps to the baseline's loss, for the cases with a baseline, by place."""
+        """Returns inner steps to the baseline's loss by case index and method index, for cases with a baseline."""
         method_indices = [method for method, _ in self._methods if method >= 0]
         cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
         columns = self._summary.times_to_tuned(method_indices)[:-1].T.tolist() if cases else []
@@ -596,7 +596,7 @@ def _order_by_group(
 
 
 def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Returns the groups of methods and those of cases, by place among the shown ones.
+    """Returns the groups of methods and those of cases. Members are given by their index among the shown ones.
 
     Raises:
       ConfigError: A member is neither a method nor a case, or a group has both.

@@ -208,7 +208,7 @@ class Intake:
         return position, subject
 
     def _seen_checkpoint_at(self, uri: str) -> SeenCheckpoint | None:
-        """Returns the checkpoint at a place; None, with a logged reason, if that is impossible."""
+        """Returns the checkpoint at a path or URL. If it cannot be found, logs the reason and returns None."""
         error = CheckpointError("no reader knows it", where=uri, next_step="see `lobench list readers`")
         try:
             path = path_of(uri)

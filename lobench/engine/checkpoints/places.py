@@ -25,7 +25,7 @@ _QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 def absolute_place(location: str) -> str:
-    """Returns a place that is independent of the working directory: an absolute path, or the URL."""
+    """Returns a location that is independent of the working directory: an absolute path, or the URL."""
     return location if "://" in location else os.path.abspath(location)
 
 

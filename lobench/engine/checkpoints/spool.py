@@ -267,13 +267,13 @@ def _may_exist(path: str) -> bool:
 
 
 def holds_theta(location: str | Path, sha256: str) -> bool | None:
-    """Returns whether the theta with a hash is at a place and can be read.
+    """Returns whether the theta with a hash is at a location and can be read.
 
     Args:
       location: Path or URL.
       sha256: Hash of the theta, as `checkpoint_sha256` or an older version computes it.
     Returns:
-      None if unknown here: a remote place, a pickle, or a format whose reader is in the suite.
+      None if unknown here: a remote location, a pickle, or a format whose reader is in the suite.
 
     >>> holds_theta("run/theta_3.npz", checkpoint_sha256("run/theta_3.npz"))
     True

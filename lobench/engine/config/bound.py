@@ -417,7 +417,7 @@ def _seed_overrides(layers: Layers) -> dict[str, Any]:
 
 
 def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
-    """Returns the part of a case's place that belongs to its identity.
+    """Returns the part of a case's location that belongs to its identity.
 
     For a case of a suite, it is the file that holds the case, whichever file includes it. A case of an experiment's own
     file is identified by its bindings, so that equal bindings in another experiment's file are the same case. If they

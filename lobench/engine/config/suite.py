@@ -76,7 +76,7 @@ def specs_of(*suites: str | Path) -> list[CaseSpec]:
 
 
 def _python_case_specs(file: Path) -> list[CaseSpec]:
-    """Returns the places of the cases that `@cases(name=...)` names in a test file.
+    """Returns the cases that `@cases(name=...)` names in a test file, without their gin text.
 
     The file is imported only if a case has axes, because their values are part of the names.
     """

@@ -58,7 +58,7 @@ def fingerprint_of(
       modules: Names of modules, loaded or not.
       texts: Texts that may be paths of files, relative to one of the folders.
       folders: Folders in which modules are searched before `sys.path`, and from which relative paths count.
-      added_folders: Further folders that may be on the import path, at an unknown place: modules found there count too.
+      added_folders: Further folders that may be on the import path, in unknown order. Modules found there count too.
       as_imported: Whether the imported content of modules counts instead of their files. False: for other processes.
     """
     key = _FingerprintArguments(

@@ -161,7 +161,7 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
 
 
 def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) -> bool:
-    """Returns whether two results of the same work agree. Times, places and metrics of plugins are not compared.
+    """Returns whether two results of the same work agree. Times, machines and metrics of plugins are not compared.
 
     A plugin that only one of them used makes no difference.
     """

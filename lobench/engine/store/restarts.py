@@ -54,7 +54,7 @@ class Restarts:
     superseded: set[int] = field(default_factory=set)
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    _at: dict[str, list[int]] = field(default_factory=dict)  # positions by place
+    _at: dict[str, list[int]] = field(default_factory=dict)  # positions by path of the checkpoint
     _lineages: dict[CheckpointSeries, list[int]] = field(default_factory=dict)
     # Highest outer steps, including superseded ones.
     _highest: dict[CheckpointSeries, int] = field(default_factory=dict)

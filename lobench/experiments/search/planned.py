@@ -102,7 +102,7 @@ class KnownTrials:
     """Trials of a search in a ledger.
 
     Attributes:
-      form: Id of the experiment's form with the trials. None: no trials are known.
+      form: Id of the experiment's version with the trials. None: no trials are known.
       is_reported: Whether the best trial was evaluated on fresh seeds.
     """
 
@@ -120,7 +120,7 @@ def known_of(
       planned_search: Search.
       file: Experiment file.
       ledger: Ledger; None before the first run.
-      form: Id of the present form. Trials of an earlier form count if its search is the same.
+      form: Id of the experiment's present version. Trials of an earlier version count if its search is the same.
     """
     name = planned_search.method.name
     wanted_identity = search_identity(file.text, name)

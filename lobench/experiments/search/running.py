@@ -48,7 +48,7 @@ class SearchContext:
     """Experiment and ledger of the running searches.
 
     Attributes:
-      form: Id of the experiment's form in the ledger.
+      form: Id of the experiment's version in the ledger.
       programs: Function that returns the program keys whose results count.
       is_retried: Whether evaluations that ended in an error are retried.
     """

@@ -22,7 +22,7 @@ from lobench.inner.training.default_arguments import exact_arguments
 __all__ = ["Arguments", "Constants", "Given", "SettingValues", "read_settings"]
 
 
-Constants: TypeAlias = tuple[float | None, ...]  # by place; None for an argument
+Constants: TypeAlias = tuple[float | None, ...]  # by position of the setting; None for an argument
 
 
 @jax.tree_util.register_dataclass
@@ -69,7 +69,7 @@ class Arguments:
 
     def __init__(self, usual: Sequence[float]) -> None:
         self._usual = tuple(usual)
-        self._chosen: dict[frozenset[int], frozenset[int]] = {}  # by the places of defaults
+        self._chosen: dict[frozenset[int], frozenset[int]] = {}  # by the positions of settings left to their defaults
         self._refused: set[Constants] = set()
 
     def are_chosen(self, values: Sequence[float]) -> bool:

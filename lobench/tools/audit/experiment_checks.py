@@ -79,7 +79,7 @@ class _Labels:
     def problem_of(self, method: Method, sha256: str) -> Finding | None:
         """Returns the finding if a method has another label than its results.
 
-        A subject has one label, and may be several methods: of this experiment, of an earlier form of it, or a trial of
+        A subject has one label, and may be several methods: of this experiment, an earlier version of it, or a trial of
         a search. It then has the label of one of them, and the others are second names.
         """
         labels_of_results = self.known.get(sha256, frozenset())
@@ -103,7 +103,7 @@ def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
 
 
 def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[str]]:
-    """Returns the labels that all forms of all experiments give to subjects, by hash of the subject.
+    """Returns the labels that all versions of all experiments give to subjects, by hash of the subject.
 
     Args:
       ledger: Ledger of the bundle.

@@ -80,7 +80,7 @@ class Suites:
     Args:
       folders: Folders of the suites.
       manager: Plugins.
-      imports: Import statements of experiments, which apply to all cases. Later forms of an experiment come first.
+      imports: Import statements of experiments, which apply to all cases. Later versions of an experiment come first.
     """
 
     def __init__(
