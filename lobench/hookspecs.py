@@ -240,7 +240,7 @@ class CheckpointReader(Protocol):
         """
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        """Returns the leaves, at least those of theta, with the outer step and generation in the content.
+        """Returns the leaves (theta's, and possibly others) with the outer step and generation in the content.
 
         Raises:
           CheckpointError: The checkpoint is truncated or not of this format, or a leaf is neither text nor an array.

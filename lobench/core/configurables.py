@@ -35,7 +35,7 @@ def record_calls(target: object) -> None:
     original: Any = target.__init__  # type: ignore[misc]
     if original is object.__init__:
         make: Any = target.__new__
-        if make is object.__new__:  # else it may take arguments, as that of a named tuple does
+        if make is object.__new__:  # another __new__ may take arguments, as a named tuple's does
             _without_arguments.add(target)
         return
 

@@ -68,7 +68,7 @@ def _store_of(path: Path) -> Path | None:
 def _group_of(store: Path) -> int | None:
     """Returns the group that may write a store; None if there is none, or if the umask keeps group permissions anyway.
 
-    A store inside another one, such as that of `lobench best`, has the group of the outer store.
+    A store inside another one (`lobench best` creates such a store) has the group of the outer store.
     """
     try:
         is_below = os.path.exists(store.parent / _LEDGER)

@@ -265,7 +265,7 @@ class ExperimentRunExtension:
         return len(waiting_runs) * num_blocks + num_open + num_searched
 
     def _members_of_scripts(self) -> Iterator[SessionMember]:
-        """Yields the curves of scripts, and those of the completed trials of searches over scripts."""
+        """Yields the curves of scripts, and of completed trials of searches over scripts."""
         assert self._scripts is not None, "a run that began"
         for method in self._method_index.scripts:
             rows = self._scripts.rows(script_name(method))

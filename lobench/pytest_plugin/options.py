@@ -275,7 +275,7 @@ def loaded_subject(item: pytest.Item) -> LoadedSubject:
 
 
 def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
-    """Reads the subject that the session evaluates, or that of a method of its experiment, once per process.
+    """Returns the session's subject, or the subject of a method of its experiment. It is read once per process.
 
     Raises:
       CheckpointError: The checkpoint cannot be read.

@@ -24,14 +24,14 @@ _RECORD = "record"  # name of the fixture
 def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
     """Returns the case of an ordinary test: its location, and the settings of its `lobench` marks.
 
-    Other seeds can be requested only if the test's code reads `record.seeds`. Its values are those of items if the code
-    calls `record` with `item`.
+    Other seeds can be requested only if the test's code reads `record.seeds`. Values belong to items if the code calls
+    `record` with `item`.
 
     Raises:
       ConfigError: A setting is unknown or invalid.
     """
     settings: dict[str, Any] = {}
-    for pytest_mark in reversed([*item.iter_markers(_MARK)]):  # that of the test itself is first
+    for pytest_mark in reversed([*item.iter_markers(_MARK)]):  # pytest yields the test's own mark first; it must win
         if pytest_mark.args:
             raise ConfigError(
                 "the mark `lobench` takes settings by name", where=item.nodeid, got=repr(pytest_mark.args[0])

@@ -311,7 +311,7 @@ class _Measured:
       harm: Mean of score(A) - score(B).
       losses: Diverged and missing seeds; for the mean, one for each group of cases.
       is_one_value: Whether all seeds of both sides have one value; for the mean, whether this holds for all cases.
-      raised: Amount by which the case's own margin is above that of the rules; for the mean, the cases' mean.
+      raised: Amount by which the case's own margin is above the rules' margin; for the mean, the mean over cases.
       note: Reason why the difference cannot be tested, or a limitation of the test.
       samples: Scores of the case.
       missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
@@ -486,8 +486,9 @@ def _with_bounds(
     """Returns a result whose bounds have the levels of its verdict.
 
     REGRESSED has the level `alpha` for all tests together (Holm), and so has the lower bound (Bonferroni). If Holm's
-    steps decide a case that Bonferroni's leaves open, the bound is that of Holm's own step. A verdict of an earlier
-    look keeps the bound of that look. `alpha` is the level of REGRESSED for all `num_tests` tests together.
+    steps decide a case that Bonferroni's bound leaves open, the bound is taken at the level of Holm's step. A verdict
+    of an earlier look keeps the bound of that look. `alpha` is the level of REGRESSED for all `num_tests` tests
+    together.
     """
     difference = measured_case.difference
     if difference is None:

@@ -75,8 +75,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     Seeds trained by lobench have scores, relative to a start that all subjects share. Other seeds do not, because
     the start of their curves does not determine their end, and results of a third subject do not define their
     scale. Seeds of commands and tests that have a single value have no start at all. Their final values are
-    compared. The unit is that of a tuned baseline. Without one, it is the gain of the better side, if both were
-    evaluated at step 0 and do not differ there. Otherwise differences are of logarithms, or of the values.
+    compared, in the unit of a tuned baseline. Without a baseline, the unit is the gain of the better side, if both
+    were evaluated at step 0 and do not differ there. Otherwise differences are of logarithms, or of the values.
 
     Args:
       a, b: Results of both sides on a case. None if a side was not evaluated; the result is then empty.
@@ -141,8 +141,8 @@ def paired_block(
 ) -> tuple[tuple[int, ...], PairBlock | None]:
     """Returns the indices of the subjects that can be paired with A as arrays, and their pairs in the same order.
 
-    These subjects have scores of the same seeds as A, and no seed of either side diverged or exploded. The result is
-    that of `paired_values`, which is needed for all other subjects.
+    These subjects have scores of the same seeds as A, and no seed of either side diverged or exploded. The pairs equal
+    those of `paired_values`, which must be used for all other subjects.
 
     Args:
       a: Results of A on a case.

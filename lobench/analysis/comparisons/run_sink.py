@@ -80,7 +80,7 @@ class RunSink(ABC, Generic[R]):
         """Opens or creates the run of a delivery."""
 
     def arranged(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Returns deliveries in the order of writing: by default, in that of outer steps."""
+        """Returns deliveries in the order in which they are written: by default, sorted by outer step."""
         return sorted(deliveries, key=lambda delivery: delivery.event.checkpoint.outer_step)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:

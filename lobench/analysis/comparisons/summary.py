@@ -199,7 +199,7 @@ class Summary:
         """Returns the summary of some subjects of a later reading, on the scales of this one.
 
         Scores of subjects that are the same objects are reused. Scores of other subjects are not cached, because the
-        cache has keys by `id`, which may become that of another object.
+        cache has keys by `id`, and another object may get the same `id` later.
         """
         summary = Summary(snapshot, self.scales)
         summary._means = dict(self._means)
@@ -207,9 +207,9 @@ class Summary:
 
     @functools.cached_property
     def shown(self) -> int:
-        """Place of the headlines' subject: the best method, ranked as in the table of methods, or the last checkpoint.
+        """Index of the headlines' subject: the best method, ranked as in the table of methods, or `Snapshot.shown`.
 
-        The last checkpoint is that of `Snapshot.shown`. Optimizers evaluated with a run do not take its place.
+        `Snapshot.shown` is used for runs: it is the last checkpoint, even if optimizers were evaluated with the run.
         """
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:

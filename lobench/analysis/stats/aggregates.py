@@ -160,7 +160,7 @@ def probability_of_improvement_interval(
 
     lower = _edge(mean, 0.0, holds)
     upper = _edge(mean, 1.0, holds)
-    # The seeds of a group are those of its smallest case.
+    # A group has as many independent arrangements of seeds as its smallest case.
     arrangements = math.prod(
         min(math.comb(sum(sizes[index]), sizes[index][0]) for index in group) for group in index_groups
     )

@@ -30,7 +30,8 @@ Array: TypeAlias = np.ndarray
 
 # Variance of checkpoint effects, in variances of a probe's noise, and their prior probabilities.
 _WOBBLES = {0.0: 0.2, 0.3: 0.2, 1.0: 0.2, 3.0: 0.1, 30.0: 0.1, 300.0: 0.1, 3000.0: 0.1}
-_SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])  # standard deviations of the fall's prior, in those of a probe
+# Standard deviations of the fall's prior, as multiples of a probe's standard deviation.
+_SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])
 _NEVER = 0.5  # prior probability that nothing fell
 _RISEN = 4.0  # a checkpoint this many standard deviations below the best one is not trained enough
 _QUARTER = 0.319  # a quarter of standard normal values are this near to 0
@@ -332,7 +333,7 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     lengths = np.diff([begin, *probed_indices[1:], num_places - 1])
     is_there = lengths > 0
     scores = _scores_part(_converged(probes), probed_indices)
-    # Log evidence of each class over all wobbles and sizes, float64[num_classes], and that of no fall.
+    # Log evidence of each class over all wobbles and sizes, float64[num_classes], and log evidence of no fall.
     score_evidence = logsumexp(scores.logs, axis=(0, 2))
     no_fall_of_scores = float(logsumexp(scores.never, axis=0))
     in_scores = np.zeros(len(probed_indices))  # share of the evidence in which the scores fall
@@ -429,12 +430,12 @@ def _scores_part(probes: Sequence[_Converged], probed_indices: Sequence[int]) ->
 
 
 def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
-    """Returns the log evidence of a higher loss rate from each class on, and that of a constant rate.
+    """Returns the log evidence of a higher loss rate from each class on, and the log evidence of a constant rate.
 
     A rate has a beta prior with most of its mass near 0. The rate after the break is uniform above the one before it.
 
     Args:
-      num_lost_by_index, size: float64[num_classes], number of lost seeds and of all seeds at each probed place.
+      num_lost_by_index, size: float64[num_classes], numbers of lost seeds and of all seeds at each probed checkpoint.
       is_turned: Whether fewer seeds are lost after the break, not more.
     """
     rates = (np.arange(_RATES) + 0.5) / _RATES

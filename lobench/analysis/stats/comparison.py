@@ -132,7 +132,8 @@ class PairComparison:
         excluded from all means.
       groups: Names of the cases in the mean, by group. Cases of one group share the randomness of their seeds.
       num_incomplete: Number of seeds that lack a case of their group; they are excluded from all means.
-      seeds_ratio: Variance of the seeds' means, divided by that of independent groups. NaN with fewer than eight seeds.
+      seeds_ratio: Variance of the seeds' means, divided by the variance that they would have if the groups were
+        independent. NaN with fewer than eight seeds.
       p_seeds_ratio: p-value of the ratio being above 1. No verdict depends on it.
     """
 
@@ -256,7 +257,7 @@ def _p_diverged(counts: Sequence[Counts]) -> float:
 
 
 def _combined_p_value(p_converged: float, p_diverged: float) -> float:
-    """Returns the p-value of both parts together, or that of the mean if no seed diverged."""
+    """Returns the p-value of mean and divergence together, or of the mean alone if no seed diverged."""
     if math.isnan(p_diverged):
         return p_converged
     return two_sided(p_diverged, 1.0 if math.isnan(p_converged) else p_converged)
@@ -359,8 +360,8 @@ def simultaneous(
     """Returns a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
 
     The bounds are Bonferroni's: all of them hold with a probability of at least 1 - alpha. Holm's procedure decides
-    some cases that Bonferroni's leaves open. For these the bound between the mean and 0 is that of Holm's own step, so
-    that the interval of a better or worse case never contains 0.
+    some cases that Bonferroni's leaves open. For these the bound between the mean and 0 is taken at the level of Holm's
+    step, so that the interval of a better or worse case never contains 0.
     """
     if num_cases == 1 or math.isnan(paired.lower):
         return paired

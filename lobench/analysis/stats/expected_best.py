@@ -56,9 +56,9 @@ def are_ahead(
     are_independent: tuple[bool, bool] = (True, True),
     alpha: float = 0.025,
 ) -> list[bool]:
-    """Returns for 1, 2, ... trials whether the expected best of one search is shown to be above that of another.
+    """Returns for 1, 2, ... trials whether the expected best of `a` is shown to be above the expected best of `b`.
 
-    The lower bounds of the difference hold for all numbers of trials together: their quantile is that of the largest
+    The lower bounds of the difference hold for all numbers of trials together: they use the quantile of the largest
     studentized difference over these numbers. For numbers of trials without an interval the result is False.
 
     Args:

@@ -339,9 +339,9 @@ def metric_bounds(
 
     - "t": mean and standard error.
     - "log-t", for losses above 0: t on the logarithm of the mean, so that the bounds are above 0. From three seeds on,
-      the interval also spans that of a log-normal law, which is hardly wider if the seeds' deviation is below a fifth
-      of their mean. If all seeds agree, as losses that are logged with few digits may, their variance is that of
-      rounding (`logged_step`).
+      the interval also includes the interval of a log-normal law, which is hardly wider if the seeds' deviation is
+      below a fifth of their mean. All seeds may agree if losses are logged with few digits. Their variance is then the
+      variance of rounding (`logged_step`).
     - "logit-t", for shares in [0, 1]: t on the logit of the mean, so that the bounds are inside.
     - "exact", Clopper and Pearson's, for trials that succeed or fail as a whole: four successes of four give a lower
       bound of 40%. Also for shares that are equal on all seeds, which have no variance. Their number of examples is

@@ -28,7 +28,7 @@ class RoundingTest(NamedTuple):
         largest excess is at least that of the claims.
       excess: Excess of each claim: natural logarithm of the ratio of its largest difference to the median of the
         perturbed trainings' differences.
-      limit: Excess above which a claim is refused: ln 10 above that of the most extreme perturbed training.
+      limit: Excess above which a claim is refused: ln 10 above the excess of the most extreme perturbed training.
     """
 
     p_value: float

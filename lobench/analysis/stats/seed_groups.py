@@ -159,7 +159,7 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
 
 
 def share_items(cases: Sequence[Samples]) -> bool:
-    """Returns whether cases of a group are compared by items. Their mean is then that of all items of each case."""
+    """Returns whether cases of a group are compared by items. All items of each case then count in its mean."""
     return len(cases) > 1 and all(case.is_paired for case in cases) and any(case.replicate == "item" for case in cases)
 
 

@@ -74,7 +74,7 @@ def read_methods(
 
 
 def read_parts(store: Path) -> list[Snapshot]:
-    """Reads all results of a store: those of each experiment, in the order of their last runs, then the others.
+    """Reads all results of a store: one part for each experiment, in the order of their last runs, then the others.
 
     The last part has the results that belong to no experiment, or only to an earlier version of one. Parts without
     results are left out.
@@ -381,7 +381,7 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
 def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
     """Returns a method of commands whose failed sessions are missing on each of its cases.
 
-    `methods` are its names in `trials`: its own, and that of its trial.
+    `methods` are the method's names in `trials`: its own name, and its trial's name.
     """
     failed = {
         row.number: row.state

@@ -243,7 +243,7 @@ class StoredResults:
             rows = self._current.ordered(subject, [row for row, _ in blocks])
             latest: _Latest = {}
             for curves in [curves_by_row[id(row)] for row in rows]:
-                if curves.items:  # those of an earlier evaluation may be of another data set
+                if curves.items:  # items of an earlier evaluation may be of another data set
                     latest.clear()
                 latest.update({seed: (curves, index) for index, seed in enumerate(curves.seeds)})
             yield rows[-1].case, subject, dict(sorted(latest.items()))

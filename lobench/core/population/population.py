@@ -107,7 +107,8 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
     """
     missing = [objective.metric for objective in objectives if objective.metric not in metrics]
     if missing:
-        names = sorted(metrics, key=lambda name: (len(name), name))  # means over cases before those of single cases
+        # Shorter names come first: names of means over cases lack the case that other names begin with.
+        names = sorted(metrics, key=lambda name: (len(name), name))
         names_text = ", ".join(names[:_SHOWN_METRICS]) + (
             f", ... ({len(names)} in all)" if len(names) > _SHOWN_METRICS else ""
         )

@@ -128,7 +128,7 @@ class Returned:
     Attributes:
       replace_worker: Whether the worker is broken and must be replaced.
       seconds: Duration of the work, or its share if others were computed with it. None: unknown.
-      is_typical: Whether the duration predicts that of further work with the same warm key.
+      is_typical: Whether further work with the same warm key is expected to take as long.
       is_void: Whether the work did not take place (its input could not be read) and is to be leased again.
     """
 

@@ -41,7 +41,8 @@ _TRAINING = (
     "task", "learned_optimizer", "optimizer", "num_inner_steps", "phases", "num_tasks", "sessions", "num_lanes",
     "eval_every", "log_every", "eval_batches", "save_every", "keep_state", "time_gradient", "stop_after",
 )  # fmt: skip
-# Fields that do not belong to the identity of a command: those of a training, and limits. Each seed is run by itself.
+# Fields that are not part of a command's identity: settings of trainings and limits. A command runs for one seed at a
+# time, so the number and grouping of seeds do not change its results.
 NOT_OF_COMMANDS = (*_TRAINING, "num_seeds", "seed_block", "timeout_seconds")
 _MACRO = "gin.macro"
 _USUAL = Case()

@@ -51,7 +51,7 @@ _ADVICE = "`lobench.evaluate(task=..., optimizer=...)` without a store trains wi
 def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSpec]:
     """Returns the cases that a test file defines in Python, by name.
 
-    They have the identity of cases of a gin file: those of `test_valley.py` belong to `valley.gin`.
+    Their identities are those of cases in a gin file: cases of `test_valley.py` count as cases of `valley.gin`.
 
     Raises:
       SuiteError: The gin file exists, or a value is not a case.

@@ -35,7 +35,7 @@ def trainer_config_at(uri: str) -> Path | None:
 
 
 def config_chain(config: Path) -> list[Path]:
-    """Returns a `config.gin` and those of the folders around its folder, the outermost first. Later ones win.
+    """Returns a `config.gin` and the `config.gin` files of outer folders, outermost first. Later files win.
 
     The chain ends at a folder without the file that is not a population's, and at a folder that holds a project.
     """

@@ -76,7 +76,7 @@ class SourceFile(NamedTuple):
     Attributes:
       sha256: Hash of its syntax tree.
       imports: Its import statements.
-      paths: Paths that it names, without those of `folders`: of code, of data, or of folders.
+      paths: Paths of code, data or folders that the file names, except for `folders`.
       folders: Folders that it adds to `sys.path`, or to the path of its package.
       extends_path: Whether it adds to `sys.path`, or to the path of its package.
     """
@@ -105,7 +105,7 @@ def source_at(path: str) -> SourceFile:
 
 
 def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
-    """Parses a file of code. The hash of a file that is not Python, or cannot be parsed, is that of its bytes."""
+    """Parses a file of code. A file that is not Python, or cannot be parsed, is hashed by its bytes."""
     digest = hashlib.sha256(content).hexdigest()
     if suffix != ".py":
         return _other_file(digest, content, suffix)
@@ -128,7 +128,7 @@ def suffix_of(path: str) -> str:
 
 
 def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
-    """Parses a file that is not Python. Its paths are those of files that it includes, starts or imports."""
+    """Parses a file that is not Python: finds the paths of files that it includes, starts or imports."""
     if suffix not in _NAMING:
         return SourceFile(digest)
     if suffix == ".ipynb":

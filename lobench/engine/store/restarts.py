@@ -110,7 +110,7 @@ class Restarts:
         return sum(restart_position < position for restart_position in self._begun_after.get(series_of(subject), ()))
 
     def ahead_of(self, subject: Subject) -> list[Subject]:
-        """Returns those of `before` that were seen at the subject's outer step or a higher one."""
+        """Returns the checkpoints of `before` with at least the subject's outer step."""
         if subject.outer_step > self._highest.get(series_of(subject), -1):
             return []  # nearly always; skips the search through the whole run
         return [earlier for earlier in self.before(subject) if earlier.outer_step >= subject.outer_step]

@@ -76,7 +76,7 @@ class ScriptSearch(ProcessSearch):
                     yield self.method.name, number, best is not None and best.number == number
 
     def members(self) -> Iterator[SessionMember]:
-        """Yields the curves of completed trials, and those of the best trial on fresh seeds."""
+        """Yields the curves of completed trials. The best trial's curves include fresh seeds."""
         best = self.history.best if self._unreported is not None else None
         for trial in self.history.trials:
             if trial.state == "done" and (runs := self._runs.get(trial.number)):

@@ -132,7 +132,7 @@ class _Differs(Exception):
 
 
 def counterpart_of(candidate: Any) -> Counterpart:
-    """Decides whether an object of google/learned_optimization runs by its own code or by that of lobench."""
+    """Decides whether an object of google/learned_optimization runs its own code or is replaced by lobench's class."""
     kind = type(candidate)
     name = f"{kind.__module__}.{kind.__qualname__}"
     counterparts = KNOWN.get(name)

@@ -43,7 +43,7 @@ class _WithExtraInputs(optax.GradientTransformationExtraArgs):  # type: ignore[m
 
 
 class _Request(NamedTuple):
-    """Extra inputs that one optimizer requests, without those of optimizers that it wraps."""
+    """Extra inputs that one optimizer requests itself, without the requests of optimizers that it wraps."""
 
     name: str
     extra_inputs: tuple[str, ...]
@@ -196,7 +196,7 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
 
 
 def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
-    """Returns the `initial_params` of an optimizer, or those of the optimizers inside it."""
+    """Returns the `initial_params` function of an optimizer, or the functions of the optimizers inside it."""
     initial_params = getattr(optimizer, "initial_params", None)
     if initial_params is not None:
         return [initial_params]

@@ -25,7 +25,7 @@ class MeasuredTask(Task):
 
 
 class ReferencedTask(Task):
-    """Base of tasks whose losses are compared with that of a guess.
+    """Base of tasks whose losses are compared with the loss of a guess.
 
     Attributes:
       reference_loss: Loss of a uniform guess, of an output of zeros, or of the mean. An untrained network has about

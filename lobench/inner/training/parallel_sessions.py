@@ -42,7 +42,7 @@ def num_updates(case: Case) -> int:
 
 
 def members(replica: Replica, count: int) -> Replica:
-    """Returns the replicas of a round along a new last axis: `replica`, then those of the following seeds."""
+    """Returns the replicas of a round along a new last axis: `replica`, then replicas of the following seeds."""
     if count == 1:
         return replica
     seeds = jnp.asarray(replica.seed)[..., None] + jnp.arange(count, dtype=jnp.uint32)
@@ -118,7 +118,7 @@ def _shared_round(
 def _synced_round(
     stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
-    """Computes a round in which each gradient is that of the replica's own copy, made after its previous turn."""
+    """Computes a round in which each replica takes its gradient at its own copy, made after its previous turn."""
     synced: _Synced = state[0]
 
     def turn(state: State, inputs_of_turn: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:

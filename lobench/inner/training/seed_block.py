@@ -73,7 +73,7 @@ def curves_of(
     eval_steps: Sequence[int],
     log_steps: Sequence[int],
 ) -> Curves:
-    """Returns the curves of one theta's block. For a task family, those of a seed are means over its tasks."""
+    """Returns the curves of one theta's block. For a task family, a seed's curves are means over its tasks."""
     shape = (block.size, tasks_per_seed)
     diverged = np.asarray(carry.diverged_at).reshape(shape)
     # A partial training that continued from the state of a longer one may have a divergence after its own end.

@@ -124,7 +124,7 @@ class Traced:
         )
 
     def enter(self, given: Given, replicas: Replica, old_carry: Carry, place: PhasePlace | None = None) -> Carry:
-        """Returns the initial carry of a later phase: that of the previous phase, with the new optimizer state."""
+        """Returns the initial carry of a later phase: the previous phase's carry with the new optimizer state."""
         stepper = self._stepper(given)
         handover = self._handover
         phase_place = place or self._place

@@ -158,7 +158,7 @@ class TrainingProgram:
 
         Args:
           thetas: Thetas with equal structure and shapes.
-          block, settings, end, on_progress, should_stop: As for `run`; the settings are those of all thetas.
+          block, settings, end, on_progress, should_stop: As for `run`; all thetas are trained with the same settings.
         Returns:
           Curves of each theta, in order, each with its share of the seconds; None if the run was stopped.
         """
@@ -336,7 +336,7 @@ class TrainingProgram:
           given: First argument of the program.
           constants: First arguments of all phases, with all settings as constants; shapes do not depend on which are
             arguments.
-          arguments: Replicas, arrays, batches of evaluations, and those of a chunk.
+          arguments: Replicas, arrays, batches of evaluations, and batches of a chunk.
           num_thetas: Number of thetas. 0: one, without an axis.
         """
         phase_place = self._place(phase)
@@ -384,7 +384,7 @@ class TrainingProgram:
         return jitted(shard(advance, num_devices, axes, axes[5]), num_devices, axes, placed=_PLACED, donated=5), at_once
 
     def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
-        """Returns the function that creates the carry of a phase from that of the previous one."""
+        """Returns the function that creates the carry of a phase from the carry of the previous phase."""
         key = (num_thetas, 0 if self._are_alike else phase)
         if key not in self._enters:
             axes = _axes(num_thetas)

@@ -55,11 +55,12 @@ class Running:
         self._clock = clock
         self._leases: dict[int, _Lease] = {}
         self._seconds: dict[str, tuple[float, int]] = {}  # by program: core-seconds without compilation, and runs
-        # Since the last line: seconds of compiling or loading by case; programs, and those of them that were compiled.
+        # Since the last printed line: seconds of compiling or loading by case; names of the programs that were
+        # compiled or loaded; names of the programs that were compiled.
         self._compiled: dict[str, float] = {}
         self._made_programs: set[str] = set()
         self._compiled_programs: set[str] = set()
-        self._planned_programs: set[str] = set()  # programs, also those of commands
+        self._planned_programs: set[str] = set()  # including commands
         self._numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
         self._of_commands: set[str] = set()
         self._compile_seconds: list[float] = []

@@ -347,7 +347,7 @@ class _Follower:
             self._progress.log(f"{confirmation.kind}: {error}")
 
     def _place_of(self, subject: Subject) -> str | None:
-        """Returns the path of a theta: that of the checkpoint, or of its copy. None: it cannot be read."""
+        """Returns the path of a readable file with the theta: the checkpoint or a copy of it. None: there is none."""
         if subject.sha256 not in self._places:
             checkpoint_path = self._run.path_of(subject.uri)
             other_paths = [

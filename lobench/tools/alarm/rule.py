@@ -42,7 +42,7 @@ AlarmKind: TypeAlias = Literal["regress", "overfit", "stall"]
 KINDS: tuple[AlarmKind, ...] = ("regress", "overfit", "stall")
 
 _ANY_RESOLUTION = 1e6  # harm that any number of seeds finds
-_SUSPICION = 0.05  # the level of the first stage; the rate of false alarms is that of the second
+_SUSPICION = 0.05  # level of the first stage; only the second stage determines the rate of false alarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     failing = [case for case in gate.cases if case.verdict is Verdict.REGRESSED]
     # The mean may be significant although no single case is. Then all cases that are worse are named.
     named_cases = failing or [case for case in gate.cases if case.harm > margin]
-    # If a case is significant and the mean is not, the numbers are those of the case.
+    # If a case is significant and the mean is not, the finding has the numbers of the worst significant case.
     worst = (
         overall
         if overall.verdict is Verdict.REGRESSED or not failing

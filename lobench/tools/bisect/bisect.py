@@ -393,7 +393,7 @@ def _refuse_undecidable(result: Probed) -> None:
 def _stored_evaluations(
     store: Path, *, is_evaluated: bool, keeps_results: bool = False
 ) -> tuple[list[EvaluationRow], CurrentCases]:
-    """Returns the evaluations of the watch's store, then those of earlier calls, and the current cases.
+    """Returns the evaluations of the watch, followed by those of earlier bisections, and the current cases.
 
     Args:
       store: Store of the watch.

@@ -42,7 +42,7 @@ _GENERIC = {
     "progress", "result", "results", "run", "scalars", "stdout", "summary", "train", "training", "training_log",
     "trainer_state",
 }  # fmt: skip
-_SETTINGS = {"args", "config", "hparams", "params"}  # names of files next to those of curves
+_SETTINGS = {"args", "config", "hparams", "params"}  # names of files with settings, often next to files of curves
 _COMMON = "common"  # origin of seeds that the user declared to be paired
 
 

@@ -163,7 +163,7 @@ def _state_of(path: Path) -> tuple[str, int, int]:
 
 
 def _with_original_paths(text: str, folder: str, paths: Sequence[Path]) -> str:
-    """Replaces the paths of copies in an error message by those of the files."""
+    """Returns an error message in which the paths of copies are replaced by the paths of the copied files."""
     for number, path in enumerate(paths):
         text = text.replace(str(Path(folder) / str(number) / path.name), str(path))
     return text

@@ -36,7 +36,7 @@ KINDS: tuple[TroubleKind, ...] = get_args(TroubleKind)
 Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 _TIMES = 10.0  # a loss of this many times its best is in trouble
-_ALONE = 8.0  # a layer with updates of this many times those of the others is at fault alone
+_ALONE = 8.0  # a layer whose updates are this many times larger than all others' is at fault alone
 _LOW = ("bfloat16", "float16")
 _SMALL = 0.01  # ratio of updates to weights below which a loss does not explode
 _TINY = 1e-6  # ratio of updates to weights below which nothing is learned

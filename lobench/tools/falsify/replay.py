@@ -42,7 +42,7 @@ class MeasuredLoss:
     score_version: int
 
     def gap(self, result: Result) -> float:
-        """Returns the mean difference between the stored scores and those of a result on the same seeds.
+        """Returns the mean difference between the stored scores and a result's scores on the same seeds.
 
         Raises:
           LobenchError: The result has other seeds.

@@ -563,7 +563,7 @@ class _Values:
         return new, old
 
     def core_seconds(self, seeds: Sequence[int], test_seeds: Sequence[int]) -> float:
-        """Returns the core-seconds of the candidate on all seeds, and of the incumbent on those of the test."""
+        """Returns the core-seconds of the candidate on all seeds plus those of the incumbent on the test's seeds."""
         new, old = self.runs
         rows = [*(new[seed] for seed in seeds), *(old[seed] for seed in test_seeds)]
         return math.fsum(_curves(row).wall_seconds * row.case.num_cpus for row in rows)

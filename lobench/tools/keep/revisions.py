@@ -41,7 +41,8 @@ _NEVER = (".git", "__pycache__")  # folders that are neither copied nor reported
 _SUBMODULE = b"160000"
 _MOST_NAMED = 3
 _LINKED = "a path that git ignores as a whole, such as data/raw for a folder data with tracked files"
-# Prints the folders from which a Python imports, those of editable installs by setuptools' finders included.
+# Prints the folders from which a Python imports, including the folders of editable installs that setuptools finds
+# through its own import hooks.
 _IMPORT_FOLDERS = """
 import json, os, sys
 found = [os.path.abspath(path) for path in sys.path if path]
@@ -127,7 +128,7 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
     """Returns the folders of a repository from which the Python of a command imports, relative to the root.
 
     An editable install, or an absolute path in PYTHONPATH, names folders of the present files. Runs import from the
-    same folders of their copies instead. The folders may be those of any work tree of the repository.
+    same folders of their copies instead. The folders may be in any work tree of the repository.
     """
     roots = set[Path]()
     for version in versions:
@@ -264,7 +265,7 @@ class RevisionFiles:
                 raise UsageError("a file cannot be copied", where=str(source), got=cause(error)) from error
 
     def _ignored(self, root: Path) -> tuple[str, ...]:
-        """Returns the folders that git ignores, without those of the store and of Python."""
+        """Returns the folders that git ignores, except for the store's and Python's."""
         process = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
         names = [
             os.fsdecode(listed_path).rstrip("/")

@@ -130,7 +130,7 @@ def _skill(name: str, into: str | Path | None) -> Skeleton:
 
 
 def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
-    """Returns the name of a module and that of a class.
+    """Returns the names of a module and of its class.
 
     Raises:
       UsageError: The names are invalid.

@@ -136,7 +136,7 @@ def velo_record(scores: Mapping[str, VeloScore]) -> VeloRecord:
 
 
 def velo_table(scores: Mapping[str, VeloScore]) -> str:
-    """Returns the mean speed-up, and that of each task; `>=` if the baselines never reached the loss."""
+    """Returns the mean speed-up and the speed-up of each task, with `>=` if the baselines never reached the loss."""
     rows = [("task", "speed-up", "highest", "mean", "last step", "seeds")]
     for task, score in scores.items():
         last_text = f"{'>= ' if score.is_bound else ''}{score.last:.4g}"

@@ -4,8 +4,8 @@ The checkpoints of a trial are in a folder named `trial_12` or `trial_000012` be
 the generation in the checkpoint and the digest of theta are the key under which the controller accepts a result.
 
 Metrics of a checkpoint: `<split>/<metric>` is the mean over cases of the mean over seeds at the last inner step, and
-`<case>:<split>/<metric>` that of one case. A seed that diverged makes both NaN. An evaluation without curves (an error,
-a timeout, poisoned) gives no fitness.
+`<case>:<split>/<metric>` is the mean of one case. A seed that diverged makes both NaN. An evaluation without curves (an
+error, a timeout, poisoned) gives no fitness.
 
 A result whose key fits no trial is ignored, with one message per trial, because the trial may wait for another result
 in vain.

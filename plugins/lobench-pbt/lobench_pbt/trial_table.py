@@ -215,7 +215,7 @@ class TrialTable:
         )
 
     def take_score(self, id: int, sha256: str) -> Score | None:
-        """Returns the stored score of a checkpoint, and deletes those of the trial's other checkpoints."""
+        """Returns the stored score of a checkpoint, and deletes all stored scores of its trial."""
         query = "SELECT metrics, reason FROM scores WHERE study = ? AND trial = ? AND sha256 = ?"
         row = self._db.execute(query, (self._study, id, sha256)).fetchone()
         self._db.execute("DELETE FROM scores WHERE study = ? AND trial = ?", (self._study, id))

@@ -109,7 +109,7 @@ class Reach:
 
         Args:
           values: Values to start from.
-          own_bindings: Bindings that count in addition to the experiment's: those of a method's knobs.
+          own_bindings: Bindings of a method's knobs, which count in addition to the experiment's bindings.
         """
         names: set[str] = set()
         pending_values = list(values)

@@ -114,7 +114,7 @@ def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
 
 
 def first_of(keys: Keys) -> tuple[Keys, Keys]:
-    """Splits keys into those of the first step and those of the others."""
+    """Splits keys into the first step's keys and the keys of all later steps."""
     return jax.tree.map(lambda leaf: leaf[0], keys), jax.tree.map(lambda leaf: leaf[1:], keys)
 
 

@@ -46,7 +46,7 @@ class Wrapping(MeasuredTask):
         if name == "task":  # not set yet, for example during a copy
             raise AttributeError(name)
         if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
-            raise AttributeError(name)  # those of the wrapped task belong to another loss
+            raise AttributeError(name)  # the wrapped task's attribute belongs to another loss
         attribute = getattr(self.task, name)
         if name in ("memory_loss", "losses"):
             return lambda params, *arguments: attribute(self.at(params), *arguments)
