@@ -228,14 +228,14 @@ def test_bisect_stops_once_more_seeds_of_two_checkpoints_change_nothing(tmp_path
     case = case_info("a", num_seeds=4)
     search = _Search(
         checkpoints=[Checkpoint(uri=f"theta_{step}", outer_step=step, sha256=f"{step:064d}") for step in range(2)],
-        first=None,
+        first_block=None,
         evaluate=evaluate,
-        look=lambda: Probed(case=case, probes=tuple(probes), num_evaluations=len(probes)),
+        read_probes=lambda: Probed(case=case, probes=tuple(probes), num_evaluations=len(probes)),
         is_readable=lambda one: True,
         log=lambda line: None,
         level=0.95,
         confidence=0.9,
-        most=100,
+        max_evaluations=100,
         at_once=2,
     )
     status, _, belief = search.run()

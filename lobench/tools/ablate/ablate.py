@@ -41,8 +41,8 @@ from lobench.tools.ablate.sides import Sides, is_experiment, listed_sides, named
 
 __all__ = ["Ablated", "ablate"]
 
-_MOST_KNOBS = 64
-_SEEDS = 32
+_MAX_KNOBS = 64
+_DEFAULT_SEEDS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +125,9 @@ def ablate(
         sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
     seed_counts = _seed_counts(settings.seeds, sides.most_seeds)
     rules = AblateRules(margin=settings.margin, alpha=settings.alpha, looks=seed_counts)
-    knobs = knobs_of(*sides.given, _defaults(sides), sides.groups)
-    if len(knobs) > _MOST_KNOBS:
-        raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MOST_KNOBS} at most")
+    knobs = knobs_of(*sides.given, _default_lookup(sides), sides.groups)
+    if len(knobs) > _MAX_KNOBS:
+        raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MAX_KNOBS} at most")
     baseline_paths = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
     check_baselines(baseline_paths)
     configurations = _StoredConfigurations(
@@ -169,7 +169,7 @@ def ablate(
     )
 
 
-def _defaults(sides: Sides) -> Callable[[Binding], str]:
+def _default_lookup(sides: Sides) -> Callable[[Binding], str]:
     """Binds a case with each side, which imports the modules they name. Returns a function that looks up a default."""
     (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
@@ -177,22 +177,22 @@ def _defaults(sides: Sides) -> Callable[[Binding], str]:
         with contextlib.suppress(LobenchError):
             bind_case(spec, replace(layers, gin_params=sides.gin_params, variant=given_subject.variant), build=False)
 
-    def default(binding: Binding) -> str:
+    def default_text(binding: Binding) -> str:
         try:
             value = default_of(binding)
         except LobenchError:
             return ""
         return gin_text(value) if value is None or isinstance(value, bool | int | float | str) else ""
 
-    return default
+    return default_text
 
 
-def _seed_counts(seeds: int | None, sessions: int | None) -> tuple[int, ...]:
+def _seed_counts(seeds: int | None, num_sessions: int | None) -> tuple[int, ...]:
     """Returns the numbers of seeds to look at: 4, 8, 16, ..., and the largest.
 
     The largest is the number asked for, else the number of sessions of the experiment, else 32.
     """
-    max_seeds = seeds or sessions or _SEEDS
+    max_seeds = seeds or num_sessions or _DEFAULT_SEEDS
     if max_seeds < 4:
         raise UsageError("--seeds" if seeds else "Experiment.num_sessions", got=str(max_seeds), expected="4 or more")
     counts = [4]
@@ -222,8 +222,8 @@ class _StoredConfigurations:
     shown: int
     progress: WatchProgress
     evaluator: StoreEvaluator
-    _given: dict[Subset, Given] = field(default_factory=dict)
-    _stored: dict[Subset, StoredSubject] = field(default_factory=dict)
+    _configurations: dict[Subset, Given] = field(default_factory=dict)
+    _stored_subjects: dict[Subset, StoredSubject] = field(default_factory=dict)
     _scales: Scales | None = None
 
     @property
@@ -234,33 +234,34 @@ class _StoredConfigurations:
     def evaluate(self, subsets: Sequence[Subset], seeds: int) -> None:
         seed_counts = [seed_count for seed_count in self.looks if seed_count <= seeds]
         widths = tuple(
-            seed_count - earlier for earlier, seed_count in zip([0, *seed_counts[:-1]], seed_counts, strict=True)
+            seed_count - earlier_count
+            for earlier_count, seed_count in zip([0, *seed_counts[:-1]], seed_counts, strict=True)
         )
         blocks = SessionBlocks(first_seed=self.sides.first_seed, widths=widths)
         self.progress.log(f"{counted(len(subsets), 'configuration')} on {counted(seeds, 'seed')} of each case")
         for subset in subsets:
-            self._given.setdefault(subset, self.knobs.given(subset))
-        self.evaluator.evaluate([self._given[subset] for subset in subsets], blocks.bindings)
-        self._read()
+            self._configurations.setdefault(subset, self.knobs.given(subset))
+        self.evaluator.evaluate([self._configurations[subset] for subset in subsets], blocks.bindings)
+        self._read_results()
         for subset in subsets:
-            self._check(subset, seeds)
+            self._check_complete(subset, seeds)
 
-    def _read(self) -> None:
+    def _read_results(self) -> None:
         """Reads the results of each configuration on the current cases."""
         named_subjects = [
-            (self._subject_of(configuration), configuration.label) for configuration in self._given.values()
+            (self._subject_of(configuration), configuration.label) for configuration in self._configurations.values()
         ]
         with Ledger.open(self.sides.store, read_only=True) as ledger:
             entrants = entrants_of(ledger, named_subjects)
         first_subjects = list[StoredSubject]()
-        for subset, entrant in zip(self._given, entrants, strict=True):
+        for subset, entrant in zip(self._configurations, entrants, strict=True):
             rows = entrant.rows
             current_cases = {case.identity for case in entrant.cases}
             if not rows:
                 continue
-            self._stored[subset] = subject_of(entrant.who, rows, current_cases)
-            start = min(row.key.seed_block.start for row in rows)
-            first_rows = [row for row in rows if row.key.seed_block.start < start + self.shown]
+            self._stored_subjects[subset] = subject_of(entrant.who, rows, current_cases)
+            first_seed = min(row.key.seed_block.start for row in rows)
+            first_rows = [row for row in rows if row.key.seed_block.start < first_seed + self.shown]
             first_subjects.append(subject_of(entrant.who, first_rows, current_cases))
         if self._scales is None:
             # A and B are evaluated first. Without a tuned baseline, 1 is the better of them on those seeds, so that
@@ -272,21 +273,21 @@ class _StoredConfigurations:
             configuration if isinstance(configuration, Subject) else configuration.read_as(self.sides.read.checkpoint)
         )
 
-    def _check(self, subset: Subset, seeds: int) -> None:
-        stored_subject = self._stored.get(subset)
+    def _check_complete(self, subset: Subset, seeds: int) -> None:
+        stored_subject = self._stored_subjects.get(subset)
         cells = list(stored_subject.cells.values()) if stored_subject is not None else []
         if cells and all(len(cell.seeds) >= seeds for cell in cells):
             return
         failures = [text for cell in cells for _, text in cell.failures if text]
         raise LobenchError(
             "a configuration gave no result, and nothing can be decided without it",
-            where=self._given[subset].label,
+            where=self._configurations[subset].label,
             got="; ".join(dict.fromkeys(failures)),
             next_step="the same command tries again",
         )
 
     def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
-        base_cells, changed_cells = self._stored[a].cells, self._stored[b].cells
+        base_cells, changed_cells = self._stored_subjects[a].cells, self._stored_subjects[b].cells
         samples_by_case = {}
         for identity in base_cells:
             if identity in changed_cells:
@@ -311,13 +312,13 @@ class _StoredConfigurations:
 
         This is the median over seeds and cases, and infinite if more than half of them do not reach the value.
         """
-        base = self._stored[Subset()].cells
-        shares = list[float]()
-        for identity, cell in self._stored[subset].cells.items():
+        base_cells = self._stored_subjects[Subset()].cells
+        step_fractions = list[float]()
+        for identity, cell in self._stored_subjects[subset].cells.items():
             metric = cell.case.primary_metric
             direction = self.scales.direction(cell.case, metric)
-            for seed, target in list(base[identity].converged_finals(metric).items())[:seeds]:
+            for seed, target in list(base_cells[identity].converged_finals(metric).items())[:seeds]:
                 if direction is not None and math.isfinite(target):
                     steps_of_seeds = steps_to_target(cell, metric, target, direction).steps
-                    shares.append(steps_of_seeds.get(seed, math.inf) / cell.case.num_inner_steps)
-        return statistics.median(shares) if shares else math.nan
+                    step_fractions.append(steps_of_seeds.get(seed, math.inf) / cell.case.num_inner_steps)
+        return statistics.median(step_fractions) if step_fractions else math.nan

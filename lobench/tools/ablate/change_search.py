@@ -35,7 +35,7 @@ __all__ = [
 
 Subset: TypeAlias = frozenset[int]  # indices of knobs
 
-_TOP = 3  # candidates of the forward search that get more seeds
+_NUM_TOP_CANDIDATES = 3  # candidates of the forward search that get more seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,24 +156,26 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
     Raises:
       LobenchError: No seed converges with both A and B.
     """
-    search = _Search(evaluator=evaluator, rules=rules, every=frozenset(range(num_knobs)))
+    search = _Search(evaluator=evaluator, rules=rules, all_knobs=frozenset(range(num_knobs)))
     empty = Subset()
     num_seeds = rules.shown
-    singles = [Subset({knob}) for knob in sorted(search.every)]
-    search.need([empty, search.every], num_seeds)
-    if math.isnan(search.worth(empty, search.every, num_seeds).mean):
+    single_knobs = [Subset({knob}) for knob in sorted(search.all_knobs)]
+    search.ensure_evaluated([empty, search.all_knobs], num_seeds)
+    if math.isnan(search.worth(empty, search.all_knobs, num_seeds).mean):
         raise LobenchError("no seed converges with both A and B, so nothing can be compared")
-    search.need([*singles, *(search.every - knob for knob in singles)], num_seeds)
-    worth_alone = {knob: search.worth(empty, Subset({knob}), num_seeds) for knob in search.every}
-    worth_without = {knob: search.worth(search.every, search.every - {knob}, num_seeds) for knob in search.every}
+    search.ensure_evaluated([*single_knobs, *(search.all_knobs - knob for knob in single_knobs)], num_seeds)
+    worth_alone = {knob: search.worth(empty, Subset({knob}), num_seeds) for knob in search.all_knobs}
+    worth_without = {
+        knob: search.worth(search.all_knobs, search.all_knobs - {knob}, num_seeds) for knob in search.all_knobs
+    }
     # Sorted by size, so that knobs that matter are in the same half.
-    order = sorted(
-        search.every, key=lambda knob: (-max(abs(worth_alone[knob].mean), abs(worth_without[knob].mean)), knob)
+    knob_order = sorted(
+        search.all_knobs, key=lambda knob: (-max(abs(worth_alone[knob].mean), abs(worth_without[knob].mean)), knob)
     )
-    smallest = search.backward(order)
+    smallest = search.backward(knob_order)
     forward, is_reached = search.forward()
     needs = search.needs(smallest)
-    harmful = search.harmful(num_seeds)
+    harmful_knobs = search.harmful(num_seeds)
     return KnobSearch(
         smallest=smallest,
         effects=tuple(
@@ -181,13 +183,13 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
                 alone=worth_alone[knob],
                 without=worth_without[knob],
                 needed=needs[knob],
-                harmful=knob in harmful,
+                harmful=knob in harmful_knobs,
             )
-            for knob in sorted(search.every)
+            for knob in sorted(search.all_knobs)
         ),
         forward=forward,
         is_reached=is_reached,
-        whole=search.worth(empty, search.every, num_seeds),
+        whole=search.worth(empty, search.all_knobs, num_seeds),
         interactions=search.interactions(sorted(smallest | forward)),
         undecided=frozenset(search.undecided),
         configurations=len(search.seeds),
@@ -203,33 +205,33 @@ class _Search:
     Attributes:
       evaluator: Evaluator of configurations.
       rules: Rules of the tests.
-      every: All knobs, which make B.
+      all_knobs: All knobs, which make B.
       seeds: Number of seeds on which each configuration was evaluated.
       verdicts: Whether each tested configuration is equivalent to B.
       undecided: Configurations whose test stayed open.
-      tested_on: Number of seeds at the last look of each test.
+      num_tested_seeds: Number of seeds at the last look of each test.
     """
 
     evaluator: ConfigurationEvaluator
     rules: AblateRules
-    every: Subset
+    all_knobs: Subset
     seeds: dict[Subset, int] = field(default_factory=dict)
     verdicts: dict[Subset, bool] = field(default_factory=dict)
     undecided: set[Subset] = field(default_factory=set)
-    tested_on: dict[Subset, int] = field(default_factory=dict)
+    num_tested_seeds: dict[Subset, int] = field(default_factory=dict)
 
-    def need(self, subsets: Sequence[Subset], seeds: int) -> None:
-        missing = [subset for subset in dict.fromkeys(subsets) if self.seeds.get(subset, 0) < seeds]
-        if missing:
-            self.evaluator.evaluate(missing, seeds)
-            self.seeds.update(dict.fromkeys(missing, seeds))
+    def ensure_evaluated(self, subsets: Sequence[Subset], seeds: int) -> None:
+        missing_subsets = [subset for subset in dict.fromkeys(subsets) if self.seeds.get(subset, 0) < seeds]
+        if missing_subsets:
+            self.evaluator.evaluate(missing_subsets, seeds)
+            self.seeds.update(dict.fromkeys(missing_subsets, seeds))
 
     def worth(self, a: Subset, b: Subset, seeds: int) -> Worth:
-        return _worth(_difference(self.evaluator.samples(a, b, seeds).values()), seeds)
+        return _worth(_mean_difference(self.evaluator.samples(a, b, seeds).values()), seeds)
 
     def is_equivalent(self, subset: Subset) -> bool:
         """Tests a configuration against B. An undecided configuration counts as not equivalent."""
-        if subset == self.every:
+        if subset == self.all_knobs:
             return True
         if subset not in self.verdicts:
             verdict = self._test_equivalence(subset)
@@ -241,15 +243,15 @@ class _Search:
     def _test_equivalence(self, subset: Subset) -> bool | None:
         margin, level = self.rules.margin, self.rules.level
         for seeds in self.rules.looks:
-            self.need([self.every, subset], seeds)
-            self.tested_on[subset] = seeds
-            samples = self.evaluator.samples(self.every, subset, seeds)
+            self.ensure_evaluated([self.all_knobs, subset], seeds)
+            self.num_tested_seeds[subset] = seeds
+            samples = self.evaluator.samples(self.all_knobs, subset, seeds)
             lost_counts = [sample.num_diverged for sample in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
             loses_more = sum(changed_lost for _, changed_lost in lost_counts) > sum(
                 base_lost for base_lost, _ in lost_counts
             )
-            location = _difference(samples.values())
+            location = _mean_difference(samples.values())
             if location is None:
                 continue
             if not loses_more and location.above(-margin) <= level and location.below(margin) <= level:
@@ -265,14 +267,14 @@ class _Search:
         equivalence nor a difference. A knob is needed if the smallest set without it differs from B, at a level of
         alpha divided by the numbers of looks and knobs.
         """
-        level = self.rules.level / max(len(self.every), 1)
-        needs = dict.fromkeys(sorted(self.every), Need.NOT_NEEDED)
+        level = self.rules.level / max(len(self.all_knobs), 1)
+        needs = dict.fromkeys(sorted(self.all_knobs), Need.NOT_NEEDED)
         for knob in smallest:
             other_knobs = smallest - {knob}
             self.is_equivalent(other_knobs)  # a set of a single knob is not tested yet
-            seeds = self.tested_on.get(other_knobs, self.rules.looks[-1])
-            samples = self.evaluator.samples(self.every, other_knobs, seeds)
-            gap = _difference(samples.values())
+            seeds = self.num_tested_seeds.get(other_knobs, self.rules.looks[-1])
+            samples = self.evaluator.samples(self.all_knobs, other_knobs, seeds)
+            gap = _mean_difference(samples.values())
             differs = gap is not None and gap.p_value() <= level
             needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
         return needs
@@ -281,33 +283,35 @@ class _Search:
         """Returns the knobs that make B worse."""
         empty = Subset()
         p_values = dict[int, float]()
-        for knob in sorted(self.every):
-            change_alone = _difference(self.evaluator.samples(empty, Subset({knob}), seeds).values())
-            change_without = _difference(self.evaluator.samples(self.every, self.every - {knob}, seeds).values())
-            p_of_parts = [
+        for knob in sorted(self.all_knobs):
+            change_alone = _mean_difference(self.evaluator.samples(empty, Subset({knob}), seeds).values())
+            change_without = _mean_difference(
+                self.evaluator.samples(self.all_knobs, self.all_knobs - {knob}, seeds).values()
+            )
+            p_values_of_changes = [
                 change_alone.below(0.0) if change_alone else 1.0,
                 change_without.above(0.0) if change_without else 1.0,
             ]
-            p_values[knob] = min(1.0, 2 * min(p_of_parts))
+            p_values[knob] = min(1.0, 2 * min(p_values_of_changes))
         adjusted_p_values = holm(list(p_values.values()))
         return Subset(
             knob for knob, p_value in zip(p_values, adjusted_p_values, strict=True) if p_value <= self.rules.alpha
         )
 
-    def backward(self, order: Sequence[int]) -> Subset:
+    def backward(self, knob_order: Sequence[int]) -> Subset:
         """Returns a set that is equivalent to B, and not shown equivalent without any one of its knobs.
 
         Source: Zeller and Hildebrandt 2002, the minimizing delta debugging algorithm.
         """
         if self.is_equivalent(Subset()):
             return Subset()
-        needed_knobs = list(order)
+        needed_knobs = list(knob_order)
         num_chunks = 2
         while len(needed_knobs) > 1:
             chunks = _chunks(needed_knobs, num_chunks)
-            smaller = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
-            if smaller is not None:
-                needed_knobs, num_chunks = smaller, 2
+            sufficient_chunk = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
+            if sufficient_chunk is not None:
+                needed_knobs, num_chunks = sufficient_chunk, 2
                 continue
             complements = ([knob for knob in needed_knobs if knob not in chunk] for chunk in reversed(chunks))
             complement = next((remaining for remaining in complements if self.is_equivalent(Subset(remaining))), None)
@@ -322,28 +326,30 @@ class _Search:
 
     def forward(self) -> tuple[Subset, bool]:
         """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
-        chosen = Subset()
+        chosen_knobs = Subset()
         first_seeds = self.rules.looks[0]
         num_seeds = self.rules.shown
-        while not self.is_equivalent(chosen):
-            extended = [chosen | {knob} for knob in sorted(self.every - chosen)]
-            for seeds, num_kept in ((first_seeds, _TOP), (num_seeds, 1)):
-                self.need([chosen, *extended], seeds)
-                gains = {subset: self.worth(chosen, subset, seeds).mean for subset in extended}
-                extended = sorted(
-                    extended, key=lambda subset: -gains[subset] if not math.isnan(gains[subset]) else math.inf
+        while not self.is_equivalent(chosen_knobs):
+            extended_subsets = [chosen_knobs | {knob} for knob in sorted(self.all_knobs - chosen_knobs)]
+            for seeds, num_kept in ((first_seeds, _NUM_TOP_CANDIDATES), (num_seeds, 1)):
+                self.ensure_evaluated([chosen_knobs, *extended_subsets], seeds)
+                gains = {subset: self.worth(chosen_knobs, subset, seeds).mean for subset in extended_subsets}
+                extended_subsets = sorted(
+                    extended_subsets, key=lambda subset: -gains[subset] if not math.isnan(gains[subset]) else math.inf
                 )[:num_kept]
-            if not gains[extended[0]] > 0:
-                return chosen, False
-            chosen = extended[0]
-        return chosen, True
+            if not gains[extended_subsets[0]] > 0:
+                return chosen_knobs, False
+            chosen_knobs = extended_subsets[0]
+        return chosen_knobs, True
 
     def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
         """Returns the interaction of each pair of settings: the gain of both together less the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
         num_seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
         empty_subset = Subset()
-        self.need([empty_subset, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], num_seeds)
+        self.ensure_evaluated(
+            [empty_subset, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], num_seeds
+        )
         interactions = [
             self._interaction_of(
                 Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), num_seeds
@@ -387,7 +393,7 @@ class _Search:
                 shared = samples_of_subsets[0][case].shared
                 seeds_of_gains = (tuple(finite_gains), tuple(finite_gains))
                 case_samples.append(replace(samples, seeds=seeds_of_gains, shared=shared))
-        return _difference(case_samples)
+        return _mean_difference(case_samples)
 
 
 def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
@@ -396,7 +402,7 @@ def _diverges_more(samples: Mapping[str, Samples], level: float) -> bool:
     return bool(counts) and any(counts_of_case.b for counts_of_case in counts) and p_more(counts) <= level
 
 
-def _difference(cases: Iterable[Samples]) -> Location | None:
+def _mean_difference(cases: Iterable[Samples]) -> Location | None:
     """Returns the mean over cases of b - a, computed over groups of cases; None if no case can be tested."""
     return mean_over_cases([case for case in cases if case.has_scale and locate(case).is_known]).location
 

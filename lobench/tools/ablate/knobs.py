@@ -13,7 +13,7 @@ from lobench.tools.ablate.change_search import Subset
 
 __all__ = ["Knob", "Knobs", "knobs_of"]
 
-_LEFT_OUT = "(its default)"
+_DEFAULT_NOTE = "(its default)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,44 +85,44 @@ def knobs_of(
       UsageError: A and B are different checkpoints, call different optimizers, or do not differ; or a group changes
         nothing.
     """
-    statements_of_subjects = [_statements(statements) for statements in (a, b)]
+    statements_of_subjects = [_statements(subject) for subject in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
         raise UsageError(
             "A and B differ in more than bindings",
             got=f"{a.uri} and {b.uri}",
             expected="one optimizer, or one checkpoint, with two sets of bindings",
         )
-    pairs = dict[str, tuple[_Stated, _Stated]]()
+    pairs = dict[str, tuple[_Statement, _Statement]]()
     for path in dict.fromkeys([*statements_of_subjects[0], *statements_of_subjects[1]]):
         a_statement, b_statement = (statements.get(path) for statements in statements_of_subjects)
-        lines = {statements.line: statements for statements in (a_statement, b_statement) if statements is not None}
-        if len(lines) == 2 and not groups and any(statements.is_call for statements in lines.values()):
+        lines = {stated.line: stated for stated in (a_statement, b_statement) if stated is not None}
+        if len(lines) == 2 and not groups and any(stated.is_call for stated in lines.values()):
             raise UsageError(
                 "A and B use different functions, whose settings cannot be exchanged",
                 where=path,
-                got=" and ".join(statements.text for statements in lines.values()),
+                got=" and ".join(stated.text for stated in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
         statement = a_statement or b_statement
         assert statement is not None
-        left_out = statement.left_out(default)
-        pairs[path] = a_statement or left_out, b_statement or left_out
+        default_statement = statement.default_statement(default)
+        pairs[path] = a_statement or default_statement, b_statement or default_statement
     knobs = []
     for paths in groups or [[path] for path in pairs]:
-        knob = _knob({path: pairs[path] for path in paths})
+        knob = _make_knob({path: pairs[path] for path in paths})
         if knob.a != knob.b:
             knobs.append(knob)
         elif groups:
             raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
-        raise UsageError("A and B differ in nothing", got=_text(a))
-    base = {path: stated.line for path, stated in statements_of_subjects[0].items()}
-    base |= {path: line for knob in knobs for path, (line, _) in knob.lines.items()}
-    return Knobs(base=a, lines=base, knobs=tuple(knobs))
+        raise UsageError("A and B differ in nothing", got=_subject_text(a))
+    base_lines = {path: stated.line for path, stated in statements_of_subjects[0].items()}
+    base_lines |= {path: line for knob in knobs for path, (line, _) in knob.lines.items()}
+    return Knobs(base=a, lines=base_lines, knobs=tuple(knobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stated:
+class _Statement:
     """Statement of a subject's gin text.
 
     Attributes:
@@ -137,15 +137,15 @@ class _Stated:
     is_call: bool = False
     binding: Binding | None = None
 
-    def left_out(self, default: Callable[[Binding], str]) -> _Stated:
+    def default_statement(self, default: Callable[[Binding], str]) -> _Statement:
         """Returns the statement for a side that lacks this one: its default, or an empty line."""
         text = default(self.binding) if self.binding is not None and self.binding.parameter else ""
         if text in ("", "None"):  # None cannot be an argument of a compiled program
-            return _Stated(line="", text=f"{text} {_LEFT_OUT}".lstrip())
-        return _Stated(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} {_LEFT_OUT}")
+            return _Statement(line="", text=f"{text} {_DEFAULT_NOTE}".lstrip())
+        return _Statement(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} {_DEFAULT_NOTE}")
 
 
-def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:
+def _make_knob(pairs: Mapping[str, tuple[_Statement, _Statement]]) -> Knob:
     a_statements, b_statements = zip(*pairs.values(), strict=True)
     return Knob(
         path=", ".join(pairs),
@@ -157,21 +157,21 @@ def _knob(pairs: Mapping[str, tuple[_Stated, _Stated]]) -> Knob:
     )
 
 
-def _statements(subject: Given) -> dict[str, _Stated]:
+def _statements(subject: Given) -> dict[str, _Statement]:
     """Returns the statements of a subject by path."""
     statements = {}
-    for statement in parse_text("\n".join(subject.variant.bindings), _text(subject)):
+    for statement in parse_text("\n".join(subject.variant.bindings), _subject_text(subject)):
         if isinstance(statement, Import):
             line = f"import {statement.module}"
-            statements[line] = _Stated(line=line, text=line)
+            statements[line] = _Statement(line=line, text=line)
             continue
         line = binding_text(statement)
         is_call = any(True for _ in references_in(statement.value))
-        statements[line.partition(" = ")[0]] = _Stated(
+        statements[line.partition(" = ")[0]] = _Statement(
             line=line, text=gin_text(statement.value), is_call=is_call, binding=statement
         )
     return statements
 
 
-def _text(subject: Given) -> str:
+def _subject_text(subject: Given) -> str:
     return subject.label or subject.uri

@@ -56,17 +56,17 @@ def named_sides(
     Raises:
       LobenchError: No suite is given, or a subject is neither a checkpoint nor an optimizer, or cannot be read.
     """
-    paths = tuple(str(find_suite(suite)) for suite in suites)
-    if not paths:
+    suite_paths = tuple(str(find_suite(suite)) for suite in suites)
+    if not suite_paths:
         raise UsageError("an ablation needs a suite", next_step="--suite quick, say")
-    folder = store or _default_store(Path(paths[0]).resolve().stem)
-    (given_a, read_subject), (given_b, _) = named_subjects([a, b], folder, paths, progress)
+    folder = store or _default_store(Path(suite_paths[0]).resolve().stem)
+    (given_a, read_subject), (given_b, _) = named_subjects([a, b], folder, suite_paths, progress)
     return Sides(
         names=(a, b),
         given=(given_a, given_b),
         read=read_subject,
         store=folder,
-        suites=paths,
+        suites=suite_paths,
         gin_params=tuple(gin_params),
     )
 
@@ -129,8 +129,8 @@ def _methods_to_ablate(
         or [method for method in methods_of_file if method.knobs]
         or list(methods_of_file)
     )
-    are_two = len(methods) == 2 and (bool(names) or not methods[0].knobs)
-    if not are_two and not (len(methods) == 1 and methods[0].knobs):
+    has_two_methods = len(methods) == 2 and (bool(names) or not methods[0].knobs)
+    if not has_two_methods and not (len(methods) == 1 and methods[0].knobs):
         raise UsageError(
             "an ablation is of two methods, or of one that has knobs",
             where=str(file.path),
@@ -146,7 +146,7 @@ def _methods_to_ablate(
                 got=setting,
                 expected="optimizers and checkpoints with all their settings",
             )
-    if are_two:
+    if has_two_methods:
         return methods[0], methods[1], ()
     (method_with_knobs,) = methods
     knobs = [knob.split("; ") for knob in method_with_knobs.knobs]

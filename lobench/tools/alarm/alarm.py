@@ -44,7 +44,7 @@ from lobench.tools.alarm.rule import Alarm, AlarmKind, Confirmation, Stall, TwoS
 
 __all__ = ["Alarmed", "alarm"]
 
-_TRAINED, _HELD_OUT = "meta_train", "meta_test"
+_TRAINED_ROLE, _HELD_OUT_ROLE = "meta_train", "meta_test"
 _MAX_NAMED_CASES = 4  # cases named in a line
 
 
@@ -142,7 +142,7 @@ def alarm(
     settings = WatchSettings(
         location=run.location, suites=suite_paths, name=name, sinks=texts(options.get("sinks", ()))
     )
-    evaluation = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
+    evaluation_options = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
     with contextlib.ExitStack() as stack:
         busy_message = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy_message=busy_message).release)
@@ -156,7 +156,7 @@ def alarm(
             evaluator=watched_run.evaluator(
                 "alarm",
                 WatchProgress(),  # keeps its lines out of the watch's output
-                evaluation,
+                evaluation_options,
             ),
             notifier=notifier,
         )
@@ -210,12 +210,12 @@ class _Follower:
         self._evaluator = evaluator
         self.notifier = notifier
         self._tried_evaluations: set[tuple[int, str, str]] = set()
-        self._places: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
+        self._paths_by_hash: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
         self._seen_subjects: tuple[Subject, ...] = ()
-        self._known: list[tuple[str, Subject, bool]] = []
-        self._found_run: StoredRun | None = None
+        self._known_standings: list[tuple[str, Subject, bool]] = []
+        self._last_run: StoredRun | None = None
         self.detectors: list[TwoStages | Stall] = []
-        self._kept = kept_copies(watched_run.store)
+        self._copies_folder = kept_copies(watched_run.store)
         self._other_code = ""  # line on results that are left out
 
     @property
@@ -231,20 +231,20 @@ class _Follower:
         The whole store is read, so this happens only if the watch has finished a checkpoint.
         """
         standings = self._standings()
-        if self._found_run is not None and standings == self._known and not is_over:
+        if self._last_run is not None and standings == self._known_standings and not is_over:
             self.notifier.deliver()
-            return self._found_run
-        self._known = standings
-        stored_run = self._read(is_over)
+            return self._last_run
+        self._known_standings = standings
+        stored_run = self._read_run(is_over)
         if stored_run.other_code not in ("", self._other_code):
             self._progress.log(f"{stored_run.other_code}, and are left out; `lobench watch` evaluates them again")
         self._other_code = stored_run.other_code
-        self._begin(stored_run)
+        self._restart_detectors(stored_run)
         for detector in self.detectors:
-            while (confirmation := self._go_on(detector, stored_run)) is not None:
+            while (confirmation := self._advance(detector, stored_run)) is not None:
                 self._confirm(confirmation, stored_run)
                 # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
-                stored_run = replace(stored_run, again=self._read(is_over).again, _worths={})
+                stored_run = replace(stored_run, again=self._read_run(is_over).again, _scores={})
                 if not stored_run.fresh(confirmation):
                     results_command = command_text("lobench", "results", store=self._store / "alarm")
                     self._progress.log(
@@ -254,10 +254,10 @@ class _Follower:
             self.notifier.notify_of(self.event(raised_alarm, stored_run), stored_run.runs[raised_alarm.place])
         self.notifier.deliver()
         self._keep_best(stored_run)
-        self._seen_subjects, self._found_run = stored_run.subjects, stored_run
+        self._seen_subjects, self._last_run = stored_run.subjects, stored_run
         return stored_run
 
-    def _go_on(self, detector: TwoStages | Stall, stored_run: StoredRun) -> Confirmation | None:
+    def _advance(self, detector: TwoStages | Stall, stored_run: StoredRun) -> Confirmation | None:
         if isinstance(detector, TwoStages):
             detector.can_refer_to = stored_run.can_refer_to
         return detector.go_on(stored_run)
@@ -268,9 +268,9 @@ class _Follower:
         with Ledger.open(self._store, read_only=True) as ledger:
             return ledger.standings()
 
-    def _read(self, is_over: bool) -> StoredRun:
+    def _read_run(self, is_over: bool) -> StoredRun:
         suites = [Path(suite) for suite in self._suites]
-        self._places.clear()
+        self._paths_by_hash.clear()
         return read_run(
             self._store,
             self._run,
@@ -279,10 +279,10 @@ class _Follower:
             self._tried_evaluations,
             is_over=is_over,
             keeps_results=bool(self._evaluator.options.get("keep_results")),
-            is_readable=lambda subject: self._place_of(subject) is not None,
+            is_readable=lambda subject: self._readable_path(subject) is not None,
         )
 
-    def _begin(self, stored_run: StoredRun) -> None:
+    def _restart_detectors(self, stored_run: StoredRun) -> None:
         """Restarts the detectors if the checkpoints seen so far are no longer the beginning of the run.
 
         This happens if the watch evaluated earlier checkpoints too.
@@ -294,13 +294,13 @@ class _Follower:
         cases_by_role: dict[str, list[str]] = {}
         for identity, case in stored_run.cases.items():
             cases_by_role.setdefault(case.role, []).append(identity)
-        outside, inside = (cases_by_role.get(role, []) for role in (_HELD_OUT, _TRAINED))
-        if "overfit" in self._kinds and not (outside and inside):
+        held_out_cases, trained_cases = (cases_by_role.get(role, []) for role in (_HELD_OUT_ROLE, _TRAINED_ROLE))
+        if "overfit" in self._kinds and not (held_out_cases and trained_cases):
             raise UsageError(
                 "overfit needs cases of both roles",
                 where=", ".join(self._suites),
                 got=", ".join(f"{len(cases)} of role {role or 'none'}" for role, cases in cases_by_role.items()),
-                expected=f"Suite.role or Suite.roles: {_TRAINED} and {_HELD_OUT}",
+                expected=f"Suite.role or Suite.roles: {_TRAINED_ROLE} and {_HELD_OUT_ROLE}",
             )
         confirmed_kinds = [kind for kind in self._kinds if kind != "stall"]
         if confirmed_kinds and (note := note_on_fixed_seeds(stored_run.cases.values())):
@@ -312,7 +312,7 @@ class _Follower:
                     next_step="`--alarm stall` needs none",
                 )
             self._progress.log(note)
-        self.detectors = [detector_of(kind, self._rules, outside, inside) for kind in self._kinds]
+        self.detectors = [detector_of(kind, self._rules, held_out_cases, trained_cases) for kind in self._kinds]
 
     def _confirm(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
         """Evaluates both checkpoints on fresh seeds. The suspicion is dropped if the evaluation gives no results."""
@@ -330,10 +330,10 @@ class _Follower:
             f"{self._rules.seeds} fresh seeds of each decide"
         )
         self._tried_evaluations.add(stored_run.name_of(confirmation))
-        infos, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
-        if note_on_fixed_seeds(infos):
-            cases = names_on_fresh_seeds(infos)
-        paths = [self._place_of(subject) for subject in subjects]
+        case_infos, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
+        if note_on_fixed_seeds(case_infos):
+            cases = names_on_fresh_seeds(case_infos)
+        paths = [self._readable_path(subject) for subject in subjects]
         readable_subjects = [
             self._run.given(replace(subject, uri=path)) for path, subject in zip(paths, subjects, strict=True) if path
         ]
@@ -346,17 +346,19 @@ class _Follower:
         except LobenchError as error:
             self._progress.log(f"{confirmation.kind}: {error}")
 
-    def _place_of(self, subject: Subject) -> str | None:
+    def _readable_path(self, subject: Subject) -> str | None:
         """Returns the path of a readable file with the theta: the checkpoint or a copy of it. None: there is none."""
-        if subject.sha256 not in self._places:
+        if subject.sha256 not in self._paths_by_hash:
             checkpoint_path = self._run.path_of(subject.uri)
             other_paths = [
-                self._run.path_of(sighting.uri) for _, sighting, _ in self._known if sighting.sha256 == subject.sha256
+                self._run.path_of(sighting.uri)
+                for _, sighting, _ in self._known_standings
+                if sighting.sha256 == subject.sha256
             ]
-            self._places[subject.sha256] = readable_place(
+            self._paths_by_hash[subject.sha256] = readable_place(
                 self._store, checkpoint_path, subject.sha256, other_paths=other_paths
             )
-        return self._places[subject.sha256]
+        return self._paths_by_hash[subject.sha256]
 
     def _keep_best(self, stored_run: StoredRun) -> None:
         """Copies the best checkpoints. Later checkpoints are compared with them, and trainers delete old ones."""
@@ -370,17 +372,19 @@ class _Follower:
                     stored_run.worth(index, last_index, detector.kind, detector.number, detector.cases)
                     for index in range(last_index + 1)
                 ]
-                best = max(range(last_index + 1), key=lambda index: (scores[index] == scores[index], scores[index]))
-                best_subjects[stored_run.subjects[best].sha256[:16]] = stored_run.subjects[best]
-        for old_copy in self._kept.glob("*"):
+                best_index = max(
+                    range(last_index + 1), key=lambda index: (scores[index] == scores[index], scores[index])
+                )
+                best_subjects[stored_run.subjects[best_index].sha256[:16]] = stored_run.subjects[best_index]
+        for old_copy in self._copies_folder.glob("*"):
             if old_copy.name not in best_subjects:
                 shutil.rmtree(old_copy, ignore_errors=True)
         for name, subject in best_subjects.items():
             source = Path(self._run.path_of(subject.uri))
-            folder = self._kept / name
+            folder = self._copies_folder / name
             if folder.exists() or "://" in subject.uri or holds_theta(source, subject.sha256) is False:
                 continue
-            partial_folder = self._kept / f"{name}.part"
+            partial_folder = self._copies_folder / f"{name}.part"
             shutil.rmtree(partial_folder, ignore_errors=True)
             partial_folder.mkdir(parents=True)
             try:
@@ -396,18 +400,18 @@ class _Follower:
                 shutil.rmtree(partial_folder, ignore_errors=True)
                 self._progress.log(f"no copy is kept of {source}: {cause(error)}")
 
-    def event(self, raised: Alarm, stored_run: StoredRun) -> AlarmRaised:
+    def event(self, raised_alarm: Alarm, stored_run: StoredRun) -> AlarmRaised:
         cases = stored_run.cases
         event = AlarmRaised(
-            subject=stored_run.subjects[raised.place],
-            kind=raised.kind,
-            reference=stored_run.subjects[raised.reference],
-            value=raised.harm,
-            bound=raised.bound,
-            cases=tuple(cases[identity] for identity in raised.cases if identity in cases),
+            subject=stored_run.subjects[raised_alarm.place],
+            kind=raised_alarm.kind,
+            reference=stored_run.subjects[raised_alarm.reference],
+            value=raised_alarm.harm,
+            bound=raised_alarm.bound,
+            cases=tuple(cases[identity] for identity in raised_alarm.cases if identity in cases),
             message="",
         )
-        return replace(event, message=_message(event, raised, self._rules, self._run.location, self._suites))
+        return replace(event, message=_message(event, raised_alarm, self._rules, self._run.location, self._suites))
 
 
 class _Notifier:
@@ -435,27 +439,27 @@ class _Notifier:
         self._sinks = sinks
         self._command = command
         self._progress = progress
-        self._raised_alarms, self._reached, self._lines = read_raised(file)
+        self._raised_alarms, self._alarms_by_sink, self._lines = read_raised(file)
         self._deliveries: list[Delivery] = []
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:
-        alarm_name = _name(event)
+        alarm_name = _alarm_identity(event)
         is_new = alarm_name not in self._raised_alarms
         # `_raised` only grows, so an alarm has the same number in every call.
         number = len(self._raised_alarms) if is_new else self._raised_alarms.index(alarm_name)
-        if alarm_name not in [_name(delivery.event) for delivery in self._deliveries]:
+        if alarm_name not in [_alarm_identity(delivery.event) for delivery in self._deliveries]:
             self._deliveries.append(Delivery(sequence=-1 - number, event=event, run=run))
         if not is_new:
             return
         self._progress.log(event.message)
-        notify(self._manager, "lobench_alarm_raised", event, self._failed)
+        notify(self._manager, "lobench_alarm_raised", event, self._log_failure)
         if self._command:
-            self._call(event)
+            self._call_command(event)
         self._raised_alarms.append(alarm_name)
         self._lines.append(event.message)
         self._write()
 
-    def _call(self, event: AlarmRaised) -> None:
+    def _call_command(self, event: AlarmRaised) -> None:
         variables = {
             "LOBENCH_ALARM": event.kind,
             "LOBENCH_OUTER_STEP": str(event.subject.outer_step),
@@ -476,19 +480,24 @@ class _Notifier:
         Failed deliveries are repeated at the next look, or in the next call.
         """
         for address, sink in self._sinks.items():
-            delivered = self._reached.get(address, [])
-            missing = [delivery for delivery in self._deliveries if _name(delivery.event) not in delivered]
-            if not missing:
+            delivered_names = self._alarms_by_sink.get(address, [])
+            missing_deliveries = [
+                delivery for delivery in self._deliveries if _alarm_identity(delivery.event) not in delivered_names
+            ]
+            if not missing_deliveries:
                 continue
             try:
                 with plugins_contained():
-                    sink.deliver(missing)
+                    sink.deliver(missing_deliveries)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: `sys.exit`, too)
-                self._failed(f"sink {address!r}", error)
+                self._log_failure(f"sink {address!r}", error)
                 continue
-            self._reached[address] = [*delivered, *(_name(delivery.event) for delivery in missing)]
+            self._alarms_by_sink[address] = [
+                *delivered_names,
+                *(_alarm_identity(delivery.event) for delivery in missing_deliveries),
+            ]
             self._write()
 
     def close(self) -> None:
@@ -499,17 +508,17 @@ class _Notifier:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: `sys.exit`, too)
-                self._failed(f"sink {address!r}", error)
+                self._log_failure(f"sink {address!r}", error)
 
-    def _failed(self, where: str, error: BaseException) -> None:
+    def _log_failure(self, where: str, error: BaseException) -> None:
         self._progress.log(f"{where}: {headline(error)}")
 
     def _write(self) -> None:
-        record = {"told": self._raised_alarms, "sinks": self._reached, "lines": self._lines}
+        record = {"told": self._raised_alarms, "sinks": self._alarms_by_sink, "lines": self._lines}
         write_whole(self._file, json.dumps(record, indent=1) + "\n")
 
 
-def _name(event: object) -> list[Any]:
+def _alarm_identity(event: object) -> list[Any]:
     """Returns the identity of an alarm as a JSON list."""
     assert isinstance(event, AlarmRaised)
     return [event.kind, event.subject.sha256, event.subject.outer_step]
@@ -530,6 +539,6 @@ def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str,
     line = f"ALARM {event.kind}: outer step {step} {comparison} {reference_step} ({size}, on {rules.seeds} fresh seeds)"
     if not names:
         return one_line(line)
-    bisect = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
-    bisect_command = shlex.join([*bisect, "--case", names[0], "--to-step", str(step)])
+    bisect_words = ["lobench", "bisect", location, *(word for suite in suites for word in ("--suite", suite))]
+    bisect_command = shlex.join([*bisect_words, "--case", names[0], "--to-step", str(step)])
     return one_line(f"{line}: {first_names}; `{bisect_command}` finds where it broke")

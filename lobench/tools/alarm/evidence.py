@@ -69,7 +69,7 @@ class StoredRun:
     is_readable: Callable[[Subject], bool] = lambda subject: True
     other_code: str = ""
     _scales: dict[int, Scales] = field(default_factory=dict)
-    _worths: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _scores: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -93,8 +93,8 @@ class StoredRun:
         return self._scales[newest]
 
     def _scales_of(self, newest: int) -> Scales:
-        shas = dict.fromkeys(subject.sha256 for subject in self.subjects[: newest + 1])
-        stored_subjects = [self.stored[sha256] for sha256 in shas if sha256 in self.stored]
+        hashes = dict.fromkeys(subject.sha256 for subject in self.subjects[: newest + 1])
+        stored_subjects = [self.stored[sha256] for sha256 in hashes if sha256 in self.stored]
         return Scales.of([*self.others, *stored_subjects], self.suites)
 
     def worth(
@@ -106,11 +106,11 @@ class StoredRun:
         fresh_cells = [self.again[block][sha256].cells for block in blocks if sha256 in self.again.get(block, ())]
         scale_key = -1 if scales is self._scales[-1] else newest
         key = (index, scale_key, kind, len(fresh_cells), None if cases is None else frozenset(cases))
-        if key not in self._worths:
-            self._worths[key] = self._mean([self._cells(index), *fresh_cells], scales, cases)
-        return self._worths[key]
+        if key not in self._scores:
+            self._scores[key] = self._mean_score([self._cells(index), *fresh_cells], scales, cases)
+        return self._scores[key]
 
-    def _mean(
+    def _mean_score(
         self, cells_by_block: Sequence[Mapping[str, Cell]], scales: Scales, cases: Collection[str] | None
     ) -> float:
         """Returns the mean score over cases. NaN if a case has no score on the first block, the usual seeds.
@@ -124,8 +124,8 @@ class StoredRun:
                 continue
             cells_of_case = [cells[identity] for cells in cells_by_block if identity in cells]
             scores = [score for cell in cells_of_case for score in scales.scores(cell, None).values()]
-            is_there = identity in cells_by_block[0] and len(scores) > 0
-            means.append(math.fsum(scores) / len(scores) if is_there else math.nan)
+            is_scored = identity in cells_by_block[0] and len(scores) > 0
+            means.append(math.fsum(scores) / len(scores) if is_scored else math.nan)
         return float(np.mean(means)) if means else math.nan
 
     def _cells(self, index: int) -> Mapping[str, Cell]:
@@ -140,7 +140,7 @@ class StoredRun:
         common_cases = self._cells(confirmation.reference).keys() & self._cells(confirmation.place).keys()
         confirmed_cases = [identity for identity in common_cases if not self.cases[identity].fixed_seeds]
         is_complete = all(
-            self._is_whole(cells.get(identity))
+            self._is_cell_complete(cells.get(identity))
             for cells in (reference_cells, checkpoint_cells)
             for identity in confirmed_cases
         )
@@ -172,7 +172,7 @@ class StoredRun:
         subject = self.subjects[index]
         return subject.sha256 in self.again.get(start, ()) or self.is_readable(subject)
 
-    def _is_whole(self, cell: Cell | None) -> bool:
+    def _is_cell_complete(self, cell: Cell | None) -> bool:
         """Returns whether each seed of a confirmation has ended, possibly in an error."""
         return cell is not None and len(cell.seeds) + sum(cell.lost.values()) >= self.seeds
 
@@ -218,17 +218,17 @@ def read_run(
     if not is_store(store):
         return StoredRun(subjects=(), runs=(), stored={}, again={}, others=(), suites=(), seeds=seeds, tried=tried)
     with Ledger.open(store, read_only=True) as ledger:
-        superseded = ledger.superseded()  # by a trainer that started again in the same folder
-        excluded = superseded | ledger.numbered_by_arrival()
+        superseded_subjects = ledger.superseded()  # by a trainer that started again in the same folder
+        excluded = superseded_subjects | ledger.numbered_by_arrival()
         standings = [standing for standing in ledger.standings() if standing[1] not in excluded]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
-        edited = {} if keeps_results else edited_code(ledger, rows)
-    left_out = [row for row in rows if row.key.code in edited and current.is_current(row)]
-    rows = [row for row in rows if row.key.code not in edited]
-    unfinished = {row.key.checkpoint_sha256 for row in left_out}
+        edited_codes = {} if keeps_results else edited_code(ledger, rows)
+    edited_rows = [row for row in rows if row.key.code in edited_codes and current.is_current(row)]
+    rows = [row for row in rows if row.key.code not in edited_codes]
+    unfinished_hashes = {row.key.checkpoint_sha256 for row in edited_rows}
     standings = [
-        (name, sighted_subject, is_ready and sighted_subject.sha256 not in unfinished)
+        (name, sighted_subject, is_ready and sighted_subject.sha256 not in unfinished_hashes)
         for name, sighted_subject, is_ready in standings
     ]
     standings_of_run = [standing for standing in standings if standing[1].has_theta and run.holds(standing[1].uri)]
@@ -237,37 +237,39 @@ def read_run(
             "several runs", where=run.location, got=", ".join(sorted(names)), expected="the folder of one of them"
         )
     standings_of_run.sort(key=lambda standing: (standing[1].generation, standing[1].outer_step))
-    ready = (
+    ready_standings = (
         [standing for standing in standings_of_run if standing[2]]
         if is_over
         else itertools.takewhile(lambda standing: standing[2], standings_of_run)
     )
     subjects = list[Subject]()
     runs = list[str]()
-    for name, subject, _ in ready:
-        if not subjects or _place(subject) > _place(subjects[-1]):  # the first of two thetas at one step
+    for name, subject, _ in ready_standings:
+        if not subjects or _position(subject) > _position(subjects[-1]):  # the first of two thetas at one step
             subjects.append(subject)
             runs.append(name)
-    stored, other_subjects = {}, []
-    bindings: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
+    stored_by_hash, other_subjects = {}, []
+    optimizer_hashes: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
     for sha256, rows_of_checkpoint in _rows_by_subject(rows).items():
-        latest = max(
+        latest_sighting = max(
             (sighting for row in rows_of_checkpoint for sighting in row.sightings),
             key=lambda sighting: sighting.outer_step,
         )
-        counting = [row for row in current.ordered(latest, rows_of_checkpoint) if current.is_current(row)]
-        for row in counting:
-            bindings.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
-        stored_subject = subject_of(latest, counting or rows_of_checkpoint, current.identities if counting else ())
-        stored[sha256] = stored_subject
-        if not latest.has_theta:
+        current_rows = [row for row in current.ordered(latest_sighting, rows_of_checkpoint) if current.is_current(row)]
+        for row in current_rows:
+            optimizer_hashes.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
+        stored_subject = subject_of(
+            latest_sighting, current_rows or rows_of_checkpoint, current.identities if current_rows else ()
+        )
+        stored_by_hash[sha256] = stored_subject
+        if not latest_sighting.has_theta:
             other_subjects.append(stored_subject)
     rows_by_block: dict[int, list[EvaluationRow]] = {}
     confirmation_snapshot = read_store(store / "alarm") if is_store(store / "alarm") else None
     for row in confirmation_snapshot.rows if confirmation_snapshot is not None else ():
         if confirmation_snapshot is not None and row.key.code in confirmation_snapshot.edited and not keeps_results:
             continue
-        if row.key.optimizer_hash not in bindings.get((row.key.checkpoint_sha256, row.case.identity), ()):
+        if row.key.optimizer_hash not in optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), ()):
             continue  # a confirmation of outdated bindings
         # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
         block = row.key.seed_block
@@ -284,18 +286,18 @@ def read_run(
     return StoredRun(
         subjects=tuple(subjects),
         runs=tuple(runs),
-        stored=stored,
+        stored=stored_by_hash,
         again=fresh_subjects,
         others=tuple(other_subjects),
         suites=tuple(suites),
         seeds=seeds,
         tried=tried,
         is_readable=is_readable,
-        other_code=edited_code_line(left_out, edited),
+        other_code=edited_code_line(edited_rows, edited_codes),
     )
 
 
-def _place(subject: Subject) -> tuple[int, int]:
+def _position(subject: Subject) -> tuple[int, int]:
     return subject.generation, subject.outer_step
 
 

@@ -42,7 +42,7 @@ AlarmKind: TypeAlias = Literal["regress", "overfit", "stall"]
 KINDS: tuple[AlarmKind, ...] = ("regress", "overfit", "stall")
 
 _ANY_RESOLUTION = 1e6  # harm that any number of seeds finds
-_SUSPICION = 0.05  # level of the first stage; only the second stage determines the rate of false alarms
+_SUSPICION_LEVEL = 0.05  # level of the first stage; only the second stage determines the rate of false alarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,24 +152,24 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
     # No output of an alarm has the number of seeds that would decide, which takes longer than the test.
     gate = gate_cases(samples, GateRules(margin=margin, alpha=level, resolution=_ANY_RESOLUTION))
     overall = gate.overall
-    several = len(gate.cases) > 1
-    smallest = min((case.p_holm for case in gate.cases if not math.isnan(case.p_holm)), default=math.nan)
+    has_several_cases = len(gate.cases) > 1
+    smallest_p = min((case.p_holm for case in gate.cases if not math.isnan(case.p_holm)), default=math.nan)
     p_value = overall.p_regressed
-    if several:
-        p_value = two_sided(unless_nan(p_value, 1.0), unless_nan(smallest, 1.0))
-    failing = [case for case in gate.cases if case.verdict is Verdict.REGRESSED]
+    if has_several_cases:
+        p_value = two_sided(unless_nan(p_value, 1.0), unless_nan(smallest_p, 1.0))
+    failing_cases = [case for case in gate.cases if case.verdict is Verdict.REGRESSED]
     # The mean may be significant although no single case is. Then all cases that are worse are named.
-    named_cases = failing or [case for case in gate.cases if case.harm > margin]
+    named_cases = failing_cases or [case for case in gate.cases if case.harm > margin]
     # If a case is significant and the mean is not, the finding has the numbers of the worst significant case.
-    worst = (
+    worst_result = (
         overall
-        if overall.verdict is Verdict.REGRESSED or not failing
-        else max(failing, key=lambda case: unless_nan(case.harm, 1.0))
+        if overall.verdict is Verdict.REGRESSED or not failing_cases
+        else max(failing_cases, key=lambda case: unless_nan(case.harm, 1.0))
     )
     return Finding(
         is_found=gate.verdict is Verdict.REGRESSED,
-        harm=worst.harm,
-        bound=worst.lower,
+        harm=worst_result.harm,
+        bound=worst_result.lower,
         p_value=p_value,
         cases=tuple(case.case for case in sorted(named_cases, key=lambda case: -unless_nan(case.harm, -math.inf))),
     )
@@ -273,17 +273,18 @@ class TwoStages:
         while self.place < len(evidence):
             index = self.place
             scores = [
-                evidence.worth(earlier, index, self.kind, self.number, self.cases) for earlier in range(index + 1)
+                evidence.worth(earlier_index, index, self.kind, self.number, self.cases)
+                for earlier_index in range(index + 1)
             ]
-            suspected = self._suspicion(evidence, scores)
-            if suspected is None:
+            confirmation = self._suspicion(evidence, scores)
+            if confirmation is None:
                 self.is_raised = False
             elif not self.is_raised:
-                samples = evidence.fresh(suspected)
+                samples = evidence.fresh(confirmation)
                 if samples is None:
-                    return suspected
+                    return confirmation
                 self.number += 1
-                self._confirm(suspected, samples)
+                self._confirm(confirmation, samples)
             self.place += 1
         return None
 
@@ -299,20 +300,20 @@ class TwoStages:
             return None
         if not scores[index] < np.nanmax(scores[:index]):
             return None  # the usual case, decided without reading a file
-        reference = self._best_readable(scores)
+        reference = self._best_reference(scores)
         if reference is None or not scores[index] < scores[reference]:
             return None
         samples = evidence.usual(reference, index)
-        finding = self.test(samples, 0.0, _SUSPICION) if samples else None
+        finding = self.test(samples, 0.0, _SUSPICION_LEVEL) if samples else None
         if finding is None or not finding.is_found:
             return None
         return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=index, harm=finding.harm)
 
-    def _best_readable(self, scores: Sequence[float]) -> int | None:
+    def _best_reference(self, scores: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
-        earlier = [index for index in range(self.place) if not math.isnan(scores[index])]
-        earlier.sort(key=lambda index: -scores[index])  # the first of equal ones
-        return next((index for index in earlier if self.can_refer_to(index, self.kind, self.number + 1)), None)
+        earlier_indices = [index for index in range(self.place) if not math.isnan(scores[index])]
+        earlier_indices.sort(key=lambda index: -scores[index])  # the first of equal ones
+        return next((index for index in earlier_indices if self.can_refer_to(index, self.kind, self.number + 1)), None)
 
     def _confirm(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:
@@ -364,11 +365,11 @@ class Stall:
             return
         steps = np.asarray([evidence.step(index) for index in window], np.float64) / 1000
         level = level_of(self.number, self.rules.rate)
-        slope, upper = _trend(steps, scores[window.start :], level)
+        slope, upper_bound = _trend(steps, scores[window.start :], level)
         earlier_scores = scores[: window.start]
-        best = scores[window.start :].max()
-        is_no_better = not np.isnan(earlier_scores).all() and best < np.nanmax(earlier_scores) + self.rules.margin
-        is_stalled = is_no_better and upper < self.rules.least_gain
+        best_score = scores[window.start :].max()
+        is_no_better = not np.isnan(earlier_scores).all() and best_score < np.nanmax(earlier_scores) + self.rules.margin
+        is_stalled = is_no_better and upper_bound < self.rules.least_gain
         if is_stalled and not self.is_raised:
             self.alarms.append(
                 Alarm(
@@ -377,7 +378,7 @@ class Stall:
                     reference=window.start,
                     place=last_index,
                     harm=slope,
-                    bound=upper,
+                    bound=upper_bound,
                     p_value=math.nan,
                     level=level,
                     cases=(),

@@ -116,12 +116,12 @@ class Audit:
 
 
 @dataclass(slots=True)
-class _Compared:
+class _Comparison:
     """Comparison of repeated evaluations: the verdicts so far, and the input of the test against rounding."""
 
     checked: dict[int, Checked] = field(default_factory=dict)
-    to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # the claim, and our result
-    ours: dict[int, Curves] = field(default_factory=dict)
+    curves_to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # the claim, and our result
+    our_curves: dict[int, Curves] = field(default_factory=dict)
     unaudited: list[Unaudited] = field(default_factory=list)
 
 
@@ -157,8 +157,8 @@ def audit(
     reporter = progress or WatchProgress()
     signed_by = signer(bundle, allowed_signers)
     log = reporter.log
-    with tempfile.TemporaryDirectory(prefix="lobench-audit-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="lobench-audit-") as temporary_folder:
+        folder = Path(temporary_folder)
         _extract(bundle, folder)
         make_ledger(bundle, folder)
         with (
@@ -180,15 +180,15 @@ def audit(
                 expected="--beacon TEXT, which was unknown when the bundle was published",
                 next_step="--sample 100% needs none",
             )
-        is_whole = not any(isinstance(finding, Contradiction) and finding.kind == "root" for finding in all_findings)
-        if not is_whole:  # the author of the root, who may have signed it, need not be the author of this code
+        is_intact = not any(isinstance(finding, Contradiction) and finding.kind == "root" for finding in all_findings)
+        if not is_intact:  # the author of the root, who may have signed it, need not be the author of this code
             notes.append(
                 "no code of the bundle was run, and no evaluation made again: its content is not that of its root"
             )
-        to_check = rows if is_whole else []
-        drawn_indices = drawn(count, len(rows), root=bundle.root, beacon=beacon) if is_whole else []
+        rows_to_check = rows if is_intact else []
+        drawn_indices = drawn(count, len(rows), root=bundle.root, beacon=beacon) if is_intact else []
         thetas = {Path(theta_name).stem: folder / theta_name for theta_name in bundle.below("theta")}
-        folders = suite_folders(bundle, folder) if is_whole else []
+        folders = suite_folders(bundle, folder) if is_intact else []
         suites = Suites(folders, load_plugins(), imports)
         repeats = Repeats(workers, thetas, folder / "compiled")
         try:
@@ -198,13 +198,13 @@ def audit(
                     for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
-                cases, problems = _cases(suites, to_check, bundle.below("suites"), missing_code)
+                cases, problems = _cases(suites, rows_to_check, bundle.below("suites"), missing_code)
                 all_findings += problems
                 comparison = _compare(repeats, rows, drawn_indices, cases, log)
                 test = _test_against_rounding(repeats, rows, cases, comparison, log)
                 outcomes = Outcomes(folders)
-                all_findings += _check_outcomes(outcomes, to_check, cases, comparison)
-                all_findings += _check_recorded_outcomes(outcomes, to_check, cases, comparison)
+                all_findings += _check_outcomes(outcomes, rows_to_check, cases, comparison)
+                all_findings += _check_recorded_outcomes(outcomes, rows_to_check, cases, comparison)
         finally:
             repeats.close()
     checked_evaluations = tuple(comparison.checked[index] for index in drawn_indices)
@@ -298,10 +298,10 @@ def _compare(
     indices: Sequence[int],
     cases: Mapping[int, RepeatableCase | str],
     log: Callable[[str], None],
-) -> _Compared:
+) -> _Comparison:
     """Evaluates the sample again, and compares the results."""
-    comparison = _Compared()
-    to_repeat = []
+    comparison = _Comparison()
+    repeatable_rows = []
     for index in indices:
         row, case = rows[index], cases[index]
         if isinstance(case, str):
@@ -313,21 +313,21 @@ def _compare(
             why = f"it has no curves ({row.outcome}), which depends on the machine"
             comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
         else:
-            to_repeat.append((index, row, case))
+            repeatable_rows.append((index, row, case))
     # Results of one program come one after another, so that it is compiled once.
-    to_repeat.sort(key=lambda entry: (entry[1].case.program_key, entry[1].key.seed_block.size, entry[0]))
+    repeatable_rows.sort(key=lambda entry: (entry[1].case.program_key, entry[1].key.seed_block.size, entry[0]))
     results = repeats.all(
-        [(row, repeatable, 0) for _, row, repeatable in to_repeat],
-        _progress_reporter(log, len(to_repeat), "evaluated again"),
+        [(row, repeatable, 0) for _, row, repeatable in repeatable_rows],
+        _progress_reporter(log, len(repeatable_rows), "evaluated again"),
     )
-    for (index, row, _), result in zip(to_repeat, results, strict=True):
+    for (index, row, _), result in zip(repeatable_rows, results, strict=True):
         if isinstance(result, Curves) and row.curves is not None:
-            comparison.ours[index] = result
+            comparison.our_curves[index] = result
             comparison.unaudited += unaudited_of(row, row.curves, result)
         verdict = _verdict_without_test(row, result)
         if verdict is None:
             assert isinstance(result, Curves) and row.curves is not None
-            comparison.to_test[index] = row.curves, result
+            comparison.curves_to_test[index] = row.curves, result
         else:
             comparison.checked[index] = verdict
     return comparison
@@ -336,11 +336,11 @@ def _compare(
 def _progress_reporter(log: Callable[[str], None], total: int, action: str) -> Callable[[int], None]:
     step = max(total // 10, 1)
 
-    def done(number: int) -> None:
-        if number % step == 0 or number == total:
-            log(f"{number} of {total} {action}")
+    def report_progress(num_done: int) -> None:
+        if num_done % step == 0 or num_done == total:
+            log(f"{num_done} of {total} {action}")
 
-    return done
+    return report_progress
 
 
 def _verdict_without_test(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
@@ -384,9 +384,11 @@ def _first_difference(claimed_curves: Curves, our_curves: Curves) -> str | None:
     for name in common_metrics(claimed_curves, our_curves):
         claimed_values = np.asarray(claimed_curves.metrics[name])
         our_values = np.asarray(our_curves.metrics[name])
-        differing = np.argwhere(~((claimed_values == our_values) | (np.isnan(claimed_values) & np.isnan(our_values))))
-        if claimed_values.tobytes() != our_values.tobytes() and len(differing):
-            seed, column = differing[np.argmin(differing[:, 1])]
+        differing_positions = np.argwhere(
+            ~((claimed_values == our_values) | (np.isnan(claimed_values) & np.isnan(our_values)))
+        )
+        if claimed_values.tobytes() != our_values.tobytes() and len(differing_positions):
+            seed, column = differing_positions[np.argmin(differing_positions[:, 1])]
             steps = claimed_curves.log_steps if name.startswith("batch/") else claimed_curves.eval_steps
             step_text = f"step {steps[column]}" if claimed_values.shape[1] == len(steps) else "the end"
             claimed_value, our_value = claimed_values[seed, column], our_values[seed, column]
@@ -402,7 +404,7 @@ def _check_outcomes(
     outcomes: Outcomes,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
-    comparison: _Compared,
+    comparison: _Comparison,
 ) -> Iterator[Finding]:
     """Yields outcomes that cannot be repeated. Results with another outcome get the verdict "differs".
 
@@ -411,7 +413,7 @@ def _check_outcomes(
     indices_of_case: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
         indices_of_case.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(index)
-    for index, our_curves in comparison.ours.items():
+    for index, our_curves in comparison.our_curves.items():
         row, case = rows[index], cases[index]
         if comparison.checked[index].verdict not in ("identical", "consistent") or isinstance(case, str):
             continue
@@ -419,8 +421,8 @@ def _check_outcomes(
         curve_groups = [
             [our_curves],
             *(
-                [[comparison.ours[block_index] for block_index in indices]]
-                if set(indices) <= comparison.ours.keys()
+                [[comparison.our_curves[block_index] for block_index in indices]]
+                if set(indices) <= comparison.our_curves.keys()
                 else []
             ),
         ]
@@ -442,7 +444,7 @@ def _check_recorded_outcomes(
     outcomes: Outcomes,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
-    comparison: _Compared,
+    comparison: _Comparison,
 ) -> Iterator[Finding]:
     """Yields contradictions between recorded outcomes and recorded curves, for results that were not repeated.
 
@@ -455,13 +457,15 @@ def _check_recorded_outcomes(
     for index, row in enumerate(rows):
         case, row_curves = cases[index], row.curves
         is_verdict = row.outcome in (Outcome.PASSED, Outcome.FAILED)
-        if index in comparison.ours or isinstance(case, str) or row_curves is None or not is_verdict:
+        if index in comparison.our_curves or isinstance(case, str) or row_curves is None or not is_verdict:
             continue
-        blocks = sorted(
+        block_indices = sorted(
             indices_of_case[row.key.checkpoint_sha256, row.case.key],
             key=lambda block_index: rows[block_index].key.seed_block.start,
         )
-        curves_of_blocks = [curves for block in blocks if (curves := rows[block].curves) is not None]
+        curves_of_blocks = [
+            curves for index_of_block in block_indices if (curves := rows[index_of_block].curves) is not None
+        ]
         possible_outcomes = [
             outcomes.of(row, case, curves)
             for curves in ([row_curves], *itertools.accumulate([block_curves] for block_curves in curves_of_blocks))
@@ -476,13 +480,14 @@ def _test_against_rounding(
     repeats: Repeats,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
-    comparison: _Compared,
+    comparison: _Comparison,
     log: Callable[[str], None],
 ) -> RoundingTest | None:
     """Tests whether rounding explains the differences of all results from other programs or machines."""
     # Trainings of one program come one after another.
     indices_to_test = sorted(
-        comparison.to_test, key=lambda position: (rows[position].case.key, rows[position].key.seed_block, position)
+        comparison.curves_to_test,
+        key=lambda position: (rows[position].case.key, rows[position].key.seed_block, position),
     )
     if not indices_to_test:
         return None
@@ -497,7 +502,7 @@ def _test_against_rounding(
     excess_by_row = {}
     for index, row_index in enumerate(indices_to_test):
         perturbed = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]
-        claimed_curves, our_curves = comparison.to_test[row_index]
+        claimed_curves, our_curves = comparison.curves_to_test[row_index]
         errors = [result for result in perturbed if isinstance(result, LobenchError)]
         if errors:
             why = f"the effect of rounding cannot be measured: {headline(errors[0])}"
@@ -512,7 +517,7 @@ def _test_against_rounding(
         return None
     test = rounding_test(list(excess_by_row.values()))
     for row_index, row_excess in zip(excess_by_row, test.excess, strict=True):
-        claimed_curves, our_curves = comparison.to_test[row_index]
+        claimed_curves, our_curves = comparison.curves_to_test[row_index]
         is_beyond = row_excess > test.limit
         size = f"at most {math.exp(min(row_excess, 690)):.3g} times the effect of rounding"
         where = f"; first {_first_difference(claimed_curves, our_curves)}" if is_beyond else ""

@@ -90,7 +90,7 @@ def audit_record(audited: Audit) -> AuditRecord:
 def audit_text(audited: Audit) -> str:
     """Returns the lines of the text output, the verdict first."""
     counts = audited.counts
-    total = len(audited.checked)
+    num_checked = len(audited.checked)
     signer_text = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
     meanings = {
         "identical": "identical bit for bit",
@@ -100,17 +100,17 @@ def audit_text(audited: Audit) -> str:
     }
     counts_text = ", ".join(f"{counts[name]} {text}" for name, text in meanings.items() if counts[name])
     repeated_text = (
-        f"of {counted(total, 'evaluation')} made again: {counts_text}"
+        f"of {counted(num_checked, 'evaluation')} made again: {counts_text}"
         if counts_text
         else "no evaluation was made again"
     )
-    contradictions = counted(len(audited.contradictions), "contradiction")
+    contradictions_text = counted(len(audited.contradictions), "contradiction")
     if audited.contradictions:
-        verdict = f"FAIL: {contradictions}: the author's bundle does not agree with itself; {repeated_text}"
+        verdict = f"FAIL: {contradictions_text}: the author's bundle does not agree with itself; {repeated_text}"
     elif counts["differs"]:
         verdict = f"FAIL: {counted(counts['differs'], 'result')} could not be reproduced; {repeated_text}"
     else:
-        verdict = f"PASS: {contradictions}; {repeated_text}"
+        verdict = f"PASS: {contradictions_text}; {repeated_text}"
     lines = [verdict]
     lines += [f"  {contradiction.kind}: {contradiction.what}" for contradiction in audited.contradictions]
     if any(contradiction.kind == "plan" for contradiction in audited.contradictions):
@@ -134,7 +134,7 @@ def audit_text(audited: Audit) -> str:
             f"not bit for bit comparable: compared with {NUM_PERTURBED} trainings each, perturbed in the last place; "
             f"level {1 / (NUM_PERTURBED + 1):.2f}, p {audited.test.p_value:.2f}"
         )
-    if total < audited.num_evaluations:
+    if num_checked < audited.num_evaluations:
         chances = ", ".join(
             f"{escape.share:.0%} ({escape.num_false}): {escape.chance:.3g}" for escape in audited.escapes
         )

@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 # Seeds may be set outside of the suite's files; the plan has the seeds of a case.
-_OF_SESSIONS = ("first_seed", "block_sizes", "num_seeds")
-_OF_TESTS = ("name", "node_id", "case_code", "places")
+_SEED_FIELDS = ("first_seed", "block_sizes", "num_seeds")
+_TEST_FIELDS = ("name", "node_id", "case_code", "places")
 # Older versions did not write these fields, which are "" then.
-_LATER = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
+_LATER_FIELDS = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
 # `--gin-param` may bind these, and the bindings of a result do not show it.
-_UNBOUND = ("scale", "minimum")
+_UNRECORDED_FIELDS = ("scale", "minimum")
 _IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -53,9 +53,9 @@ def case_findings(
         name = field.name
         claimed_value = getattr(claimed_case, field.name)
         our_value = getattr(our_case, field.name)
-        if name in (*_OF_SESSIONS, *_OF_TESTS) or claimed_value == our_value:
+        if name in (*_SEED_FIELDS, *_TEST_FIELDS) or claimed_value == our_value:
             continue
-        if name in _LATER and claimed_value == "":
+        if name in _LATER_FIELDS and claimed_value == "":
             yield Unaudited(f"a field of cases that an older lobench did not write ({name})")
         elif name in ("task_code", "subject_code") and _has_packages(bound, name):
             yield Unaudited("versions of packages that cases or optimizers import")
@@ -63,7 +63,7 @@ def case_findings(
             continue  # `code_findings` names the files
         elif name == "task_code" and missing_code & {claimed_value, claimed_case.case_code}:
             continue  # it is part of the case's code
-        elif name in _UNBOUND:
+        elif name in _UNRECORDED_FIELDS:
             yield Unaudited(
                 f"{name} of {claimed_case.suite}/{claimed_case.name}: {claimed_value!r}, and its files say "
                 f"{our_value!r}"
@@ -74,17 +74,17 @@ def case_findings(
     yield from _name_findings(row, our_case, members)
 
 
-def _has_packages(bound: BoundCase, name: str) -> bool:
-    code = bound.code.case if name == "task_code" else bound.code.subject
-    return not all(map(_is_file, code.parts.values()))
+def _has_packages(bound_case: BoundCase, name: str) -> bool:
+    code = bound_case.code.case if name == "task_code" else bound_case.code.subject
+    return not all(map(_is_file_digest, code.parts.values()))
 
 
 def _seed_count_findings(row: EvaluationRow, our_case: CaseInfo) -> Iterator[Finding]:
     claimed_case = row.case
-    expected = sum(claimed_case.block_sizes) if claimed_case.block_sizes else our_case.num_seeds
-    if claimed_case.num_seeds != expected:
+    expected_num_seeds = sum(claimed_case.block_sizes) if claimed_case.block_sizes else our_case.num_seeds
+    if claimed_case.num_seeds != expected_num_seeds:
         yield Contradiction(
-            "case", f"{row.where}: num_seeds is {claimed_case.num_seeds}, and its blocks have {expected}"
+            "case", f"{row.where}: num_seeds is {claimed_case.num_seeds}, and its blocks have {expected_num_seeds}"
         )
 
 
@@ -197,32 +197,34 @@ def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterabl
       rows: Results.
       members: Names of the suites' files in the bundle.
     """
-    paths = [_path(member) for member in members]
+    paths = [_root_path(member) for member in members]
     return {
         code
         for code in {code for row in rows for code in parts_of_code(row.key.code)}
         for name, digest in (ledger.code_parts(code) or {}).items()
-        if _is_file(digest) and not any(names_code(path, [name]) for path in paths)
+        if _is_file_digest(digest) and not any(names_code(path, [name]) for path in paths)
     }
 
 
 def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mapping[str, bytes]) -> Iterator[Finding]:
     """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
-    codes = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
-    for code, row in codes.items():
+    rows_by_code = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
+    for code, row in rows_by_code.items():
         digests_by_name = ledger.code_parts(code)
         if digests_by_name is None:
             yield Contradiction(
                 "code", f"{row.where}: made by code {code}, of which the ledger does not know the files"
             )
             continue
-        if not all(map(_is_file, digests_by_name.values())):
+        if not all(map(_is_file_digest, digests_by_name.values())):
             yield Unaudited("versions of packages that cases or optimizers import", is_usual=True)
         missing_names = []
         for name, digest in digests_by_name.items():
-            if not _is_file(digest):
+            if not _is_file_digest(digest):
                 continue
-            digests = [_digest_of(member, content) for member, content in members.items() if _is_called(member, name)]
+            digests = [
+                _digest_of(member, content) for member, content in members.items() if _is_member_of_code(member, name)
+            ]
             if not digests:
                 missing_names.append(name)
             elif digest not in digests:
@@ -233,29 +235,32 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
 
 def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, bytes]) -> set[str]:
     """Returns the files of a bundle whose content is part of one of these code fingerprints."""
-    digests: dict[str, set[str]] = {}
+    digests_by_name: dict[str, set[str]] = {}
     for code in codes:
         for name, digest in (ledger.code_parts(code) or {}).items():
-            digests.setdefault(name, set()).add(digest)
+            digests_by_name.setdefault(name, set()).add(digest)
     return {
         member
         for member, content in members.items()
-        if any(_is_called(member, name) and _digest_of(member, content) in digest for name, digest in digests.items())
+        if any(
+            _is_member_of_code(member, name) and _digest_of(member, content) in digests
+            for name, digests in digests_by_name.items()
+        )
     }
 
 
-def _is_file(fingerprint_part: str) -> bool:
+def _is_file_digest(fingerprint_part: str) -> bool:
     """Returns whether a part of a fingerprint is the hash of a file, and not the version of a package."""
     return _IS_SHA256.fullmatch(fingerprint_part) is not None
 
 
-def _is_called(member: str, name: str) -> bool:
-    return names_code(_path(member), [name])
+def _is_member_of_code(member: str, name: str) -> bool:
+    return names_code(_root_path(member), [name])
 
 
 def _digest_of(name: str, content: bytes) -> str:
     return tree_sha256(content) if name.endswith(".py") else hashlib.sha256(content).hexdigest()
 
 
-def _path(member: str) -> PurePosixPath:
+def _root_path(member: str) -> PurePosixPath:
     return PurePosixPath("/") / member

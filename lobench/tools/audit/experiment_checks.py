@@ -25,7 +25,7 @@ from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 __all__ = ["experiment_findings", "given_labels", "seed_findings"]
 
 _MOST_NAMED = 4
-_STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
+_TRIAL_STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
 
 
 def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: Sequence[Path]) -> Iterator[Finding]:
@@ -37,22 +37,26 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
       folders: Folders of the suites.
     """
     labels = _read_labels(ledger, folders)
-    for form in ledger.experiments():
-        if not form.config:
+    for experiment_row in ledger.experiments():
+        if not experiment_row.config:
             continue
         try:
-            experiment = _read_configuration(form, folders)
+            experiment = _read_configuration(experiment_row, folders)
         except LobenchError as error:
-            yield Unaudited(f"the configuration of experiment {form.name!r} ({headline(error)})")
+            yield Unaudited(f"the configuration of experiment {experiment_row.name!r} ({headline(error)})")
             continue
-        members = ledger.memberships(form.id)
-        trials = ledger.trials(form.id)
-        yield Unaudited(f"parts of the configuration of {form.name!r} that change no method and no seed", is_usual=True)
-        if experiment.name != form.name:
-            yield Contradiction("plan", f"experiment {form.name!r} is called {experiment.name!r} by its configuration")
+        members = ledger.memberships(experiment_row.id)
+        trials = ledger.trials(experiment_row.id)
+        yield Unaudited(
+            f"parts of the configuration of {experiment_row.name!r} that change no method and no seed", is_usual=True
+        )
+        if experiment.name != experiment_row.name:
+            yield Contradiction(
+                "plan", f"experiment {experiment_row.name!r} is called {experiment.name!r} by its configuration"
+            )
         yield from _method_findings(experiment, members, trials, ledger, labels)
-        yield from _trial_findings(form, experiment, members, trials, rows, folders)
-        yield from _left_out_findings(form, members, rows)
+        yield from _trial_findings(experiment_row, experiment, members, trials, rows, folders)
+        yield from _left_out_findings(experiment_row, members, rows)
         methods_without_results = [
             method.name
             for method in experiment.methods
@@ -60,7 +64,8 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         ]
         if methods_without_results and members:
             yield Unaudited(
-                f"why experiment {form.name!r} has no result of {first_of(methods_without_results, _MOST_NAMED)}"
+                f"why experiment {experiment_row.name!r} has no result of "
+                f"{first_of(methods_without_results, _MOST_NAMED)}"
             )
 
 
@@ -69,11 +74,11 @@ class _Labels:
     """Labels of subjects, by their hash.
 
     Attributes:
-      known: Labels that subjects have, or had when they were planned.
+      recorded: Labels that subjects have, or had when they were planned.
       given: Labels that the methods and trials of all experiments give them.
     """
 
-    known: Mapping[str, Set[str]]
+    recorded: Mapping[str, Set[str]]
     given: Mapping[str, Set[str]]
 
     def problem_of(self, method: Method, sha256: str) -> Finding | None:
@@ -82,7 +87,7 @@ class _Labels:
         A subject has one label, and may be several methods: of this experiment, an earlier version of it, or a trial of
         a search. It then has the label of one of them, and the others are second names.
         """
-        labels_of_results = self.known.get(sha256, frozenset())
+        labels_of_results = self.recorded.get(sha256, frozenset())
         if not labels_of_results or method.title in labels_of_results:
             return None
         names = " and ".join(repr(label) for label in sorted(labels_of_results))
@@ -99,7 +104,7 @@ def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
         labels.setdefault(sighting.sha256, set()).add(sighting.label)
     for planned_subject in ledger.planned():
         labels.setdefault(planned_subject.sha256, set()).add(planned_subject.label)
-    return _Labels(known=labels, given=given_labels(ledger, folders))
+    return _Labels(recorded=labels, given=given_labels(ledger, folders))
 
 
 def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[str]]:
@@ -110,14 +115,16 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
       folders: Folders of the suites.
     """
     labels: dict[str, set[str]] = {}
-    for form in ledger.experiments():
+    for experiment_row in ledger.experiments():
         try:
             methods = (
-                {method.name: method for method in _read_configuration(form, folders).methods} if form.config else {}
+                {method.name: method for method in _read_configuration(experiment_row, folders).methods}
+                if experiment_row.config
+                else {}
             )
         except LobenchError:
             continue  # `experiment_findings` reports it
-        for membership in ledger.memberships(form.id):
+        for membership in ledger.memberships(experiment_row.id):
             if (method := methods.get(membership.method)) is not None:
                 names = {method.title}
                 if method.search is not None:  # stores of earlier versions have `adam 7` for `adam trial 7`
@@ -127,43 +134,43 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
 
 
 def _left_out_findings(
-    form: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
+    experiment_row: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
 ) -> Iterator[Finding]:
     """Yields a finding if results on an experiment's subjects, cases and seeds belong to no experiment."""
-    members_by_number = [
+    numbered_members = [
         member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)
     ]
-    known_seeds = {
+    member_seeds = {
         (member.evaluation.sha256, member.evaluation.case_key.partition(":")[0], member.session)
-        for member in members_by_number
+        for member in numbered_members
     }
     subject_keys = {
-        (sha256, member.program, member.code) for member in members_by_number for sha256 in [member.evaluation.sha256]
+        (sha256, member.program, member.code) for member in numbered_members for sha256 in [member.evaluation.sha256]
     }
-    cases = {identity for _, identity, _ in known_seeds}
-    sessions = {member.session for member in members_by_number}
-    left_out = [
+    cases = {identity for _, identity, _ in member_seeds}
+    sessions = {member.session for member in numbered_members}
+    left_out_seeds = [
         f"{row.case.name} (seed {seed})"
         for row in rows
-        if row.labels.experiment in ("", form.name)
+        if row.labels.experiment in ("", experiment_row.name)
         and row.key.case_identity in cases
         and (row.key.checkpoint_sha256, row.key.program_version, row.key.code) in subject_keys
         for seed in row.key.seed_block.seeds
-        if seed in sessions and (row.key.checkpoint_sha256, row.key.case_identity, seed) not in known_seeds
+        if seed in sessions and (row.key.checkpoint_sha256, row.key.case_identity, seed) not in member_seeds
     ]
-    if left_out:
-        message = f"why experiment {form.name!r} leaves out results of its methods on its seeds"
-        yield Unaudited(f"{message}: {first_of(left_out, _MOST_NAMED)}")
+    if left_out_seeds:
+        message = f"why experiment {experiment_row.name!r} leaves out results of its methods on its seeds"
+        yield Unaudited(f"{message}: {first_of(left_out_seeds, _MOST_NAMED)}")
 
 
-def _read_configuration(form: ExperimentRow, folders: Sequence[Path]) -> Experiment:
+def _read_configuration(experiment_row: ExperimentRow, folders: Sequence[Path]) -> Experiment:
     """Parses a recorded configuration as a file next to the extracted suites.
 
     Recorded paths of suites are replaced by those of the extracted folders.
     """
     folders_by_name = {folder.name: str(folder) for folder in folders}
     lines = []
-    for line in form.config.splitlines():
+    for line in experiment_row.config.splitlines():
         if line.startswith("Experiment.suites = "):
             names = re.findall(r"['\"]([^'\"]+)['\"]", line)
             replaced_names = [
@@ -173,7 +180,7 @@ def _read_configuration(form: ExperimentRow, folders: Sequence[Path]) -> Experim
             line = f"Experiment.suites = {replaced_names!r}"
         lines.append(line)
     folder = folders[0].parent if folders else Path()
-    file = folder / f"{form.name.replace('/', '-')}.gin"
+    file = folder / f"{experiment_row.name.replace('/', '-')}.gin"
     file.write_text("\n".join(lines) + "\n")
     try:
         return read_experiment(file, is_elsewhere=True).experiment
@@ -222,11 +229,11 @@ def _method_findings(
             yield problem
     planned_sessions = experiment.sessions
     for name, recorded_sessions in sorted(sessions.items()):
-        is_whole = methods[name.partition("/")[0]].kind not in ("command", "curves", "script")
+        is_trained_here = methods[name.partition("/")[0]].kind not in ("command", "curves", "script")
         if (
             planned_sessions is not None
             and experiment.race is None
-            and is_whole
+            and is_trained_here
             and recorded_sessions - set(planned_sessions)
         ):
             yield Contradiction("plan", f"method {name!r} has sessions that the configuration does not ask for")
@@ -241,15 +248,15 @@ def _configuration_findings(
     """Yields contradictions between a method's configuration and the optimizer or bindings of its results."""
     sightings_of_theta = [sighting for sighting in sightings if sighting.sha256 == sha256]
     if method.kind == "optimizer":
-        configured = _settings("; ".join((optimizer_text(method), *values)))
-        recorded_settings = [_settings(sighting.uri) for sighting in sightings_of_theta if sighting.is_optimizer]
+        configured_settings = _parse_settings("; ".join((optimizer_text(method), *values)))
+        recorded_settings = [_parse_settings(sighting.uri) for sighting in sightings_of_theta if sighting.is_optimizer]
         if method.python:
             yield Unaudited(f"the environment of method {method.name!r}")
             recorded_settings = [
-                (call, {name: text for name, text in bindings.items() if not _is_of_environment(name)})
+                (call, {name: text for name, text in bindings.items() if not _is_environment_binding(name)})
                 for call, bindings in recorded_settings
             ]
-        if not any(_is_same(configured, settings) for settings in recorded_settings):
+        if not any(_are_same_settings(configured_settings, settings) for settings in recorded_settings):
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
     elif method.kind == "checkpoint":
         bindings = given_method(method, label=method.title, bindings=values).variant.bindings
@@ -257,7 +264,7 @@ def _configuration_findings(
             yield Contradiction("label", f"method {method.name!r} is configured otherwise than its results were made")
 
 
-def _settings(text: str) -> tuple[str, dict[str, str]]:
+def _parse_settings(text: str) -> tuple[str, dict[str, str]]:
     """Returns an optimizer's call, and its bindings by path."""
     call, *lines = [piece.strip() for piece in text.split(";") if piece.strip()]
     bindings = only_bindings(parse_text("\n".join(lines), "the optimizer"))
@@ -268,11 +275,13 @@ def _settings(text: str) -> tuple[str, dict[str, str]]:
     return call, values
 
 
-def _is_of_environment(name: str) -> bool:
+def _is_environment_binding(name: str) -> bool:
     return name.rpartition(".")[2] in ("python", "library")
 
 
-def _is_same(configured_settings: tuple[str, dict[str, str]], recorded_settings: tuple[str, dict[str, str]]) -> bool:
+def _are_same_settings(
+    configured_settings: tuple[str, dict[str, str]], recorded_settings: tuple[str, dict[str, str]]
+) -> bool:
     """Returns whether the calls and the bindings are equal, except for bindings of `Case`."""
     bindings = [
         {name: value for name, value in settings.items() if not name.startswith("Case.")}
@@ -282,7 +291,7 @@ def _is_same(configured_settings: tuple[str, dict[str, str]], recorded_settings:
 
 
 def _trial_findings(
-    form: ExperimentRow,
+    experiment_row: ExperimentRow,
     experiment: Experiment,
     members: Sequence[Membership],
     trials: Sequence[TrialRow],
@@ -293,15 +302,16 @@ def _trial_findings(
     methods = {method.name: method for method in experiment.methods}
     for name in sorted(name for name, method in methods.items() if method.search is not None):
         trial_numbers = {trial.number for trial in trials if trial.method == name}
-        missing = sorted(set(range(max(trial_numbers, default=0))) - trial_numbers)
-        if missing:
-            missing_numbers = first_of([str(number) for number in missing], _MOST_NAMED)
+        missing_trials = sorted(set(range(max(trial_numbers, default=0))) - trial_numbers)
+        if missing_trials:
+            missing_numbers = first_of([str(number) for number in missing_trials], _MOST_NAMED)
             yield Contradiction(
-                "record", f"search {name!r} of {form.name!r} counts trials from 0, and lacks {missing_numbers}"
+                "record",
+                f"search {name!r} of {experiment_row.name!r} counts trials from 0, and lacks {missing_numbers}",
             )
     for trial in trials:
-        where = f"trial {trial.number} of {trial.method!r} of {form.name!r}"
-        if trial.state not in _STATES:
+        where = f"trial {trial.number} of {trial.method!r} of {experiment_row.name!r}"
+        if trial.state not in _TRIAL_STATES:
             yield Contradiction("record", f"{where}: unknown state {trial.state!r}")
         method = methods.get(trial.method.partition("/")[0])
         if "/" in trial.method or (method is not None and method.search is None):
@@ -322,7 +332,7 @@ def _trial_findings(
             if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in rows_by_key
         ]
         evaluations = sorted(set(evaluations), key=lambda row: row.id) if evaluations else []
-        repeated_fitness = _fitness(evaluations, experiment, folders) if trial.state == "done" else None
+        repeated_fitness = _repeated_fitness(evaluations, experiment, folders) if trial.state == "done" else None
         if trial.state == "done" and not evaluations:
             if method is not None and method.kind in ("optimizer", "checkpoint"):
                 yield Contradiction("record", f"{where}: it is done, and has no result")
@@ -338,7 +348,7 @@ def _trial_findings(
             )
 
 
-def _fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> float | None:
+def _repeated_fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> float | None:
     if len({row.key.checkpoint_sha256 for row in rows}) != 1:
         return None  # each session trains a command's trials again
     cases = list({row.case.identity: row.case for row in rows}.values())

@@ -94,11 +94,11 @@ def best(
     cases: tuple[str, ...] = ()  # all
     evaluator = watched_run.evaluator("best", RoundProgress(reporter), options)
 
-    def evaluate(folder: Path, first_seed: int, chosen: Sequence[Subject]) -> None:
-        names = ", ".join(map(subject_name, chosen))
+    def evaluate(folder: Path, first_seed: int, subjects: Sequence[Subject]) -> None:
+        names = ", ".join(map(subject_name, subjects))
         reporter.log(f"evaluating {names} on seeds from {first_seed} on")
         num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
-        given_subjects = [run.given(subject) for subject in chosen]
+        given_subjects = [run.given(subject) for subject in subjects]
         replace(evaluator, store=folder).evaluate(
             given_subjects, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases
         )
@@ -114,36 +114,41 @@ def best(
         reporter.log(note)
     if not options.get("keep_results") and (line := snapshot.edited_code_line()):
         thetas = [subject.who for subject in snapshot.subjects if subject.who.has_theta and run.holds(subject.who.uri)]
-        readable = [
-            found_subject
+        readable_subjects = [
+            readable_subject
             for theta in thetas
-            if (found_subject := _readable_subject(theta, run, store, snapshot.subjects))
+            if (readable_subject := _readable_subject(theta, run, store, snapshot.subjects))
         ]
         reporter.log(
-            f"{line}; evaluating {counted(len(readable), 'checkpoint')} again (--keep-results uses the results)"
+            f"{line}; evaluating {counted(len(readable_subjects), 'checkpoint')} again "
+            "(--keep-results uses the results)"
         )
-        if readable:
+        if readable_subjects:
             repeated_store = store / "best" / "again"
             replace(evaluator, store=repeated_store).evaluate(
-                [run.given(readable_theta) for readable_theta in readable]
+                [run.given(readable_theta) for readable_theta in readable_subjects]
             )
             snapshot = read_store(repeated_store)
     ranked_metric, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
     ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.who.uri)]
-    chosen, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
-    if not chosen:
+    top_ranked, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
+    if not top_ranked:
         raise _no_checkpoint_error(store, suite_paths, ranked, gone_uris)
-    candidates = _candidates(chosen, _ranked_again(evaluate, store / "best", first_seed, chosen, ranked_metric, scales))
+    candidates = _candidates(
+        top_ranked, _rank_on_fresh_seeds(evaluate, store / "best", first_seed, top_ranked, ranked_metric, scales)
+    )
     if not candidates:
-        uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in chosen)
+        uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in top_ranked)
         results_command = shlex.join(["lobench", "results", "--store", str(store / "best")])
         raise LobenchError(
             "no candidate could be evaluated again", got=uris, next_step=f"see the lines above, and `{results_command}`"
         )
     further_seed = _next_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
-    winner = [ranked for ranked in chosen if ranked.subject.checkpoint.sha256 == sha256]
-    winner_results = _ranked_again(evaluate, store / "best" / "winner", further_seed, winner, ranked_metric, scales)
+    winners = [top for top in top_ranked if top.subject.checkpoint.sha256 == sha256]
+    winner_results = _rank_on_fresh_seeds(
+        evaluate, store / "best" / "winner", further_seed, winners, ranked_metric, scales
+    )
     best_checkpoint = Best(
         metric=ranked_metric,
         candidates=candidates,
@@ -170,7 +175,7 @@ def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[
       UnknownDirection: The metric's direction is not declared.
     """
     subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
-    ranked_metric = _metric(metric, subjects, snapshot.store)
+    ranked_metric = _stored_metric(metric, subjects, snapshot.store)
     scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
     for name in scales.undeclared(ranked_metric):
         raise UnknownDirection(name, where=str(snapshot.store))
@@ -181,7 +186,7 @@ def _next_seed(rows: Sequence[EvaluationRow]) -> int:
     return max((row.key.seed_block.start + row.key.seed_block.size for row in rows), default=0)
 
 
-def _metric(metric: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
+def _stored_metric(metric: str, subjects: Sequence[StoredSubject], store: Path) -> str | None:
     recorded_metrics = set().union(*(subject.metrics() for subject in subjects))
     metric = stored_spelling(metric, recorded_metrics)
     if metric and metric not in recorded_metrics:
@@ -231,17 +236,17 @@ def _readable_checkpoints(
       store: Store of the watch.
       stored_subjects: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
-    chosen: list[Ranked] = []
+    top_ranked: list[Ranked] = []
     gone_uris = []
     for ranked_subject in ranked_subjects:
-        if len(chosen) == max_checkpoints or math.isnan(ranked_subject.worth):
+        if len(top_ranked) == max_checkpoints or math.isnan(ranked_subject.worth):
             break
         readable_subject = _readable_subject(ranked_subject.subject.who, run, store, stored_subjects)
         if readable_subject is None:
             gone_uris.append(ranked_subject.subject.who.uri)
         else:
-            chosen.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=readable_subject)))
-    return chosen, gone_uris
+            top_ranked.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=readable_subject)))
+    return top_ranked, gone_uris
 
 
 def _readable_subject(
@@ -259,21 +264,25 @@ def _readable_subject(
         for stored_subject in stored_subjects
         if stored_subject.who.has_theta and stored_subject.who.sha256 == sha256 and run.holds(stored_subject.who.uri)
     )
-    located = [replace(sighting, uri=run.path_of(sighting.uri)) for sighting in sightings]
-    located.sort(key=lambda sighting: not has_number(sighting.uri))  # stable
-    readable = next((candidate for candidate in located if holds_theta(candidate.uri, sha256) is not False), None)
-    if readable is None:  # perhaps the store has a copy
-        readable_paths = ((candidate, readable_place(store, candidate.uri, sha256)) for candidate in located)
-        readable = next((replace(candidate, uri=path) for candidate, path in readable_paths if path is not None), None)
+    located_subjects = [replace(sighting, uri=run.path_of(sighting.uri)) for sighting in sightings]
+    located_subjects.sort(key=lambda sighting: not has_number(sighting.uri))  # stable
+    readable_subject = next(
+        (candidate for candidate in located_subjects if holds_theta(candidate.uri, sha256) is not False), None
+    )
+    if readable_subject is None:  # perhaps the store has a copy
+        readable_paths = ((candidate, readable_place(store, candidate.uri, sha256)) for candidate in located_subjects)
+        readable_subject = next(
+            (replace(candidate, uri=path) for candidate, path in readable_paths if path is not None), None
+        )
     # Another run may have this theta and other bindings.
-    return None if readable is None else replace(readable, variant=subject.variant)
+    return None if readable_subject is None else replace(readable_subject, variant=subject.variant)
 
 
-def _ranked_again(
+def _rank_on_fresh_seeds(
     evaluate: Callable[[Path, int, Sequence[Subject]], None],
     store: Path,
     first_seed: int,
-    chosen: Sequence[Ranked],
+    top_ranked: Sequence[Ranked],
     metric: str | None,
     scales: Scales,
 ) -> list[Ranked]:
@@ -282,25 +291,25 @@ def _ranked_again(
     Returns:
       Checkpoints of that store by score on these seeds, the best first. Some may be left over from earlier calls.
     """
-    evaluate(store, first_seed, [ranked_subjects.subject.who for ranked_subjects in chosen])
+    evaluate(store, first_seed, [ranked_subject.subject.who for ranked_subject in top_ranked])
     snapshot = read_store(store)
     fresh_rows = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
     return rank(subjects_of(fresh_rows, current=snapshot.current), metric, scales)
 
 
-def _candidates(chosen: Sequence[Ranked], fresh_results: Sequence[Ranked]) -> tuple[Candidate, ...]:
+def _candidates(top_ranked: Sequence[Ranked], fresh_results: Sequence[Ranked]) -> tuple[Candidate, ...]:
     """Returns the chosen checkpoints with their fresh scores, the best first.
 
     Leftovers of earlier calls are ignored.
     """
-    chosen_by_hash = {ranked_subjects.subject.checkpoint.sha256: ranked_subjects for ranked_subjects in chosen}
+    chosen_by_hash = {ranked_subject.subject.checkpoint.sha256: ranked_subject for ranked_subject in top_ranked}
     pairs = [
-        (chosen_by_hash.get(ranked_subjects.subject.checkpoint.sha256), ranked_subjects)
-        for ranked_subjects in fresh_results
+        (chosen_by_hash.get(ranked_subject.subject.checkpoint.sha256), ranked_subject)
+        for ranked_subject in fresh_results
     ]
     return tuple(
-        Candidate(chosen=chosen_subject, fresh=ranked_subjects)
-        for chosen_subject, ranked_subjects in pairs
+        Candidate(chosen=chosen_subject, fresh=ranked_subject)
+        for chosen_subject, ranked_subject in pairs
         if chosen_subject is not None
     )
 

@@ -47,11 +47,11 @@ from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
 
 __all__ = ["bisect"]
 
-_MOST_AT_ONCE = 8
+_MAX_AT_ONCE = 8
 _FEW_ROUNDS = 3
 _SAME_SHARE = 0.01  # smaller changes of the probability of a fall count as none
 _MANY_PROBES = 4  # seed blocks of a checkpoint after which further ones hardly change its mean
-_LEAST_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
+_MIN_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
 
 
 def bisect(
@@ -103,7 +103,7 @@ def bisect(
     to_step = settings.to_step
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
     run, suite_paths = watched_run.run, watched_run.suites
-    asked_for = location
+    given_location = location
     location = run.location
     run_params = (*run.bindings, *gin_params)
     given_store, store = store, watched_run.store
@@ -138,7 +138,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
     manager = plugins_of(suite_paths, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress, suites=suite_paths, excluded=_off_curve(store))
+    checkpoints = _checkpoints(run, manager, rows, progress, suites=suite_paths, excluded=_subjects_off_curve(store))
     checkpoints = [
         checkpoint
         for checkpoint in checkpoints
@@ -160,40 +160,40 @@ def bisect(
             next_step=next_step,
         )
 
-    seen_at: dict[str, list[str]] = {}  # paths by hash of theta
+    paths_by_hash: dict[str, list[str]] = {}  # paths by hash of theta
     for subject in {
         sighting
         for row in rows
         for sighting in row.sightings
         if sighting.has_theta and sighting.uri and run.holds(sighting.uri)
     }:
-        seen_at.setdefault(subject.sha256, []).append(run.path_of(subject.uri))
+        paths_by_hash.setdefault(subject.sha256, []).append(run.path_of(subject.uri))
 
-    variant_of = _variants(run, rows, current)
+    variant_of = _variant_lookup(run, rows, current)
 
     def readable_path_of(checkpoint: Checkpoint) -> str | None:
         return readable_place(
-            store, checkpoint.uri, checkpoint.sha256, other_paths=sorted(seen_at.get(checkpoint.sha256, ()))
+            store, checkpoint.uri, checkpoint.sha256, other_paths=sorted(paths_by_hash.get(checkpoint.sha256, ()))
         )
 
-    def look() -> Probed:
+    def read_probes() -> Probed:
         rows, current = _stored_evaluations(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
         return probed(store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current)
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=run_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
-    max_evaluations = max(len(checkpoints) // 5, _LEAST_BUDGET) if settings.most is None else settings.most
+    max_evaluations = max(len(checkpoints) // 5, _MIN_BUDGET) if settings.most is None else settings.most
     search = _Search(
         checkpoints=checkpoints,
-        first=_first_block(specs[0], layers),
+        first_block=_first_block(specs[0], layers),
         evaluate=evaluate,
-        look=look,
+        read_probes=read_probes,
         is_readable=lambda checkpoint: readable_path_of(checkpoint) is not None,
         log=progress.log,
         level=settings.probability,
         confidence=settings.confidence,
-        most=max_evaluations,
-        at_once=min(num_workers(options.get("workers", "auto")), _MOST_AT_ONCE),
+        max_evaluations=max_evaluations,
+        at_once=min(num_workers(options.get("workers", "auto")), _MAX_AT_ONCE),
     )
     status, result, posterior = search.run()
     assert result.case is not None
@@ -210,7 +210,7 @@ def bisect(
         num_new=search.num_new,
         is_exhausted=search.is_exhausted,
         command=command_text(
-            *("lobench", "bisect", str(asked_for)),
+            *("lobench", "bisect", str(given_location)),
             suite=texts(suites),
             **changed_fields(replace(settings, most=None)),
             name=name,
@@ -227,45 +227,45 @@ class _Search:
 
     Attributes:
       checkpoints: Checkpoints of the run in order.
-      first: First seed block of the case, used until a store knows the case's blocks. None: all of the case's own.
+      first_block: First seed block of the case, used until a store knows the case's blocks. None: all of the case's.
       evaluate: Evaluates checkpoints on a seed block.
-      look: Reads the results of the stores.
+      read_probes: Reads the results of the stores.
       is_readable: Whether the theta of a checkpoint can be read now.
       log: Prints a line of progress.
       level: Probability of a fall, and of the break within one checkpoint, at which the search stops.
       confidence: Probability of the named checkpoint at which the search stops.
-      most: Largest number of new evaluations.
+      max_evaluations: Largest number of new evaluations.
       at_once: Number of checkpoints that are evaluated together.
       num_new: Number of new evaluations so far.
       is_exhausted: Whether further seeds of the same checkpoints would not change the answer.
     """
 
     checkpoints: Sequence[Checkpoint]
-    first: SeedBlock | None
+    first_block: SeedBlock | None
     evaluate: Callable[[Sequence[Checkpoint], SeedBlock | None], None]
-    look: Callable[[], Probed]
+    read_probes: Callable[[], Probed]
     is_readable: Callable[[Checkpoint], bool]
     log: Callable[[str], None]
     level: float
     confidence: float
-    most: int
+    max_evaluations: int
     at_once: int
     num_new: int = 0
     is_exhausted: bool = False
 
     def run(self) -> tuple[Status, Probed, Belief]:
-        result = self.look()
+        result = self.read_probes()
         unusable = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
         unusable |= _indices_with_fixed_seeds(result)
         while indices := scan(result.probes, len(self.checkpoints), unusable)[: self._num_left]:
             result = self._evaluate_indices(indices, result, unusable)
-        falls = list[float]()
+        fall_probabilities = list[float]()
         while True:
             _refuse_undecidable(result)
             posterior = fall_posterior(result.probes, len(self.checkpoints))
-            falls.append(posterior.fall)
+            fall_probabilities.append(posterior.fall)
             status = self._status(posterior, {probe.place for probe in result.probes})
-            self.is_exhausted = self._learns_nothing(falls, posterior, result, unusable)
+            self.is_exhausted = self._is_settled(fall_probabilities, posterior, result, unusable)
             count = 0 if status or self.is_exhausted else min(self.at_once, self._num_left)
             indices = next_probes(posterior, result.probes, count, unusable) if count else []
             if not indices:
@@ -279,10 +279,12 @@ class _Search:
     @property
     def _num_left(self) -> int:
         """Number of evaluations left in the budget."""
-        return max(self.most - self.num_new, 0)
+        return max(self.max_evaluations - self.num_new, 0)
 
     @staticmethod
-    def _learns_nothing(falls: Sequence[float], posterior: Belief, result: Probed, unusable: Collection[int]) -> bool:
+    def _is_settled(
+        fall_probabilities: Sequence[float], posterior: Belief, result: Probed, unusable: Collection[int]
+    ) -> bool:
         """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
 
         More seeds would then only measure the same checkpoints more precisely. The remaining uncertainty is how much
@@ -290,8 +292,10 @@ class _Search:
         """
         counts = Counter(probe.place for probe in result.probes)
         open_indices = [index for index in range(posterior.begin, len(posterior.by_place)) if index not in unusable]
-        last_falls = falls[-_FEW_ROUNDS:]
-        is_constant = len(last_falls) == _FEW_ROUNDS and max(last_falls) - min(last_falls) < _SAME_SHARE
+        last_probabilities = fall_probabilities[-_FEW_ROUNDS:]
+        is_constant = (
+            len(last_probabilities) == _FEW_ROUNDS and max(last_probabilities) - min(last_probabilities) < _SAME_SHARE
+        )
         return is_constant and all(counts[index] >= _MANY_PROBES for index in open_indices)
 
     def _status(self, posterior: Belief, probed_indices: Collection[int]) -> Status | None:
@@ -315,10 +319,10 @@ class _Search:
         self.log(f"looking at outer step{'s' * (len(indices) > 1)} {steps}{posterior_text}")
         indices_by_block: dict[SeedBlock | None, list[int]] = {}
         for probe_index in indices:
-            indices_by_block.setdefault(_free_block(result, probe_index, self.first), []).append(probe_index)
+            indices_by_block.setdefault(_free_block(result, probe_index, self.first_block), []).append(probe_index)
         for block, indices_of_block in indices_by_block.items():
             self.evaluate([self.checkpoints[index] for index in indices_of_block], block)
-        new_result = self.look()
+        new_result = self.read_probes()
         self.num_new += max(new_result.num_evaluations - result.num_evaluations, 0)
         counts = [Counter(probe.place for probe in probed_result.probes) for probed_result in (result, new_result)]
         unusable.update(index for index in indices if counts[1][index] <= counts[0][index])
@@ -417,11 +421,13 @@ def _stored_evaluations(
             )
     if not snapshots:
         return rows, CurrentCases.of_rows(rows)
-    deciding = snapshots[-1] if is_evaluated else snapshots[0]
-    return rows, deciding.current.seen(rows)
+    deciding_snapshot = snapshots[-1] if is_evaluated else snapshots[0]
+    return rows, deciding_snapshot.current.seen(rows)
 
 
-def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCases) -> Callable[[Checkpoint], Variant]:
+def _variant_lookup(
+    run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCases
+) -> Callable[[Checkpoint], Variant]:
     """Returns a function that returns the bindings with which a watch evaluates a checkpoint.
 
     A checkpoint that no watch has evaluated gets the bindings of another checkpoint in its folder.
@@ -440,7 +446,7 @@ def _variants(run: RunFolder, rows: Sequence[EvaluationRow], current: CurrentCas
     )
 
 
-def _off_curve(store: Path) -> frozenset[Subject]:
+def _subjects_off_curve(store: Path) -> frozenset[Subject]:
     """Returns the checkpoints of a watch's store that are not on the curve of the present run.
 
     They belong to a former run in the same folder, or have no outer step although other checkpoints of the folder do.
@@ -466,7 +472,7 @@ def _checkpoints(
       excluded: Checkpoints to leave out, such as those that a restart superseded.
     """
     readers = readers_for(suites, manager, allow_pickle=False)
-    is_whole = takes_any_checkpoint(*suites)
+    takes_any = takes_any_checkpoint(*suites)
     make_source = manager.find("lobench_checkpoint_sources", "directory", kind="source").load()
     source = make_source(SourceContext(location=absolute_location(run.location), readers=readers))
     seen_files = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
@@ -490,10 +496,12 @@ def _checkpoints(
     has_steps = any(seen_file.index is not None for seen_file in seen_files)
     watched_paths = {_resolve_path(checkpoint.uri) for checkpoint in checkpoints.values()}
     new_checkpoints = list[Checkpoint]()
-    names = {os.path.dirname(_resolve_path(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()}
+    runs_by_folder = {
+        os.path.dirname(_resolve_path(checkpoint.uri)): checkpoint.run for checkpoint in checkpoints.values()
+    }
     for file in seen_files:
         try:
-            if is_whole:
+            if takes_any:
                 checkpoint = whole_checkpoint(file.uri)
                 hashes: tuple[str, ...] = (checkpoint.sha256,)
             else:
@@ -515,7 +523,7 @@ def _checkpoints(
             checkpoint = replace(checkpoint, outer_step=max(earlier_steps, default=-1) + 1)
         # A watch of the folder above has given the run a name, which its own folder does not.
         checkpoint = replace(
-            checkpoint, run=checkpoint.run or names.get(os.path.dirname(_resolve_path(checkpoint.uri)), "")
+            checkpoint, run=checkpoint.run or runs_by_folder.get(os.path.dirname(_resolve_path(checkpoint.uri)), "")
         )
         checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
         if file.index is not None:

@@ -227,8 +227,8 @@ def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
     Scores of items are not clipped, so low scores of items are kept.
     """
     lost_seeds = cell.unconverged
-    lowest = -math.inf if cell.case.has_items else DIVERGED_SCORE
-    return {seed: -math.inf if seed in lost_seeds or score <= lowest else score for seed, score in scores.items()}
+    lowest_score = -math.inf if cell.case.has_items else DIVERGED_SCORE
+    return {seed: -math.inf if seed in lost_seeds or score <= lowest_score else score for seed, score in scores.items()}
 
 
 def probed(
@@ -271,23 +271,23 @@ def probed(
     case = min(
         (row.case for row in rows_of_case), key=lambda case_info: (bool(case_info.block_sizes), case_info.first_seed)
     )
-    optimizer = max(rows_of_case, key=current.last_planned).key.optimizer_hash
-    rows_of_case = [row for row in rows_of_case if row.key.optimizer_hash == optimizer]
+    optimizer_hash = max(rows_of_case, key=current.last_planned).key.optimizer_hash
+    rows_of_case = [row for row in rows_of_case if row.key.optimizer_hash == optimizer_hash]
     indices_of_hash: dict[str, list[int]] = {}
     for position, checkpoint in enumerate(checkpoints):
         indices_of_hash.setdefault(checkpoint.sha256, []).append(position)
     scales = Scales.of(snapshot.subjects, suites)
     cells: dict[str, Cell] = {}
     for subject in snapshot.subjects:
-        if not subject.is_optimizer and optimizer in subject.optimizer_hashes and case.identity in subject.cells:
+        if not subject.is_optimizer and optimizer_hash in subject.optimizer_hashes and case.identity in subject.cells:
             cells[subject.checkpoint.sha256] = subject.cells[case.identity]
-    known_metrics = {metric_name for cell in cells.values() for metric_name in cell.final}
-    probed_metric = stored_spelling(metric, sorted(known_metrics)) if metric else case.primary_metric
-    if metric and known_metrics and probed_metric not in known_metrics:
-        raise unknown_metric(metric, known_metrics, where=str(store))
+    stored_metrics = {metric_name for cell in cells.values() for metric_name in cell.final}
+    probed_metric = stored_spelling(metric, sorted(stored_metrics)) if metric else case.primary_metric
+    if metric and stored_metrics and probed_metric not in stored_metrics:
+        raise unknown_metric(metric, stored_metrics, where=str(store))
     if scales.direction(case, probed_metric) is None and any(cell.final for cell in cells.values()):
         raise UnknownDirection(probed_metric, where=str(store))
-    looked_at: dict[int, set[SeedBlock]] = {}
+    blocks_by_position: dict[int, set[SeedBlock]] = {}
     probes = {}
     blocks = sorted({row.key.seed_block for row in rows_of_case})
     scores = {sha256: _split_scores(cell, scales.scores(cell, probed_metric)) for sha256, cell in cells.items()}
@@ -298,7 +298,7 @@ def probed(
         block = row.key.seed_block
         values = tuple(scores.get(row.key.checkpoint_sha256, {}).get(seed) for seed in items or block.seeds)
         for position in indices_of_hash.get(row.key.checkpoint_sha256, ()):
-            looked_at.setdefault(position, set()).add(block)
+            blocks_by_position.setdefault(position, set()).add(block)
             if None not in values:
                 probes[position, block] = Probe(place=position, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
     return Probed(
@@ -306,7 +306,9 @@ def probed(
         probes=tuple(probes.values()),
         blocks=tuple(blocks),
         num_evaluations=len({(checkpoints[probe.place].sha256, probe.block) for probe in probes.values()}),
-        looked_at={index: frozenset(blocks_of_checkpoint) for index, blocks_of_checkpoint in looked_at.items()},
+        looked_at={
+            index: frozenset(blocks_of_checkpoint) for index, blocks_of_checkpoint in blocks_by_position.items()
+        },
         failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),
         num_diverged=sum(
             all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)

@@ -136,8 +136,10 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         are_independent = search is not None and search.strategy == "random"
         lowest, highest = history.fitness_of_all()
         trials.append(_Trials(low=lowest, high=highest, are_independent=are_independent))
-        expected = expected_best(lowest, are_independent=are_independent)
-        at_most = expected_best(highest, are_independent=are_independent) if history.num_stopped else expected
+        expected_intervals = expected_best(lowest, are_independent=are_independent)
+        highest_intervals = (
+            expected_best(highest, are_independent=are_independent) if history.num_stopped else expected_intervals
+        )
         space = search.space if search is not None else ()
         budgets.append(
             SearchBudget(
@@ -147,9 +149,9 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 parameters=tuple(axis.path for axis in history.parameters),
                 expected_best=tuple(
                     dataclasses.replace(low_interval, upper=high_interval.upper)
-                    for low_interval, high_interval in zip(expected, at_most, strict=True)
+                    for low_interval, high_interval in zip(expected_intervals, highest_intervals, strict=True)
                 ),
-                at_most=tuple(best_of_trials.mean for best_of_trials in at_most),
+                at_most=tuple(best_of_trials.mean for best_of_trials in highest_intervals),
                 fresh=summary.mean_score(method_index, "primary").interval
                 if is_fresh and method_index is not None
                 else Interval(),
@@ -191,16 +193,16 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
 
     Stopped trials of this search count with their lower bounds, stopped trials of other searches with their upper ones.
     """
-    leading = trials[leader]
+    leading_trials = trials[leader]
     other_searches = [search for index, search in enumerate(trials) if index != leader]
     if not other_searches:
-        return [False] * len(leading.low)
+        return [False] * len(leading_trials.low)
     level = _ALPHA / (len(trials) * len(other_searches))  # of each pair in each direction
     comparisons = [
         are_ahead(
-            leading.low,
+            leading_trials.low,
             other_search.high,
-            are_independent=(leading.are_independent, other_search.are_independent),
+            are_independent=(leading_trials.are_independent, other_search.are_independent),
             alpha=level,
         )
         for other_search in other_searches

@@ -94,7 +94,7 @@ def convert(
 
 
 def _export(
-    weights: tuple[str, ...], output: Path, optimizer: str, stores: tuple[Path, ...], target: str, kind: str
+    weights: tuple[str, ...], output: Path, optimizer: str, stores: tuple[Path, ...], target: str, output_format: str
 ) -> None:
     import numpy as np
 
@@ -109,16 +109,16 @@ def _export(
     if len(weights) != 1:
         raise UsageError("--to takes one checkpoint", got=first_of(list(weights), 3))
     _, theta, name = load_learned(weights[0], optimizer=optimizer)
-    exported = ExportedCheckpoint.of(weights[0], name, optimizer, stores)
+    exported_checkpoint = ExportedCheckpoint.of(weights[0], name, optimizer, stores)
     if target == "algoperf":
-        _, leaves = load_checkpoint(exported.location, load_plugins(), allow_pickle=False)
-        names = write_submission(output, exported, leaves)
+        _, leaves = load_checkpoint(exported_checkpoint.location, load_plugins(), allow_pickle=False)
+        names = write_submission(output, exported_checkpoint, leaves)
         leaves_to_write = unchanged_leaves(leaves, name)
         text = f"{output}: {', '.join(names)}"
     else:
         leaves_to_write = export_leaves(
             {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}, name, weights[0]
         )
-        write_export(output, leaves_to_write, exported)
+        write_export(output, leaves_to_write, exported_checkpoint)
         text = export_text(leaves_to_write, output)
-    emit("convert", convert_record(leaves_to_write, output)) if kind == "json" else show(text)
+    emit("convert", convert_record(leaves_to_write, output)) if output_format == "json" else show(text)

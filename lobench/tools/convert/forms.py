@@ -68,15 +68,15 @@ class Converted:
         return sum(leaf.size for leaf in self.theta.values())
 
 
-_LAYERS = {"network.input": 0, "network.linear_0": 1, "network.output": 2}
-_CELO2 = [*(f"w0.{index}" for index in range(14)), "b0", "dense_w.0", "dense_w.1", "dense_b.0", "dense_b.1"]
+_LAYER_INDICES = {"network.input": 0, "network.linear_0": 1, "network.output": 2}
+_CELO2_NAMES = [*(f"w0.{index}" for index in range(14)), "b0", "dense_w.0", "dense_w.1", "dense_b.0", "dense_b.1"]
 # Meta-trained shifts of the decays. In PyLO they are defaults of AdafacLO and MuLO, and not in a file.
-_SHIFTS = {
+_DECAY_SHIFTS = {
     "momentum_decays": (0.15216392, 0.14245212, 0.06812963),
     "rms_decays": (0.01079706,),
     "adafactor_decays": (0.18621896, -0.10864615, -0.06185547),
 }
-_RECURRENT = {
+_RECURRENT_NAMES = {
     "mix_layer1": "linear",
     "mix_layer2": "linear_1",
     "final_mix_layer": "linear_2",
@@ -90,11 +90,11 @@ FORMS = (
         name="MetaMLP",
         optimizers=("ELO", "AdafacMLPLOpt", "MuLO"),
         leaves={
-            **{f"{layer}.weight": f"nn/~/w{index}" for layer, index in _LAYERS.items()},
-            **{f"{layer}.bias": f"nn/~/b{index}" for layer, index in _LAYERS.items()},
+            **{f"{layer}.weight": f"nn/~/w{index}" for layer, index in _LAYER_INDICES.items()},
+            **{f"{layer}.bias": f"nn/~/b{index}" for layer, index in _LAYER_INDICES.items()},
         },
         transposed=True,
-        constants={"AdafacMLPLOpt": _SHIFTS, "MuLO": _SHIFTS},
+        constants={"AdafacMLPLOpt": _DECAY_SHIFTS, "MuLO": _DECAY_SHIFTS},
         sizes={"hidden_size": ("network.input.weight", 0)},
         settings={"AdafacMLPLOpt": {"step_mult": 0.01}},
         classes={"ELO": "ELO_naive", "AdafacMLPLOpt": "AdafacLO_naive", "MuLO": "MuLO_naive"},
@@ -103,15 +103,15 @@ FORMS = (
     WeightsForm(
         name="CELO2MLP",
         optimizers=("Celo2", "EloCelo2"),
-        leaves={name: name for name in _CELO2},
+        leaves={name: name for name in _CELO2_NAMES},
         classes={"Celo2": "CELO2_naive", "EloCelo2": "ELO_CELO2_naive"},
     ),
     WeightsForm(
         name="VeLORNN and VeLOMLP",
         optimizers=("VeLO",),
         leaves={
-            **{f"{theirs}.weight": f"rnn_params/{ours}/w" for theirs, ours in _RECURRENT.items()},
-            **{f"{theirs}.bias": f"rnn_params/{ours}/b" for theirs, ours in _RECURRENT.items()},
+            **{f"{theirs}.weight": f"rnn_params/{ours}/w" for theirs, ours in _RECURRENT_NAMES.items()},
+            **{f"{theirs}.bias": f"rnn_params/{ours}/b" for theirs, ours in _RECURRENT_NAMES.items()},
             **{f"lstm_init_state.{index}": f"lstm_init_state/{part}" for index, part in enumerate(("hidden", "cell"))},
             "input_weights_": tuple(f"{_STACK}/w0__{index}" for index in range(14)),
             "input_bias_": f"{_STACK}/b0",
@@ -170,7 +170,9 @@ def convert_leaves(leaves: Mapping[str, np.ndarray], optimizer: str | None, wher
         leaf = np.asarray(leaves[foreign_name], np.float32)
         if form.transposed and "weight" in foreign_name:
             leaf = np.swapaxes(leaf, -1, -2)
-        leaves_by_path = {lobench_name: leaf} if isinstance(lobench_name, str) else _cut(leaf, lobench_name, where)
+        leaves_by_path = (
+            {lobench_name: leaf} if isinstance(lobench_name, str) else _split_first_layer(leaf, lobench_name, where)
+        )
         theta |= {path: np.ascontiguousarray(leaf_part) for path, leaf_part in leaves_by_path.items()}
         matched_leaves += [(foreign_name, path, leaf_part.shape) for path, leaf_part in leaves_by_path.items()]
     for path, values in form.constants.get(optimizer_name, {}).items():
@@ -226,7 +228,7 @@ def unchanged_leaves(leaves: Mapping[str, np.ndarray], optimizer: str) -> Conver
     return Converted(form="AlgoPerf", optimizer=optimizer, theta=leaves, matched=matched_leaves, bindings=())
 
 
-def _cut(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:
+def _split_first_layer(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:
     """Splits the weights of a first layer by block of features."""
     from lobench.inner.optimizers.celo import BLOCKS
 

@@ -32,18 +32,18 @@ from lobench.tools.curve_import.spill import Spill
 
 __all__ = ["UNSAID", "CollectedCurves", "CurveFile", "sources_of"]
 
-_LOOKED_AT = 200  # chunks of a file that are read for its metrics
-_MOST_SHOWN = 4  # files named in a message
-_LONGEST = 160  # characters of a file's problem in a list
+_MAX_CHUNKS = 200  # chunks of a file that are read for its metrics
+_MAX_SHOWN = 4  # files named in a message
+_MAX_PROBLEM_LENGTH = 160  # characters of a file's problem in a list
 UNSAID = UNNAMED_CASE
 _CHECKPOINT = re.compile(r"checkpoint-\d+")  # folders of Hugging Face's trainer, each with the curves so far
-_GENERIC = {
+_GENERIC_NAMES = {
     "curve", "curves", "data", "events", "history", "log", "logs", "loss", "metric", "metrics", "monitor", "output",
     "progress", "result", "results", "run", "scalars", "stdout", "summary", "train", "training", "training_log",
     "trainer_state",
 }  # fmt: skip
-_SETTINGS = {"args", "config", "hparams", "params"}  # names of files with settings, often next to files of curves
-_COMMON = "common"  # origin of seeds that the user declared to be paired
+_SETTINGS_NAMES = {"args", "config", "hparams", "params"}  # names of files with settings, often next to files of curves
+_COMMON_DRAWS = "common"  # origin of seeds that the user declared to be paired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class CurveFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _NamedPath:
     """Path named by an argument.
 
     Attributes:
@@ -115,11 +115,11 @@ def sources_of(
     """
     notes = notes if notes is not None else []
     problems: list[UsageError] = []
-    sources: dict[Path, _Found] = {}
+    sources: dict[Path, _NamedPath] = {}
     for text in map(str, files):
-        for found_path in _named_by(text):
+        for found_path in _matching_paths(text):
             try:
-                found_sources = _with_kinds(found_path, kind, notes)
+                found_sources = _sources_of_path(found_path, kind, notes)
             except UsageError as error:
                 problems.append(error)
                 continue
@@ -136,15 +136,15 @@ def combined_error(problems: Sequence[UsageError], noun: str) -> UsageError:
     """Combines several errors into one."""
     if len(problems) == 1:
         return problems[0]
-    texts_of_problems = first_of([str(error) for error in problems], _MOST_SHOWN)
+    texts_of_problems = first_of([str(error) for error in problems], _MAX_SHOWN)
     return UsageError(f"{len(problems)} {noun} cannot be imported", got=texts_of_problems)
 
 
-def _named_by(text: str) -> list[_Found]:
+def _matching_paths(text: str) -> list[_NamedPath]:
     try:
         path = Path(text)
         if path.exists():
-            return [_Found(path=path)]
+            return [_NamedPath(path=path)]
         matches = [Path(match_path) for match_path in sorted(glob.glob(text, recursive=True))]
     except (OSError, RuntimeError, ValueError) as error:  # the name is too long, or links form a cycle
         raise UsageError("this cannot be a file", where=text[:200], got=cause(error)[:100]) from error
@@ -152,10 +152,10 @@ def _named_by(text: str) -> list[_Found]:
         raise UsageError("no such file", got=repr(text))
     literal_parts = itertools.takewhile(lambda path_part: not glob.has_magic(path_part), path.parts)
     root = Path(*literal_parts)
-    return [_Found(path=match, root=root) for match in matches]
+    return [_NamedPath(path=match, root=root) for match in matches]
 
 
-def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
+def _sources_of_path(source: _NamedPath, kind: str, notes: list[str]) -> list[_NamedPath]:
     """Returns a path with its format, or the tables in a folder.
 
     Raises:
@@ -172,51 +172,51 @@ def _with_kinds(source: _Found, kind: str, notes: list[str]) -> list[_Found]:
             else []
         )
         if unread_tables and name != "mlflow":
-            unread_text = first_of([str(path) for path in unread_tables], _MOST_SHOWN)
+            unread_text = first_of([str(path) for path in unread_tables], _MAX_SHOWN)
             notes.append(
                 f"{source.path} is read as {name}; {counted(len(unread_tables), 'table')} there not read: {unread_text}"
             )
         return [dataclasses.replace(source, kind=name)]
-    sources = list[_Found]()
-    unreadable = list[UsageError]()
+    sources = list[_NamedPath]()
+    read_errors = list[UsageError]()
     for path in table_paths:
         try:
-            sources.append(_Found(path=path, root=source.root or source.path, kind=kind_of(path, kind)))
+            sources.append(_NamedPath(path=path, root=source.root or source.path, kind=kind_of(path, kind)))
         except UsageError as error:
-            unreadable.append(error)
+            read_errors.append(error)
     if not sources:
-        raise combined_error(unreadable, "files") if unreadable else nothing_reads(source.path)
-    damaged = [error for error in unreadable if not isinstance(error, NotCurves)]
-    if damaged:
-        raise combined_error(damaged, "files")
-    if unreadable:
-        notes.append(left_out(unreadable))
+        raise combined_error(read_errors, "files") if read_errors else nothing_reads(source.path)
+    damage_errors = [error for error in read_errors if not isinstance(error, NotCurves)]
+    if damage_errors:
+        raise combined_error(damage_errors, "files")
+    if read_errors:
+        notes.append(left_out(read_errors))
     return sources
 
 
 def left_out(errors: Sequence[UsageError]) -> str:
     """Returns the note on files of a folder that contain no curves."""
-    are = "is not a curve and is" if len(errors) == 1 else "are not curves and are"
+    verb = "is not a curve and is" if len(errors) == 1 else "are not curves and are"
     return (
-        f"{counted(len(errors), 'file')} {are} left out: "
-        f"{first_of([_shorten(str(error)) for error in errors], _MOST_SHOWN)}"
+        f"{counted(len(errors), 'file')} {verb} left out: "
+        f"{first_of([_shorten(str(error)) for error in errors], _MAX_SHOWN)}"
     )
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) < _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) < _MAX_PROBLEM_LENGTH else f"{text[:_MAX_PROBLEM_LENGTH]}..."
 
 
-def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[ImportedFile]) -> list[CurveFile]:
+def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequence[ImportedFile]) -> list[CurveFile]:
     """Returns the sources with the names of their runs.
 
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
     in several folders share it. Then each is named by its folder, relative to the common one.
     """
     files_below_roots = [file.path for file in found_files.values() if file.root is not None and not file.path.is_dir()]
-    sizes = Counter(path.parent for path in files_below_roots)
+    num_files_by_folder = Counter(path.parent for path in files_below_roots)
     folders_of_run_files = {
-        path.parent for path in files_below_roots if bare_name(path).lower() not in _GENERIC | _SETTINGS
+        path.parent for path in files_below_roots if bare_name(path).lower() not in _GENERIC_NAMES | _SETTINGS_NAMES
     }
     is_one_of_many = len(found_files) > 1
     sources: list[CurveFile] = []
@@ -224,9 +224,9 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
         is_below = found_file.root is not None
         is_run = found_file.path.parent not in folders_of_run_files
         name = (
-            _name_below(found_file, sizes[found_file.path.parent], is_run=is_run)
+            _name_below(found_file, num_files_by_folder[found_file.path.parent], is_run=is_run)
             if is_below
-            else _own_name(found_file.path)
+            else _path_name(found_file.path)
         )
         sources.append(
             CurveFile(
@@ -234,7 +234,7 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
                 kind=found_file.kind,
                 sha256=sha256_of(found_file.path, kinds()[found_file.kind]),
                 name=name,
-                paths=tuple(_paths_of(found_file)),
+                paths=tuple(_path_spellings(found_file)),
                 is_one_of_many=is_below or is_one_of_many,
                 is_optional=is_below,
             )
@@ -243,25 +243,25 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
     for source in sources:
         groups.setdefault((source.kind, source.name), []).append(source)
     earlier_files: dict[tuple[str, str], list[ImportedFile]] = {}
-    for file in earlier:
+    for file in earlier_imports:
         if file.name:
-            earlier_files.setdefault((file.reader, _own_name(Path(file.file))), []).append(file)
+            earlier_files.setdefault((file.reader, _path_name(Path(file.file))), []).append(file)
     named_sources: dict[Path, CurveFile] = {}
     for (kind, name), group in groups.items():
         if any(found_files[source.path].root is not None for source in group):
             named_sources |= {source.path: source for source in group}
             continue
-        contents = {source.sha256 for source in group}
+        hashes = {source.sha256 for source in group}
         paths_of_group = {str(source.path) for source in group}
         earlier_names = {
             file.file: file.name
-            for file in earlier_files.get((kind, _own_name(group[0].path)), ())
-            if file.sha256 not in contents and file.file not in paths_of_group
+            for file in earlier_files.get((kind, _path_name(group[0].path)), ())
+            if file.sha256 not in hashes and file.file not in paths_of_group
         }
         if len(group) + len(earlier_names) == 1:
             named_sources |= {source.path: source for source in group}
             continue
-        names = _names_apart([*(source.path for source in group), *map(Path, earlier_names)])
+        names = _distinct_names([*(source.path for source in group), *map(Path, earlier_names)])
         keeps_name = any(names[Path(file)] != earlier_name for file, earlier_name in earlier_names.items())
         for source in group:
             folder = name if keeps_name else names[source.path]
@@ -271,48 +271,48 @@ def _named_sources(found_files: Mapping[Path, _Found], earlier: Sequence[Importe
     return [named_sources[source.path] for source in sources]
 
 
-def _own_name(path: Path) -> str:
+def _path_name(path: Path) -> str:
     return path.name if path.is_dir() else bare_name(path)
 
 
-def _name_below(source: _Found, num_beside: int, *, is_run: bool) -> str:
+def _name_below(source: _NamedPath, num_siblings: int, *, is_run: bool) -> str:
     """Returns the name of a file's run below a folder: the file's folder, unless it contains files of several runs.
 
     Args:
       source: The file.
-      num_beside: Number of files in its folder that may contain curves, including itself.
+      num_siblings: Number of files in its folder that may contain curves, including itself.
       is_run: Whether the folder is one run, because its files have generic names: `progress.csv`, `result.json`.
     """
     assert source.root is not None
-    inner = source.path.relative_to(source.root)
+    inner_path = source.path.relative_to(source.root)
     if source.path.is_dir():
-        return inner.as_posix() if inner.parts else source.path.name
-    bare = bare_name(inner)
-    is_generic = bare.lower() in _GENERIC
+        return inner_path.as_posix() if inner_path.parts else source.path.name
+    stem = bare_name(inner_path)
+    is_generic = stem.lower() in _GENERIC_NAMES
     folders = [
-        folder for folder in inner.parent.parts if not (_CHECKPOINT.fullmatch(folder) and bare == "trainer_state")
+        folder for folder in inner_path.parent.parts if not (_CHECKPOINT.fullmatch(folder) and stem == "trainer_state")
     ]
-    if bare == "trainer_state" and not folders:
+    if stem == "trainer_state" and not folders:
         return source.root.resolve().name
     if not folders:
-        return source.root.resolve().name if num_beside == 1 and is_generic else bare
+        return source.root.resolve().name if num_siblings == 1 and is_generic else stem
     folders = run_folders(folders)
-    return "/".join(folders if num_beside == 1 or is_run or bare == "trainer_state" else [*folders, bare])
+    return "/".join(folders if num_siblings == 1 or is_run or stem == "trainer_state" else [*folders, stem])
 
 
-def _names_apart(paths: Sequence[Path]) -> dict[Path, str]:
+def _distinct_names(paths: Sequence[Path]) -> dict[Path, str]:
     """Returns distinct names for paths with the same file name: their folders relative to the common one."""
     folders = {path: path if path.is_dir() else path.parent for path in paths}
     common_folder = Path(
         os.path.commonpath([folder.parent if path.is_dir() else folder for path, folder in folders.items()])
     )
     return {
-        path: folder.relative_to(common_folder).as_posix() if folder != common_folder else _own_name(path)
+        path: folder.relative_to(common_folder).as_posix() if folder != common_folder else _path_name(path)
         for path, folder in folders.items()
     }
 
 
-def _paths_of(source: _Found) -> list[str]:
+def _path_spellings(source: _NamedPath) -> list[str]:
     """Returns the spellings of a path for `--pattern`: first relative to the argument's folder, then as typed."""
     typed_parts = [path_part for path_part in source.path.parts if path_part not in ("/", "..", ".")]
     parts_below_root = list(source.path.relative_to(source.root).parts) if source.root is not None else []
@@ -323,13 +323,13 @@ def _paths_of(source: _Found) -> list[str]:
     names = [] if parts_below_root else [bare_name(source.path)]
     for start in starts:
         *folders, name = typed_parts[start:]
-        bare = bare_name(Path(name))
-        names += ["/".join([*folders, name]), "/".join([*folders, bare]), *(["/".join(folders)] if folders else [])]
-        names += [bare] if start == starts[0] else []
+        stem = bare_name(Path(name))
+        names += ["/".join([*folders, name]), "/".join([*folders, stem]), *(["/".join(folders)] if folders else [])]
+        names += [stem] if start == starts[0] else []
     return list(dict.fromkeys(names))
 
 
-def _pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
+def _parse_pairs(texts: Sequence[str], option: str, expected: str) -> dict[str, str]:
     pairs = [(text.partition("=")[0].strip(), text.partition("=")[2].strip()) for text in texts]
     for text, (key, value) in zip(texts, pairs, strict=True):
         if not key or not value:
@@ -369,7 +369,7 @@ class CollectedCurves:
     def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings, notes: Sequence[str] = ()) -> None:
         self.sources, self.settings, self.notes = list(sources), settings, list(notes)
         metrics = {text.partition("=")[0]: text.partition("=")[2] for text in settings.metrics}
-        columns = _pairs(settings.columns, "--column", "ROLE=COLUMN, such as seed=run")
+        columns = _parse_pairs(settings.columns, "--column", "ROLE=COLUMN, such as seed=run")
         roles = ("method", "case", "seed", "step", "metric", "value")
         for role in columns.keys() - set(roles):
             raise UsageError(
@@ -383,7 +383,7 @@ class CollectedCurves:
         )
         for source in sources:
             _check_roles(source, columns, settings)
-        self.renamed = _pairs(settings.rename, "--rename", "OLD=NEW")
+        self.renamed = _parse_pairs(settings.rename, "--rename", "OLD=NEW")
         paths_and_kinds = [(source.place, kinds()[source.kind]) for source in sources]
         self.cases = {name: case for path, kind in paths_and_kinds for name, case in kind.cases(path).items()}
         directions = {
@@ -393,9 +393,9 @@ class CollectedCurves:
         requested_directions |= {metric_name(name): Direction.MIN for name in settings.minimize}
         self.directions = directions | requested_directions
         draws = {kind.draws for _, kind in paths_and_kinds}
-        self.draws = _COMMON if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
+        self.draws = _COMMON_DRAWS if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
         self.spill = Spill(
-            self._where_of,
+            self._paths_text_of,
             sources=[str(source.path) for source in sources],
             last_counts=[settings.last_counts or kind.last_counts for _, kind in paths_and_kinds],
             always_last=settings.last_counts,
@@ -412,42 +412,43 @@ class CollectedCurves:
         if not self.spill.num_points:
             self.spill.close()
             expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
-            metrics_text = ", ".join(sorted(self._seen_metrics or self._metrics_there())) or "none"
+            metrics_text = ", ".join(sorted(self._seen_metrics or self._metrics_in_first_file())) or "none"
             raise UsageError(
                 "there is nothing to import", where=str(self.sources[0].path), got=metrics_text, expected=expected
             )
-        undeclared = [name for name in self.spill.metrics if direction_of(name, self.directions) is None]
-        self.directions |= {name: way for name in undeclared if (way := usual_direction(name)) is not None}
+        undeclared_metrics = [name for name in self.spill.metrics if direction_of(name, self.directions) is None]
+        self.directions |= {name: way for name in undeclared_metrics if (way := usual_direction(name)) is not None}
         return self
 
     def _read_all(self) -> None:
         """Reads all sources. Errors are collected and raised at the end."""
         problems = list[UsageError]()
-        foreign = list[UsageError]()
-        empty = list[str]()
+        foreign_errors = list[UsageError]()
+        empty_files = list[str]()
         for number, source in enumerate(self.sources):
             num_points_before = self.spill.num_points
             try:
-                self._read(source, number)
+                self._read_source(source, number)
             except NotCurves as error:
-                (foreign if source.is_optional else problems).append(error)
+                (foreign_errors if source.is_optional else problems).append(error)
             except UsageError as error:
                 problems.append(error)
             else:
-                empty += [str(source.path)] if self.spill.num_points == num_points_before else []
+                empty_files += [str(source.path)] if self.spill.num_points == num_points_before else []
         if problems:
             raise combined_error(problems, "files")
-        if foreign and not self.spill.num_points:
-            raise foreign[0]
-        if foreign:
-            self.notes.append(left_out(foreign))
-        if empty and self.spill.num_points:
+        if foreign_errors and not self.spill.num_points:
+            raise foreign_errors[0]
+        if foreign_errors:
+            self.notes.append(left_out(foreign_errors))
+        if empty_files and self.spill.num_points:
             restriction = " of the requested metrics" if self.asked.metrics else ""
             self.notes.append(
-                f"{counted(len(empty), 'file')} without values{restriction} left out: {first_of(empty, _MOST_SHOWN)}"
+                f"{counted(len(empty_files), 'file')} without values{restriction} left out: "
+                f"{first_of(empty_files, _MAX_SHOWN)}"
             )
 
-    def _read(self, source: CurveFile, number: int) -> None:
+    def _read_source(self, source: CurveFile, number: int) -> None:
         request = dataclasses.replace(
             self.asked,
             name=source.name,
@@ -457,7 +458,7 @@ class CollectedCurves:
         )
         spellings: dict[str, str] = {}
         for points in kinds()[source.kind].read(source.place, request, self.notes):
-            named_points = self._named(points, spellings, source)
+            named_points = self._with_metric_names(points, spellings, source)
             self.spill.add(named_points, number)
             for run in named_points.runs:
                 sources_of_run = self.of_runs.setdefault(run, [])
@@ -472,24 +473,24 @@ class CollectedCurves:
                 item_files.setdefault((run.method, run.case), {}).update({source.path: source for source in sources})
         return {names: list(files.values()) for names, files in item_files.items()}
 
-    def _where_of(self, run: CurveRun) -> str:
+    def _paths_text_of(self, run: CurveRun) -> str:
         paths = [str(source.path) for source in self.of_runs.get(run, self.sources)]
         return " and ".join(paths) if len(paths) < 3 else f"{paths[0]} and {len(paths) - 1} more"
 
-    def _metrics_there(self) -> set[str]:
+    def _metrics_in_first_file(self) -> set[str]:
         """Returns the metrics in the first file, including metrics that are not requested.
 
         Reads only the start of long files.
         """
         source = self.sources[0]
         request = dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
-        first_points = itertools.islice(kinds()[source.kind].read(source.place, request, []), _LOOKED_AT)
+        first_points = itertools.islice(kinds()[source.kind].read(source.place, request, []), _MAX_CHUNKS)
         return {name for points in first_points for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
         self.spill.close()
 
-    def _named(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
+    def _with_metric_names(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
         """Returns points with lobench's names of metrics, and the names given by `--rename`.
 
         Args:
@@ -514,9 +515,9 @@ class CollectedCurves:
                         next_step=f"--metric {first_spelling}={first_spelling.replace('/', '_')}-1 "
                         f"--metric {foreign_name} names them apart",
                     )
-        return dataclasses.replace(kept_points, runs=[self._renamed(run) for run in points.runs], metrics=names)
+        return dataclasses.replace(kept_points, runs=[self._renamed_run(run) for run in points.runs], metrics=names)
 
-    def _renamed(self, run: CurveRun) -> CurveRun:
+    def _renamed_run(self, run: CurveRun) -> CurveRun:
         case = run.case or self.settings.case or UNSAID
         names = self.renamed
         return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed, run.training, run.is_item)

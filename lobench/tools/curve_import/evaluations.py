@@ -24,7 +24,7 @@ from lobench.tools.curve_import.spill import Curve
 __all__ = ["SUITE", "ItemTable", "OwnCases", "curves_of", "new_case", "seeds_of"]
 
 SUITE = "imported"  # suite name of imported cases
-_MOST_SEEDS = 1_000_000_000
+_SEED_LIMIT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class OwnCases:
         Raises:
           UsageError: Several suites have a case of this name.
         """
-        current = {place_of(case): case for case in self.cases}.values()
-        cases = {case.identity: case for case in current if name in (case.name, f"{case.suite}/{case.name}")}
+        current_cases = {place_of(case): case for case in self.cases}.values()
+        cases = {case.identity: case for case in current_cases if name in (case.name, f"{case.suite}/{case.name}")}
         if len(cases) > 1:
             names = ", ".join(sorted(f"{case.suite}/{case.name} ({case.node_id})" for case in cases.values()))
             raise UsageError(f"several cases are called {name!r}", got=names, next_step=f"--rename {name}=SUITE/CASE")
@@ -97,16 +97,16 @@ def seeds_of(
         groups.setdefault((run.method, run.case), []).append(run)
     seeds: dict[CurveRun, int] = {}
     for group in groups.values():
-        limit = _MOST_SEEDS if are_draws else FIRST_REPORT_SEED  # a search has fresh seeds from there on
-        unusable = next((run for run in group if not _is_seed(run.seed, limit)), None)
-        if unusable is not None and are_draws:
+        limit = _SEED_LIMIT if are_draws else FIRST_REPORT_SEED  # a search has fresh seeds from there on
+        unusable_run = next((run for run in group if not _is_seed(run.seed, limit)), None)
+        if unusable_run is not None and are_draws:
             raise UsageError(
                 "a seed of curves with equal draws is not a number",
-                got=f"{unusable.seed!r} of {unusable.method!r}",
+                got=f"{unusable_run.seed!r} of {unusable_run.method!r}",
                 expected=f"whole numbers below {limit:,}",
                 next_step="without --paired-seeds, seeds are labels",
             )
-        seed_numbers = [int(run.seed) for run in group] if unusable is None else []
+        seed_numbers = [int(run.seed) for run in group] if unusable_run is None else []
         if len(set(seed_numbers)) == len(group):  # 1 and 01 are the same number
             seeds.update(zip(group, seed_numbers, strict=True))
             continue
@@ -145,15 +145,15 @@ def curves_of(
     Raises:
       UsageError: The run lacks the primary metric, or has no value at step `until`.
     """
-    primary = metrics.get(case.primary_metric)
-    if primary is None:
+    primary_curve = metrics.get(case.primary_metric)
+    if primary_curve is None:
         raise UsageError(
             f"a run lacks the primary metric {case.primary_metric} of {case.suite}/{case.name}",
             where=provenance.imported["file"],
             got=f"{run}: {', '.join(metrics)}",
             next_step=f"--metric NAME={case.primary_metric} selects one",
         )
-    steps = primary.steps
+    steps = primary_curve.steps
     if until is not None:
         if until not in steps:
             nearest_steps = steps[np.argsort(np.abs(steps - until), kind="stable")[:3]]
@@ -164,17 +164,17 @@ def curves_of(
                 expected=f"its course up to there, or {until_option} for the step where curves end",
             )
         steps = steps[steps <= until]
-    values_by_metric, left_out = {}, []
+    values_by_metric, left_out_metrics = {}, []
     for name, curve in metrics.items():
         if curve.steps is steps:  # the steps of the primary metric
-            values_by_metric[name] = _as_stored(curve.values)
+            values_by_metric[name] = _to_float32(curve.values)
             continue
         indices = np.searchsorted(curve.steps, steps)
-        has_all = indices.size and indices[-1] < len(curve.steps) and bool((curve.steps[indices] == steps).all())
-        if has_all:
-            values_by_metric[name] = _as_stored(curve.values[indices])
+        has_all_steps = indices.size and indices[-1] < len(curve.steps) and bool((curve.steps[indices] == steps).all())
+        if has_all_steps:
+            values_by_metric[name] = _to_float32(curve.values[indices])
         else:
-            left_out.append(name)
+            left_out_metrics.append(name)
     is_not_finite = ~np.isfinite(values_by_metric[case.primary_metric])
     training = {"training": run.training} if run.training else {}
     curves = Curves(
@@ -185,7 +185,7 @@ def curves_of(
         provenance=Provenance(imported={**provenance.imported, "run": run.seed, **training}),
         directions={name: directions[name] for name in values_by_metric if name in directions},
     )
-    return curves, left_out
+    return curves, left_out_metrics
 
 
 class ItemTable:
@@ -224,7 +224,7 @@ class ItemTable:
             curves = Curves(
                 seeds=items.seeds,
                 items=items.items,
-                metrics={metric: memoryview(_as_stored(row[:, None]).data) for metric, row in items.metrics.items()},
+                metrics={metric: memoryview(_to_float32(row[:, None]).data) for metric, row in items.metrics.items()},
                 eval_steps=(0,),
                 diverged_at=tuple(np.where(is_finite, -1, 0).tolist()),
                 provenance=provenance,
@@ -233,6 +233,6 @@ class ItemTable:
             yield method, case, curves, items.problems
 
 
-def _as_stored(values: NDArray[np.float64]) -> NDArray[np.float32]:
+def _to_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         return values.astype("<f4")

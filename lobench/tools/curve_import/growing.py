@@ -84,14 +84,14 @@ class SessionCurves(CollectedCurves):
         self._until = until
         self._called: dict[str, CurveRun] = {}
 
-    def _named(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
-        named_points = super()._named(points, spellings, source)
+    def _with_metric_names(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
+        named_points = super()._with_metric_names(points, spellings, source)
         if self._until is None or not (named_points.step > self._until).any():
             return named_points
         return named_points.where(named_points.step <= self._until)
 
-    def _renamed(self, run: CurveRun) -> CurveRun:
-        renamed = super()._renamed(run)
+    def _renamed_run(self, run: CurveRun) -> CurveRun:
+        renamed = super()._renamed_run(run)
         if (first_run := self._called.setdefault(renamed.case, renamed)) != renamed:
             raise UsageError(
                 "a session has one curve of a case",

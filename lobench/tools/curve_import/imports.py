@@ -120,8 +120,8 @@ def import_curves(
             ledger = None
         else:
             ledger = stack.enter_context(Ledger.open(folder, name="import"))
-            earlier = [file for file in imported_files(ledger) if file.options == _options(settings)]
-            sources = sources_of(files, settings.kind, notes, earlier=earlier)
+            earlier_files = [file for file in imported_files(ledger) if file.options == _options_text(settings)]
+            sources = sources_of(files, settings.kind, notes, earlier=earlier_files)
         collected_curves = stack.enter_context(CollectedCurves(sources, settings, notes))
         ledger = ledger or stack.enter_context(Ledger.open(folder, name="import"))
         for note in collected_curves.notes:
@@ -184,12 +184,12 @@ def import_into(
     last_steps = _last_steps(settings.until_step, spill.runs)
     names_by_method = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
     ends_of_session = {} if session is None else session.ends
-    written_curves = _Written()
+    written_curves = _WrittenCurves()
     with ledger.transaction():
         for file in files:
             notes += _change_notes(file, files_before)
             if settings.replace and session is None:
-                written_curves.added.replaced += forget_file(ledger, file.file)
+                written_curves.counts.replaced += forget_file(ledger, file.file)
         for name in filter(None, names_by_method.values()):  # so that tables have the order of the files
             sight(ledger, Subject.of_imported(name))
         seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
@@ -201,7 +201,7 @@ def import_into(
                     ledger, Subject.of_imported(names_by_method[run.method]), cases[run.case][0]
                 ),
             )
-        writer = CurveWriter(ledger, written_curves.added)
+        writer = CurveWriter(ledger, written_curves.counts)
         copies = Copies(ledger)
         subjects = {name: Subject.of_imported(name) for name in filter(None, names_by_method.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected_curves.draws))
@@ -235,17 +235,17 @@ def import_into(
                 if (
                     copied_key := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)
                 ) is not None:
-                    written_curves.added.known += 1
+                    written_curves.counts.known += 1
                     written_curves.note(name, copied_key, case, curves, left_out_metrics)
                     continue
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
             written_curves.note(name, key, case, curves, left_out_metrics)
             copies.add(subjects[name], case, curves, key=key, run=run, sources=collected_curves.of_runs[run])
-        files_of = collected_curves.files_of_items()
+        item_files = collected_curves.files_of_items()
         item_curves = items.curves(
             {name: case for name, (case, _) in cases.items()},
-            lambda method, case: provenance(*files_of[method, case]),
+            lambda method, case: provenance(*item_files[method, case]),
             collected_curves.directions,
         )
         for method, case, curves, problems in item_curves:
@@ -253,19 +253,19 @@ def import_into(
             replaces = settings.replace or session is not None
             written_curves.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
             notes += [f"{name} on {case.suite}/{case.name}: {problem}" for problem in problems]
-        notes += _shared_item_numbers(ledger, written_curves.keys)
-        if written_curves.added.new or written_curves.added.replaced:
+        notes += _item_number_notes(ledger, written_curves.keys)
+        if written_curves.counts.new or written_curves.counts.replaced:
             for file in files:
-                record_file(ledger, file, num_new=written_curves.added.new)
+                record_file(ledger, file, num_new=written_curves.counts.new)
     imported = Imported(
         store=ledger.store,
         kinds=tuple(dict.fromkeys(source.kind for source in collected_curves.sources)),
         methods=tuple(dict.fromkeys(method for method, _ in written_curves.ends)),
         cases=tuple(dict.fromkeys(case for _, case in written_curves.ends)),
         num_points=spill.num_points,
-        num_new=written_curves.added.new,
-        num_known=written_curves.added.known,
-        num_replaced=written_curves.added.replaced,
+        num_new=written_curves.counts.new,
+        num_known=written_curves.counts.known,
+        num_replaced=written_curves.counts.replaced,
         notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replacement_notes(spill), *written_curves.notes()))),
     )
     return imported, written_curves.keys
@@ -325,7 +325,7 @@ def refuse_unfit(
             )
 
 
-def _shared_item_numbers(ledger: Ledger, written_evaluations: Sequence[tuple[EvaluationKey, CaseInfo]]) -> list[str]:
+def _item_number_notes(ledger: Ledger, written_evaluations: Sequence[tuple[EvaluationKey, CaseInfo]]) -> list[str]:
     """Returns a line for each imported case whose items are called 0, 1, ..., if another case has such items."""
     new_cases = {case.identity: case for _, case in written_evaluations if case.has_items}
     items: dict[str, set[str]] = {}
@@ -363,24 +363,26 @@ def _replacement_notes(spill: Spill) -> list[str]:
     ]
 
 
-class _Written:
+class _WrittenCurves:
     """Curves written by an import, and notes on them."""
 
     def __init__(self) -> None:
-        self.added = Added()
+        self.counts = Added()
         self.keys: list[tuple[EvaluationKey, CaseInfo]] = []
         self.ends: dict[tuple[str, str], set[int]] = {}  # last steps of the seeds, by method and case
-        self._left_out = Counter[str]()
+        self._num_left_out = Counter[str]()
 
-    def note(self, method: str, key: EvaluationKey, case: CaseInfo, curves: Curves, left_out: Iterable[str]) -> None:
+    def note(
+        self, method: str, key: EvaluationKey, case: CaseInfo, curves: Curves, left_out_metrics: Iterable[str]
+    ) -> None:
         self.keys.append((key, case))
         self.ends.setdefault((method, f"{case.suite}/{case.name}"), set()).add(curves.eval_steps[-1])
-        self._left_out.update(left_out)
+        self._num_left_out.update(left_out_metrics)
 
     def notes(self) -> list[str]:
         lines = [
             f"{name} is left out of {counted(count, 'run')}: it was not logged at every step of the primary metric"
-            for name, count in sorted(self._left_out.items())
+            for name, count in sorted(self._num_left_out.items())
         ]
         return lines + [
             f"{method} on {case}: its seeds end at steps {min(end_steps)} to {max(end_steps)}; --until-step "
@@ -390,7 +392,7 @@ class _Written:
         ]
 
 
-def _options(settings: ImportSettings) -> str:
+def _options_text(settings: ImportSettings) -> str:
     chosen_options = {
         name: value for name, value in dataclasses.asdict(settings).items() if value and name != "replace"
     }
@@ -402,7 +404,7 @@ def _imported_file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
         file=str(source.path),
         sha256=source.sha256,
         reader=source.kind,
-        options=_options(settings),
+        options=_options_text(settings),
         name=source.name,
     )
 
@@ -418,13 +420,13 @@ def _change_notes(file: ImportedFile, earlier_files: Sequence[ImportedFile]) -> 
 
 
 def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
-    imported = {
+    import_record = {
         "file": "; ".join(str(source.path) for source in sources),
         "sha256": "; ".join(source.sha256 for source in sources),
         "kind": "; ".join(dict.fromkeys(source.kind for source in sources)),
         "draws": draws,
     }
-    return Provenance(imported=imported)
+    return Provenance(imported=import_record)
 
 
 def _last_steps(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int]:
@@ -448,9 +450,9 @@ def _cases(
     """Returns the case for each name in the files, and whether lobench trains it."""
     stored_cases = known_cases(ledger)
     case_index = OwnCases(cases=[*(case for case, is_imported in stored_cases if not is_imported), *own_cases])
-    imported = {f"{case.suite}/{case.name}": case for case, is_imported in stored_cases if is_imported}
+    imported_cases = {f"{case.suite}/{case.name}": case for case, is_imported in stored_cases if is_imported}
     cases: dict[str, tuple[CaseInfo, bool]] = {}
-    with_items = {run.case for run in collected_curves.spill.runs if run.is_item}
+    cases_with_items = {run.case for run in collected_curves.spill.runs if run.is_item}
     for name in dict.fromkeys(run.case for run in collected_curves.spill.runs):
         case_of_files = collected_curves.cases.get(name)
         if (trained_case := _trained_case(name, collected_curves, case_index, own_cases)) is not None:
@@ -458,12 +460,12 @@ def _cases(
                 notes.append(f"case {name!r} is {trained_case.suite}/{trained_case.name}, which lobench trains")
             cases[name] = (dataclasses.replace(trained_case, optimizer_hash=""), case_of_files is None)
             continue
-        has_items = name in with_items
+        has_items = name in cases_with_items
         case = (
             case_of_files
-            or imported.get(name)
-            or imported.get(f"{SUITE}/{name}")
-            or new_case(name, _primary(name, collected_curves), has_items=has_items)
+            or imported_cases.get(name)
+            or imported_cases.get(f"{SUITE}/{name}")
+            or new_case(name, _primary_metric(name, collected_curves), has_items=has_items)
         )
         last_step = max(case.num_inner_steps, collected_curves.spill.last_step(name))
         cases[name] = (dataclasses.replace(case, num_inner_steps=last_step), False)
@@ -490,12 +492,12 @@ def _trained_case(
     return case_index.named(name) or single_case
 
 
-def _primary(case: str, collected_curves: CollectedCurves) -> str:
+def _primary_metric(case: str, collected_curves: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first requested one, or the only one."""
     metrics = collected_curves.spill.metrics_of(case)
     logged_metrics = [name for name in collected_curves.asked.metrics.values() if name in metrics]
-    primary = {kinds()[source.kind].primary for source in collected_curves.sources}
-    if not logged_metrics and len(metrics) > 1 and (primary_metrics := sorted(primary & {*metrics})):
+    primaries_of_kinds = {kinds()[source.kind].primary for source in collected_curves.sources}
+    if not logged_metrics and len(metrics) > 1 and (primary_metrics := sorted(primaries_of_kinds & {*metrics})):
         return primary_metrics[0]
     if not logged_metrics and len(metrics) > 1:
         raise UsageError(

@@ -96,8 +96,8 @@ def debug(
     progress = progress or default_progress()
     log = progress.log
     folder, spec = find_case(case, str(suite))
-    page = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
-    require_writable(page)
+    page_path = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
+    require_writable(page_path)
     usual_suite = find_suite(home_suite) if home_suite else None
     manager = plugins_of([str(folder)], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
@@ -143,12 +143,12 @@ def debug(
         + " --home ''" * (not home_suite)
         + " --allow-pickle" * allow_pickle,
     )
-    write_debug_page(result, page)
-    log(f"page: {page}")
+    write_debug_page(result, page_path)
+    log(f"page: {page_path}")
     return result
 
 
-def _codes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
+def _code_hashes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
     """Returns the fingerprint of the user's code behind each case; "" if a case cannot be bound."""
     codes = []
     for spec in specs:
@@ -168,7 +168,7 @@ def _usual_ranges(
     """
     from lobench.tools.debug.replayed_case import ranges_on, widened
 
-    suite_hash = hashlib.sha256(repr((layers, _codes(specs_of(suite), layers))).encode()).hexdigest()[:8]
+    suite_hash = hashlib.sha256(repr((layers, _code_hashes(specs_of(suite), layers))).encode()).hexdigest()[:8]
     name = "-".join([theta.sha256[:16], suite_hash, home_name.strip("/").replace("/", "-"), spec.suite, spec.name])
     cache_path = FOLDER / "ranges" / f"{name}.json"
     if cache_path.is_file():

@@ -35,10 +35,18 @@ from lobench.tools.falsify.cell_search import CellIndex, GridAxis
 __all__ = ["CellAxis", "Cells", "read_cells"]
 
 _ABSENT = object()  # value on an axis: no binding, or no wrapper
-_DOWN, _UP = 16, 4  # range of the default axes: largest factors down and up
-_NO_AXES = ("Case.num_inner_steps",)
+_MAX_REDUCTION, _MAX_INCREASE = 16, 4  # range of the default axes: largest factors down and up
+_CASE_AXES = ("Case.num_inner_steps",)
 # Parameters that the search itself binds, or that define the case as a whole.
-_SEARCHS_OWN = {"task", "optimizer", "learned_optimizer", "num_seeds", "first_seed", "seed_block", "block_sizes"}
+_RESERVED_PARAMETERS = {
+    "task",
+    "optimizer",
+    "learned_optimizer",
+    "num_seeds",
+    "first_seed",
+    "seed_block",
+    "block_sizes",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,29 +130,29 @@ class Cells:
     def text(self, cell: CellIndex) -> str:
         """Returns a cell as a gin file. Equal cells have equal texts."""
         bindings = list(self.bindings)
-        task = next(binding for binding in bindings if self._is(binding, "Case", "task"))
-        inner = task.value
+        task = next(binding for binding in bindings if self._binds(binding, "Case", "task"))
+        inner_task = task.value
         wrappers = dict[str, None]()
         for axis, value_index in zip(self.axes, cell, strict=True):
             value = axis.values[value_index]
             if axis.unwraps is not None and value is _ABSENT:
-                inner = axis.unwraps
+                inner_task = axis.unwraps
         for axis, value_index in zip(self.axes, cell, strict=True):
             value = axis.values[value_index]
             if axis.unwraps is not None or value_index == axis.home:
                 continue
-            bindings = [binding for binding in bindings if not self._is(binding, axis.selector, axis.parameter)]
+            bindings = [binding for binding in bindings if not self._binds(binding, axis.selector, axis.parameter)]
             if value is not _ABSENT:
                 where = "--axes"
-                new = Binding(
+                new_binding = Binding(
                     scope=self.scope, selector=axis.selector, parameter=axis.parameter, value=value, where=where
                 )
-                bindings.append(new)
+                bindings.append(new_binding)
                 wrappers |= {axis.selector: None} if axis.wraps else {}
         for wrapper in wrappers:
-            bindings.append(replace(task, selector=wrapper, value=inner))
-            inner = Reference(scoped_selector=wrapper, evaluate=True)
-        bindings[bindings.index(task)] = replace(task, value=inner)
+            bindings.append(replace(task, selector=wrapper, value=inner_task))
+            inner_task = Reference(scoped_selector=wrapper, evaluate=True)
+        bindings[bindings.index(task)] = replace(task, value=inner_task)
         lines = [*(f"import {module}" for module in self.imports), "", *map(binding_text, bindings)]
         return "\n".join(lines).strip() + "\n"
 
@@ -164,8 +172,8 @@ class Cells:
         for module in self.modules:
             shutil.copyfile(module, folder / module.name)
 
-    def _is(self, binding: Binding, selector: str, parameter: str) -> bool:
-        return binding.scope == self.scope and binding.parameter == parameter and _is_called(binding, selector)
+    def _binds(self, binding: Binding, selector: str, parameter: str) -> bool:
+        return binding.scope == self.scope and binding.parameter == parameter and _has_selector(binding, selector)
 
 
 def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
@@ -186,14 +194,16 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     bound = bind_case(spec, layers, build=False)
     if bound.optimizer_bindings:
         raise UsageError("the case insists on an optimizer", where=f"{spec.path}: case {spec.name!r}")
-    lines = re.sub(r"(^|/|@)lobench\.", r"\1", bound.bindings, flags=re.MULTILINE)
-    lines = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", lines, flags=re.MULTILINE)
-    bindings = tuple(only_bindings(parse_text(lines, spec.path)))
+    bindings_text = re.sub(r"(^|/|@)lobench\.", r"\1", bound.bindings, flags=re.MULTILINE)
+    bindings_text = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", bindings_text, flags=re.MULTILINE)
+    bindings = tuple(only_bindings(parse_text(bindings_text, spec.path)))
     case_bindings = [binding for binding in bindings if binding.scope == spec.scope]
     imports = [statement.module for statement in statements_of(spec) if isinstance(statement, Import)]
     folder = Path(spec.path).parent
-    is_own = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
-    modules = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if is_own else []
+    has_own_modules = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
+    modules = (
+        [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if has_own_modules else []
+    )
     axes_of_search = [_axis_of_text(text, case_bindings) for text in axes] or _usual_axes(case_bindings)
     names = [axis.name for axis in axes_of_search]
     if len(set(names)) < len(names):
@@ -207,7 +217,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     )
 
 
-def _is_called(binding: Binding, selector: str) -> bool:
+def _has_selector(binding: Binding, selector: str) -> bool:
     return binding.selector == selector or binding.selector.endswith(f".{selector}") or binding.name == selector
 
 
@@ -230,7 +240,7 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
     wrapper = CONFIGURABLES[name].wrapper
     if not might_have_parameter(wrapper, parameter):
         raise ConfigError(f"{selector} has no parameter {parameter!r}", where=where)
-    if name.endswith("Case") and parameter in _SEARCHS_OWN:
+    if name.endswith("Case") and parameter in _RESERVED_PARAMETERS:
         raise UsageError(
             "the search sets this itself",
             where=where,
@@ -238,7 +248,8 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
             expected="a setting of the task or of its training",
         )
     case_binding = next(
-        (binding for binding in case_bindings if _is_called(binding, selector) and binding.parameter == parameter), None
+        (binding for binding in case_bindings if _has_selector(binding, selector) and binding.parameter == parameter),
+        None,
     )
     if case_binding is not None:
         values = values if case_binding.value in values else [case_binding.value, *values]
@@ -252,13 +263,13 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
         return CellAxis(
             selector=selector, parameter=parameter, values=tuple(values), home=home_index, simplest=simplest
         )
-    is_there = any(
-        _is_called(binding, selector)
+    is_used = any(
+        _has_selector(binding, selector)
         or (isinstance(binding.value, Reference) and binding.value.name == selector.split(".")[-1])
         for binding in case_bindings
     )
-    wraps = not is_there and might_have_parameter(wrapper, "task")
-    if not (is_there or wraps):
+    wraps = not is_used and might_have_parameter(wrapper, "task")
+    if not (is_used or wraps):
         raise UsageError(
             "the case does not use it, and it is not a wrapper", where=where, got=selector, next_step="leave it out"
         )
@@ -267,19 +278,19 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
 
 def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
     """Returns axes that vary the steps and all integers of the task from 1/16 to 4 times their value."""
-    usual_values = []
+    axes = []
     for binding in case_bindings:
         name = f"{binding.name}.{binding.parameter}"
         if (
             _size(binding.value) is None
-            or not _is_whole(binding.value)
-            or (binding.name == "Case" and name not in _NO_AXES)
+            or not _has_whole_numbers(binding.value)
+            or (binding.name == "Case" and name not in _CASE_AXES)
         ):
             continue
-        factors = [2.0**power for power in range(-_DOWN.bit_length() + 1, _UP.bit_length())]
+        factors = [2.0**power for power in range(-_MAX_REDUCTION.bit_length() + 1, _MAX_INCREASE.bit_length())]
         values = list(dict.fromkeys(_scaled_value(binding.value, factor) for factor in factors))
         home_index = values.index(binding.value)
-        usual_values.append(
+        axes.append(
             CellAxis(
                 selector=binding.selector,
                 parameter=binding.parameter,
@@ -288,9 +299,9 @@ def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
                 simplest=0,
             )
         )
-    if not usual_values:
+    if not axes:
         raise UsageError("the case has no whole numbers to vary", expected="--axes")
-    return usual_values
+    return axes
 
 
 def _wrapper_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
@@ -311,7 +322,7 @@ def _wrapper_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
 
 def _default_axes(case_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
     """Returns an axis for each text or boolean of the task that has a default, since the default counts as simpler."""
-    defaults = []
+    axes = []
     for binding in case_bindings:
         axis = CellAxis(
             selector=binding.selector,
@@ -323,14 +334,14 @@ def _default_axes(case_bindings: Sequence[Binding], names: Sequence[str]) -> lis
         )
         if binding.name == "Case" or axis.name in names or not isinstance(binding.value, str | bool):
             continue
-        wrapped = CONFIGURABLES[complete_selector(binding.selector, binding.where)].wrapped
-        parameter = inspect.signature(wrapped).parameters.get(binding.parameter)
+        configurable = CONFIGURABLES[complete_selector(binding.selector, binding.where)].wrapped
+        parameter = inspect.signature(configurable).parameters.get(binding.parameter)
         if parameter is not None and parameter.default not in (inspect.Parameter.empty, binding.value):
-            defaults.append(axis)
-    return defaults
+            axes.append(axis)
+    return axes
 
 
-def _is_whole(value: Any) -> bool:
+def _has_whole_numbers(value: Any) -> bool:
     elements = value if isinstance(value, tuple) else (value,)
     return bool(elements) and all(type(element) is int and element > 0 for element in elements)
 

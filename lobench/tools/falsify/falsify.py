@@ -42,11 +42,11 @@ from lobench.tools.falsify.replay import MeasuredLoss
 
 __all__ = ["Falsified", "block_sizes", "falsify"]
 
-_RATES = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1, 0))
-_COARSE = BaselineGrid(name="coarse", points=_RATES, studies=(0,) * len(_RATES))
-_LOOK = 3  # seeds of the screening and of tuning
+_RATE_POINTS = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1, 0))
+_COARSE_GRID = BaselineGrid(name="coarse", points=_RATE_POINTS, studies=(0,) * len(_RATE_POINTS))
+_NUM_SCREENING_SEEDS = 3  # seeds of the screening and of tuning
 _FIRST_SEED, _SEEDS_OF_A_TEST = 10_000, 1000  # test n uses the seeds from 10,000 + 1,000 n on
-_WIDTHS = (3, 4)  # seeds of one program in a test
+_BLOCK_WIDTHS = (3, 4)  # seeds of one program in a test
 _MAX_NAMED_CELLS = 2  # cells named in a line of progress
 
 
@@ -59,7 +59,7 @@ def block_sizes(block: SeedBlock) -> tuple[int, ...]:
     >>> block_sizes(SeedBlock(start=10_000, size=12))
     (3, 3, 3, 3)
     """
-    width = next((width for width in _WIDTHS if block.size % width == 0), block.size)
+    width = next((width for width in _BLOCK_WIDTHS if block.size % width == 0), block.size)
     return (width,) * (block.size // width)
 
 
@@ -208,18 +208,18 @@ class _StoredCells:
     _sizes: dict[CellIndex, tuple[int, int]] = field(default_factory=dict)
 
     def gaps(self, cells: Sequence[CellIndex]) -> list[float]:
-        names = first_of([self._name(cell) for cell in cells], _MAX_NAMED_CELLS)
+        names = first_of([self._cell_text(cell) for cell in cells], _MAX_NAMED_CELLS)
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
-        block = SeedBlock(start=0, size=_LOOK)
-        tuned_cells = [cell for cell in cells if self._tune_cell(cell, _COARSE) is not None]
+        block = SeedBlock(start=0, size=_NUM_SCREENING_SEEDS)
+        tuned_cells = [cell for cell in cells if self._tune_cell(cell, _COARSE_GRID) is not None]
         files = [self.file(cell) for cell in tuned_cells]
         if files:
             self._evaluate([self.theta[0]], files, block)
         return [self._gap(cell, block) if cell in tuned_cells else math.nan for cell in cells]
 
     def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
-        block = self._block(number, factor)
-        title = f"test {number + 1} on {counted(block.size, 'seed')}, {self._name(cell)}"
+        block = self._test_block(number, factor)
+        title = f"test {number + 1} on {counted(block.size, 'seed')}, {self._cell_text(cell)}"
         if self._tune_cell(cell, self.grid) is None:
             return math.nan, 1.0
         opponent = self._tuned_optimizer(cell)
@@ -244,7 +244,7 @@ class _StoredCells:
         return tuple(axis.home for axis in self.cells.axes)
 
     def file(self, cell: CellIndex) -> Path:
-        return self.cells.write(cell, self._suite)
+        return self.cells.write(cell, self._suite_folder)
 
     def tuned_text(self, cell: CellIndex) -> str:
         """Returns the gin text of the baseline optimizer with the setting that is best on a cell."""
@@ -256,8 +256,8 @@ class _StoredCells:
         """Returns whether a value of the tuned setting is the smallest or largest one tried."""
         baseline_case = self._tune_cell(cell, self.grid)
         assert baseline_case is not None
-        best = baseline_case.grid[baseline_case.best[0]].values
-        for name, value in best.items():
+        best_values = baseline_case.grid[baseline_case.best[0]].values
+        for name, value in best_values.items():
             tried_values = [point.values[name] for point in baseline_case.grid]
             if min(tried_values) < max(tried_values) and value in (min(tried_values), max(tried_values)):
                 return True
@@ -268,7 +268,7 @@ class _StoredCells:
         return self._sizes.get(cell, (0, 0))
 
     def block(self, test: Test) -> SeedBlock:
-        return self._block(test.number, test.factor)
+        return self._test_block(test.number, test.factor)
 
     def measured(self, test: Test) -> MeasuredLoss:
         """Returns the stored measurements of a test that confirmed a cell."""
@@ -292,16 +292,16 @@ class _StoredCells:
         return named_subjects([self.tuned_text(cell)], self.folder, (str(self.file(cell)),), self.progress)[0]
 
     def _baseline_file(self, grid: BaselineGrid) -> Path:
-        return baseline_path(self._suite, self.rules.against, grid.name)
+        return baseline_path(self._suite_folder, self.rules.against, grid.name)
 
     @property
-    def _suite(self) -> Path:
+    def _suite_folder(self) -> Path:
         return self.folder / "cells"
 
-    def _block(self, number: int, factor: int) -> SeedBlock:
+    def _test_block(self, number: int, factor: int) -> SeedBlock:
         return SeedBlock(start=_FIRST_SEED + _SEEDS_OF_A_TEST * number, size=self.rules.seeds * factor)
 
-    def _name(self, cell: CellIndex) -> str:
+    def _cell_text(self, cell: CellIndex) -> str:
         axes = zip(self.cells.axes, cell, strict=True)
         return ", ".join(f"{axis.name} {axis.text(value_index)}" for axis, value_index in axes)
 
@@ -317,11 +317,13 @@ class _StoredCells:
             return baseline.cases[key]
         try:
             (spec,) = specs_in(file)
-            baseline_case = tune(spec, self.layers, self.rules.against, grid, num_seeds=_LOOK, horizon_factor=1)
+            baseline_case = tune(
+                spec, self.layers, self.rules.against, grid, num_seeds=_NUM_SCREENING_SEEDS, horizon_factor=1
+            )
         except LobenchError as error:
             if cell == self.home:
                 raise  # for example an unknown optimizer, which would fail on every cell
-            self.progress.log(f"left out: {self._name(cell)}: {error}")
+            self.progress.log(f"left out: {self._cell_text(cell)}: {error}")
             return None
         replace(baseline, cases={**baseline.cases, key: baseline_case}).save(path)
         return baseline_case
@@ -332,12 +334,12 @@ class _StoredCells:
 
     def _gap(self, cell: CellIndex, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
-        (scores,), metric_and_scale = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE))
+        (scores,), metric_and_scale = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE_GRID))
         if len(scores) < block.size:
             failure = self._failure(cell)
             if failure and cell == self.home:
                 raise LobenchError("the case itself gives no result", where=self.theta[1].label, got=failure)
-            self.progress.log(f"no result: {self._name(cell)}: {failure}")
+            self.progress.log(f"no result: {self._cell_text(cell)}: {failure}")
         if metric_and_scale is None or metric_and_scale[1].is_thin or len(scores) < block.size:
             return math.nan
         return 1.0 - math.fsum(scores.values()) / len(scores)

@@ -30,7 +30,7 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["CaseHistory", "CaseRun", "HistoryRecord", "ScoreChange", "history_of"]
 
-_MOST_NAMED = 8  # subjects named in an error
+_MAX_NAMED_SUBJECTS = 8  # subjects named in an error
 
 
 class RunRecord(TypedDict):
@@ -169,11 +169,15 @@ def history_of(
     case_runs = list(_runs_of([store for folder in stores for store in find_stores(folder)], case))
     if not case_runs:
         raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
-    newest = _newest_identity(case_runs)
+    newest_identity = _newest_identity(case_runs)
     snapshots = [
         Snapshot.of(store_snapshot.store, rows_of_case)
         for store_snapshot, rows in case_runs
-        if (rows_of_case := [row for row in rows if row.case.identity == newest and _has_bindings(store_snapshot, row)])
+        if (
+            rows_of_case := [
+                row for row in rows if row.case.identity == newest_identity and _has_bindings(store_snapshot, row)
+            ]
+        )
     ]
     if not subject:
         _refuse_several(snapshots, case)
@@ -203,16 +207,16 @@ def history_of(
     runs_by_store: dict[Path, list[CaseRun]] = {}
     for snapshot, chosen_subject, scores_by_seed in scored_subjects:
         least_variance = scales.least_variance(chosen_subject.cells[snapshot.cases[0].identity], metric or None)
-        run = _run(snapshot, chosen_subject, [scores_by_seed[seed] for seed in seeds], least_variance)
+        run = _case_run(snapshot, chosen_subject, [scores_by_seed[seed] for seed in seeds], least_variance)
         runs_by_store.setdefault(snapshot.store, []).append(run)
     runs_of_stores = sorted(runs_by_store.values(), key=lambda runs_of_store: min(run.at for run in runs_of_store))
     runs = list(itertools.chain.from_iterable(runs_of_stores))
-    info = scored_subjects[-1][0].cases[0]
+    case_info = scored_subjects[-1][0].cases[0]
     return CaseHistory(
-        case=f"{info.suite}/{info.name}",
-        metric=metric or info.primary_metric,
+        case=f"{case_info.suite}/{case_info.name}",
+        metric=metric or case_info.primary_metric,
         scale=scales.describe_shortly(),
-        replicate=info.replicate,
+        replicate=case_info.replicate,
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
@@ -250,15 +254,15 @@ def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list
                 codes_of_case = codes.setdefault(row.case.key, [])
                 if row.code not in codes_of_case:
                     codes_of_case.append(row.code)
-                groups.setdefault((_revision(row), row.program, codes_of_case.index(row.code)), []).append(row)
+                groups.setdefault((_revision_text(row), row.program, codes_of_case.index(row.code)), []).append(row)
         yield from ((snapshot, rows) for rows in groups.values())
     if case not in names and case_name(case) not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
 
 
-def _revision(row: EvaluationRow) -> str:
-    origin = row.header()[0]["provenance"]
-    return f"{origin.git_revision[:12]}{'+' * bool(origin.git_dirty)}"
+def _revision_text(row: EvaluationRow) -> str:
+    provenance = row.header()[0]["provenance"]
+    return f"{provenance.git_revision[:12]}{'+' * bool(provenance.git_dirty)}"
 
 
 def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
@@ -286,7 +290,7 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
         raise UsageError(
             "several subjects, and each has a history of its own",
             where=case,
-            got=first_of(sorted(map(repr, labels)), _MOST_NAMED),
+            got=first_of(sorted(map(repr, labels)), _MAX_NAMED_SUBJECTS),
             next_step=f"--subject {shlex.quote(min(labels))} shows one of them",
         )
 
@@ -306,25 +310,25 @@ def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
     return next((subject for subject in snapshot.subjects if subject.who.key == key), None)
 
 
-def _run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least: float) -> CaseRun:
+def _case_run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least_variance: float) -> CaseRun:
     row = snapshot.rows[0]
     return CaseRun(
         store=snapshot.store,
         at=min(row.recorded_at for row in snapshot.rows),
-        git_revision=_revision(row),
+        git_revision=_revision_text(row),
         program=row.program,
         subject=subject.label,
         scores=tuple(scores),
-        score=stratified_t_mean([scores], least=[least]),
+        score=stratified_t_mean([scores], least=[least_variance]),
     )
 
 
 def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
     """Yields the changes among some runs: the most probable one first, then the changes before and after it."""
-    most_probable = _surest_change(runs[start:stop], level)
-    if most_probable is None:
+    change = _surest_change(runs[start:stop], level)
+    if change is None:
         return
-    posterior, sign = most_probable
+    posterior, sign = change
     index = start + posterior.place
     yield ScoreChange(
         place=index,

@@ -135,27 +135,29 @@ def keep(
     check_keywords("keep", options, KeepKeywords)
     settings = settings_from(KeepSettings, options, command=command, metric=metric)
     terms = _terms(settings)
-    _check(settings)
+    _check_settings(settings)
     incumbent = settings.against
     candidate = settings.candidate
     links = settings.links
     folder = Path(store).absolute()
     revisions_folder = folder / "keep"
     base_folder = Path.cwd() if candidate.startswith("git:") else Path(candidate)
-    values = _values_of(settings.environment)
+    environment = _environment_values(settings.environment)
     for version in filter(None, (candidate, incumbent)):
         folder_of(version, near=base_folder)  # raises before anything is written
         for text in filter(None, (command, settings.against_command)):
             refuse_original_files(text, version, near=base_folder)
-    with _DecidesAlone(folder):
+    with _DecisionLock(folder):
         decisions = DecisionStore(path=folder / DECISIONS)
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
         files = RevisionFiles(home=revisions_folder, links=links)
         files.remove_partial()
-        new_revision = files.keep(candidate, near=base_folder, command=command, environment=values)
+        new_revision = files.keep(candidate, near=base_folder, command=command, environment=environment)
         old_command = settings.against_command or command
-        old_revision = files.keep(incumbent or candidate, near=base_folder, command=old_command, environment=values)
+        old_revision = files.keep(
+            incumbent or candidate, near=base_folder, command=old_command, environment=environment
+        )
         if new_revision.name == old_revision.name:
             raise UsageError(
                 "candidate and incumbent are the same",
@@ -169,12 +171,12 @@ def keep(
         _write_once(revisions_folder / IMPORTS, json.dumps(imports) + "\n")
         gin = _gin_text(terms, settings)
         _write_once(revisions_folder / "suite" / "keep.gin", gin)
-        session = _Session(
+        session = _PairedRuns(
             folder=folder,
             decisions=decisions,
             sequence=sequence,
-            new=new_revision,
-            old=old_revision,
+            new_revision=new_revision,
+            old_revision=old_revision,
             max_core_hours=settings.max_core_hours,
             progress=progress,
             workers={**keywords_in(WorkerKeywords, options), "workers": settings.workers},
@@ -216,7 +218,7 @@ def measure_total(
     revisions_folder = folder / "keep"
     decisions = DecisionStore(path=folder / DECISIONS)
     decisions.read()  # before a lock makes the folder
-    with _DecidesAlone(folder):
+    with _DecisionLock(folder):
         sequence = decisions.read()
         if not sequence.chain:
             raise UsageError("no change was kept, so there is no total to measure", where=str(store))
@@ -226,19 +228,19 @@ def measure_total(
             KeptRevision(name=revision.name, label=revision.label, path=revisions_folder / "revisions" / revision.name)
             for revision in (last_revision, first_revision)
         )
-        session = _Session(
+        session = _PairedRuns(
             folder=folder,
             decisions=decisions,
             sequence=sequence,
-            new=new_revision,
-            old=old_revision,
+            new_revision=new_revision,
+            old_revision=old_revision,
             progress=progress or default_progress(),
             workers={"workers": 1, **workers},
         )
         return session.measure(sequence.total or Total(first=first_revision, last=last_revision, seeds=()), num_seeds)
 
 
-class _DecidesAlone:
+class _DecisionLock:
     """Context manager that holds the lock for decisions in a store."""
 
     def __init__(self, store: Path) -> None:
@@ -253,7 +255,7 @@ class _DecidesAlone:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Session:
+class _PairedRuns:
     """Runs pairs of seeds until a decision has its answer.
 
     Attributes:
@@ -269,8 +271,8 @@ class _Session:
     folder: Path
     decisions: DecisionStore
     sequence: Decisions
-    new: KeptRevision
-    old: KeptRevision
+    new_revision: KeptRevision
+    old_revision: KeptRevision
     progress: WatchProgress
     workers: WorkerKeywords
     max_core_hours: float | None = None
@@ -281,8 +283,8 @@ class _Session:
         return max(num_workers(self.workers["workers"]) // 2, 1)
 
     def run(self, *, margin: float, max_seeds: int, description: str) -> Kept:
-        candidate = Side(name=self.new.name, label=self.new.label)
-        incumbent = Side(name=self.old.name, label=self.old.label)
+        candidate = Side(name=self.new_revision.name, label=self.new_revision.label)
+        incumbent = Side(name=self.old_revision.name, label=self.old_revision.label)
         decision = self.sequence.found(candidate, incumbent, margin)
         if decision is None:
             number = len(self.sequence.decisions) + 1
@@ -290,13 +292,13 @@ class _Session:
                 number=number,
                 candidate=candidate,
                 incumbent=incumbent,
-                description=description or self.new.label,
+                description=description or self.new_revision.label,
                 margin=margin,
                 max_seeds=max_seeds,
             )
         elif description and description != decision.description:
             decision = dataclasses.replace(decision, description=description)
-            self._write(decision)
+            self._write_entry(decision)
         if decision.answer in (KeepAnswer.KEEP, KeepAnswer.DISCARD):
             return self._result(decision, is_new=False)
         else:
@@ -306,39 +308,41 @@ class _Session:
         revisions: Sequence[KeptRevision]
         while True:
             decision = self._updated_decision(decision, values)
-            self._write(decision)
+            self._write_entry(decision)
             if decision.answer is not None:
                 return self._result(decision, is_new=decision != first_decision)
-            screen = values.missing([*range(self.sequence.terms.screen)])
-            missing = screen or values.missing(decision.seeds)
-            if not missing:
+            missing_screen = values.missing_seeds([*range(self.sequence.terms.screen)])
+            missing_seeds = missing_screen or values.missing_seeds(decision.seeds)
+            if not missing_seeds:
                 decision = self._with_more_seeds(decision)
-                self._write(decision)
-                missing = values.missing(decision.seeds)
-            if screen and (incumbent_seeds := values.missing_incumbent(screen)):
+                self._write_entry(decision)
+                missing_seeds = values.missing_seeds(decision.seeds)
+            if missing_screen and (incumbent_seeds := values.missing_incumbent(missing_screen)):
                 # The incumbent runs first, because a candidate is stopped if it falls behind the incumbent's pace.
-                seeds, revisions = (_consecutive_seeds(incumbent_seeds), (self.old,))
+                seeds, revisions = (_consecutive_seeds(incumbent_seeds), (self.old_revision,))
             else:
-                seeds = _consecutive_seeds(missing[: self.batch])
-                revisions = (self.old, self.new)
-            values = self._run(seeds, revisions, pace=values.pace() if screen and self.new in revisions else None)
-            if reason := values.stopped(seeds):
+                seeds = _consecutive_seeds(missing_seeds[: self.batch])
+                revisions = (self.old_revision, self.new_revision)
+            values = self._run(
+                seeds, revisions, pace=values.pace() if missing_screen and self.new_revision in revisions else None
+            )
+            if reason := values.stop_reason(seeds):
                 decision = dataclasses.replace(decision, answer=KeepAnswer.DISCARD, reason=reason)
-                self._write(decision)
+                self._write_entry(decision)
                 return self._result(decision)
-            if error := values.error(seeds, revisions):
+            if error := values.error_text(seeds, revisions):
                 return self._result(decision, error=error)
 
     def measure(self, total: Total, num_seeds: int) -> MeasuredTotal:
         """Runs both revisions on fresh seeds, and returns the decisions with their difference."""
-        start = self.sequence.next_seed
-        added_seeds = range(start, start + num_seeds - len(total.seeds))
+        first_seed = self.sequence.next_seed
+        added_seeds = range(first_seed, first_seed + num_seeds - len(total.seeds))
         total = dataclasses.replace(total, seeds=(*total.seeds, *added_seeds))
-        self._write(total)  # from now on, no decision uses the seeds
+        self._write_entry(total)  # from now on, no decision uses the seeds
         values = self._values()
-        while missing := _consecutive_seeds(values.missing(total.seeds)[: self.batch]):
-            values = self._run(missing, (self.old, self.new))
-            if error := values.error(missing, (self.old, self.new)):
+        while missing_seeds := _consecutive_seeds(values.missing_seeds(total.seeds)[: self.batch]):
+            values = self._run(missing_seeds, (self.old_revision, self.new_revision))
+            if error := values.error_text(missing_seeds, (self.old_revision, self.new_revision)):
                 return MeasuredTotal(decisions=self.sequence, error=error)
         differences = values.differences(total.seeds)
         interval = stratified_t_mean([differences]) if differences else Interval()
@@ -350,33 +354,33 @@ class _Session:
             upper=_finite_or_none(interval.upper),
             diverged=values.num_diverged(total.seeds),
         )
-        self._write(total)
+        self._write_entry(total)
         return MeasuredTotal(decisions=self.sequence)
 
     def _values(self) -> _Values:
-        return _Values.read(self.folder, self.new, self.old, self.sequence.terms)
+        return _Values.read(self.folder, self.new_revision, self.old_revision, self.sequence.terms)
 
     def _updated_decision(self, decision: Decision, values: _Values) -> Decision:
         """Returns the decision with numbers recomputed from the results so far, and with its answer if it is known."""
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
-        screen = values.sums([seed for seed in screen_seeds if values.has(seed)], decision.margin)
+        screen = values.sums([seed for seed in screen_seeds if values.has_pair(seed)], decision.margin)
         # The order must not depend on the results: a pair after a run that had an error waits for that run.
-        test_seeds = [*itertools.takewhile(values.has, decision.seeds)]
+        test_seeds = [*itertools.takewhile(values.has_pair, decision.seeds)]
         test = values.sums(test_seeds, decision.margin)
         test_number = decision.test or self.sequence.num_tests + 1
         level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
         rules = DecisionRules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
         is_kept, is_discarded, gives_up = (bool(flags) for flags in decided(screen, test, rules))
         sums = screen + test
-        pairs = [*(seed for seed in screen_seeds if values.has(seed)), *test_seeds]
-        seconds = values.core_seconds(pairs, test_seeds)
-        is_over = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
+        pair_seeds = [*(seed for seed in screen_seeds if values.has_pair(seed)), *test_seeds]
+        seconds = values.core_seconds(pair_seeds, test_seeds)
+        is_budget_spent = self.max_core_hours is not None and seconds >= self.max_core_hours * 3600
         answer: KeepAnswer | None = None
-        if is_kept or is_discarded or gives_up or is_over:
+        if is_kept or is_discarded or gives_up or is_budget_spent:
             answer = KeepAnswer.KEEP if is_kept else KeepAnswer.DISCARD if is_discarded else KeepAnswer.UNDECIDED
-        reason = _reason(answer, sums, test, rules, is_over) if answer is not None else ""
-        if answer is KeepAnswer.DISCARD and values.are_equal(pairs):
+        reason = _reason(answer, sums, test, rules, is_budget_spent) if answer is not None else ""
+        if answer is KeepAnswer.DISCARD and values.are_equal(pair_seeds):
             reason = "its curves are those of the incumbent: the command does not use what was changed"
         differences = values.differences(test_seeds)
         return dataclasses.replace(
@@ -385,9 +389,9 @@ class _Session:
             reason=reason,
             e_value=float(np.exp(log_evidence(test))),
             difference=math.fsum(differences) / len(differences) if differences else None,
-            pairs=len(pairs),
+            pairs=len(pair_seeds),
             fresh_pairs=len(test_seeds),
-            diverged=values.num_diverged(pairs),
+            diverged=values.num_diverged(pair_seeds),
             core_seconds=seconds,
         )
 
@@ -396,17 +400,17 @@ class _Session:
 
         The first batch also assigns the decision its number in the sequence of tests and its level.
         """
-        start = self.sequence.next_seed
+        first_seed = self.sequence.next_seed
         count = min(self.batch, decision.max_seeds - len(decision.seeds))
         if not decision.test:
             number = self.sequence.num_tests + 1
             level = e_lond_level(self.sequence.terms.fdr, number, self.sequence.num_kept)
             decision = dataclasses.replace(decision, test=number, level=level)
-        return dataclasses.replace(decision, seeds=(*decision.seeds, *range(start, start + count)))
+        return dataclasses.replace(decision, seeds=(*decision.seeds, *range(first_seed, first_seed + count)))
 
     def _run(self, seeds: Sequence[int], revisions: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
         """Runs revisions on consecutive seeds, in reverse order if the first seed is odd, and returns all values."""
-        start = seeds[0]
+        first_seed = seeds[0]
         count = len(seeds)
         revisions_folder = self.folder / "keep"
         _write_once(revisions_folder / "suite" / HOME, f"{revisions_folder.resolve()}\n")
@@ -418,21 +422,21 @@ class _Session:
             self.folder,
             [
                 GivenCheckpoint(uri=str(revision.path), label=revision.label)
-                for revision in revisions[:: 1 if start % 2 == 0 else -1]
+                for revision in revisions[:: 1 if first_seed % 2 == 0 else -1]
             ],
             str(revisions_folder / "suite"),
             name="keep",
             complete_when=MANIFEST,
-            gin_params=(f"Case.first_seed = {start}", f"Case.block_sizes = {(1,) * count}"),
+            gin_params=(f"Case.first_seed = {first_seed}", f"Case.block_sizes = {(1,) * count}"),
             progress=RoundProgress(self.progress),
             **self.workers,
         )
         values = self._values()
         for seed in seeds:
-            self.progress.log(f"seed {seed}: {values.described(seed)}")
+            self.progress.log(f"seed {seed}: {values.description_of(seed)}")
         return values
 
-    def _write(self, entry: Decision | Total) -> None:
+    def _write_entry(self, entry: Decision | Total) -> None:
         if isinstance(entry, Total):
             self.sequence = self.sequence.with_total(entry)
         else:
@@ -440,7 +444,7 @@ class _Session:
         self.decisions.write(self.sequence)
 
     def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> Kept:
-        if error and (note := ignored_note(self.new.ignored)):
+        if error and (note := ignored_note(self.new_revision.ignored)):
             error = f"{error}; {note}"
         return Kept(decision=decision, decisions=self.sequence, error=error, is_new=is_new)
 
@@ -465,10 +469,10 @@ class _Values:
                             run[row.key.seed_block.start] = row
         return cls(sides=(new, old), runs=runs, terms=terms)
 
-    def has(self, seed: int) -> bool:
+    def has_pair(self, seed: int) -> bool:
         return all(seed in runs and runs[seed].has_curves for runs in self.runs)
 
-    def described(self, seed: int) -> str:
+    def description_of(self, seed: int) -> str:
         """Returns the last value of each side that ran: `val_loss: candidate 1.972, incumbent 3.542`."""
         lines = []
         for name, runs in zip(("candidate", "incumbent"), self.runs, strict=True):
@@ -478,8 +482,8 @@ class _Values:
             lines.append(f"{name} {value}" if seed in runs else "")
         return f"{self.terms.metric}: {', '.join(filter(None, lines))}"
 
-    def missing(self, seeds: Iterable[int]) -> list[int]:
-        return [seed for seed in seeds if not self.has(seed)]
+    def missing_seeds(self, seeds: Iterable[int]) -> list[int]:
+        return [seed for seed in seeds if not self.has_pair(seed)]
 
     def missing_incumbent(self, seeds: Iterable[int]) -> list[int]:
         """Returns the seeds on which the incumbent has no result."""
@@ -503,8 +507,8 @@ class _Values:
             runs=tuple(paces),
         )
 
-    def stopped(self, seeds: Iterable[int]) -> str:
-        """Returns the reason why a run of the candidate was stopped; "" if none was stopped."""
+    def stop_reason(self, seeds: Iterable[int]) -> str:
+        """Returns the reason why a run of the candidate was stop_reason; "" if none was stop_reason."""
         new, _ = self.runs
         messages = [(seed, new[seed].message) for seed in seeds if seed in new and not new[seed].has_curves]
         return next(
@@ -516,7 +520,7 @@ class _Values:
             "",
         )
 
-    def error(self, seeds: Iterable[int], revisions: Sequence[KeptRevision]) -> str:
+    def error_text(self, seeds: Iterable[int], revisions: Sequence[KeptRevision]) -> str:
         """Returns a description of the first run of the sides without a result; "" if all have one."""
         for seed in seeds:
             for revision, runs in zip(self.sides, self.runs, strict=True):
@@ -620,7 +624,7 @@ def _consecutive_seeds(seeds: Sequence[int]) -> Sequence[int]:
     return [seed for index, seed in enumerate(seeds) if seed == seeds[0] + index]
 
 
-def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionRules, is_over: bool) -> str:
+def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionRules, is_budget_spent: bool) -> str:
     if answer is KeepAnswer.KEEP:
         return f"its e-value reaches {1 / rules.level:.3g}, which shows an improvement"
     if answer is KeepAnswer.DISCARD:
@@ -629,7 +633,7 @@ def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionR
         if not float(test.seeds):
             return "it does not look better on the shared seeds"
         return f"less than {rules.futility:.0%} of chance is left to show an improvement"
-    if is_over:
+    if is_budget_spent:
         return "--max-core-hours is used up"
     if float(test.seeds) >= rules.max_seeds:
         return "--max-seeds is used up"
@@ -653,7 +657,7 @@ def _terms(rules: KeepRules) -> Terms:
     return Terms(fdr=rules.fdr, metric=metric, maximize=maximize, curves=rules.curves, screen=rules.screen)
 
 
-def _check(settings: KeepSettings) -> None:
+def _check_settings(settings: KeepSettings) -> None:
     command = settings.command
     curves = settings.curves
     margin = settings.margin
@@ -682,7 +686,7 @@ def _check(settings: KeepSettings) -> None:
         raise UsageError("--margin", got=repr(margin), expected="a number of at least 0, in units of the metric")
 
 
-def _values_of(names: Sequence[str]) -> dict[str, str]:
+def _environment_values(names: Sequence[str]) -> dict[str, str]:
     if missing_names := [name for name in names if name not in os.environ]:
         raise UsageError("--environment: no such variable", got=", ".join(missing_names))
     return {name: os.environ[name] for name in names}

@@ -37,13 +37,13 @@ __all__ = [
 
 GIT_PREFIX = "git:"
 MANIFEST = "revision.json"
-_NEVER = (".git", "__pycache__")  # folders that are neither copied nor reported as ignored
+_IGNORED_NAMES = (".git", "__pycache__")  # folders that are neither copied nor reported as ignored
 _SUBMODULE = b"160000"
 _MOST_NAMED = 3
-_LINKED = "a path that git ignores as a whole, such as data/raw for a folder data with tracked files"
+_LINK_TEXT = "a path that git ignores as a whole, such as data/raw for a folder data with tracked files"
 # Prints the folders from which a Python imports, including the folders of editable installs that setuptools finds
 # through its own import hooks.
-_IMPORT_FOLDERS = """
+_IMPORT_FOLDERS_CODE = """
 import json, os, sys
 found = [os.path.abspath(path) for path in sys.path if path]
 for name, module in list(sys.modules.items()):
@@ -51,7 +51,7 @@ for name, module in list(sys.modules.items()):
         found += [os.path.dirname(path) for path in getattr(module, "MAPPING", {}).values()]
 print(json.dumps(found))
 """
-_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # a number in a name would be read as an outer step
+_DIGITS_TO_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # a number in a name would be read as an outer step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def refuse_original_files(command: str, version: str, *, near: Path) -> None:
     ]
     if not paths:
         return
-    names = _listed_files(root) if (root / ".git").exists() else _all_below(root)
+    names = _listed_files(root) if (root / ".git").exists() else _files_below(root)
     listed_paths = {
         listed_path for name in names for listed_path in (PurePosixPath(name), *PurePosixPath(name).parents)
     }
@@ -135,10 +135,10 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
         folder, root = folder_of(version, near=near)
         roots.add(root or folder)
         if root is not None:
-            lines = os.fsdecode(_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
+            lines = os.fsdecode(_run_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
             roots |= {Path(line.removeprefix("worktree ")).resolve() for line in lines if line.startswith("worktree ")}
     process = subprocess.run(
-        [_python_of(command, near), "-c", _IMPORT_FOLDERS], cwd="/", capture_output=True, check=False
+        [_python_of(command, near), "-c", _IMPORT_FOLDERS_CODE], cwd="/", capture_output=True, check=False
     )
     if process.returncode or not process.stdout:
         return []
@@ -159,9 +159,9 @@ def _python_of(command: Sequence[str], folder: Path) -> str:
     path = shutil.which(folder / program if "/" in program else program)
     if path is not None and Path(path).name.startswith("python"):
         return path
-    python_beside = Path(path).parent / "python" if path is not None else None
-    if python_beside is not None and python_beside.is_file():
-        return str(python_beside)
+    sibling_python = Path(path).parent / "python" if path is not None else None
+    if sibling_python is not None and sibling_python.is_file():
+        return str(sibling_python)
     return shutil.which("python") or sys.executable
 
 
@@ -199,45 +199,45 @@ class RevisionFiles:
         self._check_links(folder)
         trees = self.home / "trees"
         trees.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
+        temporary_folder = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
         try:
             label = version
-            ignored = tuple[str, ...]()
+            ignored_folders = tuple[str, ...]()
             if is_of_git and root is not None:
                 commit = _commit_of(root, version.removeprefix(GIT_PREFIX))
                 label = f"{version} ({commit[:7]})"
-                _check_out(root, commit, temporary)
-                self._leave_out_store(root, temporary)
+                _check_out(root, commit, temporary_folder)
+                self._remove_store(root, temporary_folder)
             else:
-                names = _listed_files(root) if root is not None else _all_below(folder)
-                self._copy(root or folder, names, temporary)
-                ignored = self._ignored(root) if root is not None else ()
-            tree = _hash_of(temporary)
-            _move(temporary, trees / tree)
+                names = _listed_files(root) if root is not None else _files_below(folder)
+                self._copy_files(root or folder, names, temporary_folder)
+                ignored_folders = self._ignored_folders(root) if root is not None else ()
+            tree_hash = _hash_of(temporary_folder)
+            _move_tree(temporary_folder, trees / tree_hash)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(temporary_folder, ignore_errors=True)
         subfolder = folder.relative_to(root).as_posix() if root is not None else "."
-        if not (trees / tree / subfolder).is_dir():
+        if not (trees / tree_hash / subfolder).is_dir():
             raise UsageError("the revision has no such folder", where=label, got=subfolder)
         for link in self.links:
-            if os.path.lexists(trees / tree / subfolder / link):
-                raise UsageError("--link: the revision has files there", where=label, got=link, expected=_LINKED)
+            if os.path.lexists(trees / tree_hash / subfolder / link):
+                raise UsageError("--link: the revision has files there", where=label, got=link, expected=_LINK_TEXT)
         manifest = {
             "command": command,
             "environment": dict(sorted(environment.items())),
             "folder": subfolder,
             "links": sorted(self.links),
-            "tree": tree,
+            "tree": tree_hash,
         }
-        text = json.dumps(manifest, indent=1) + "\n"
-        name = hashlib.sha256(text.encode()).hexdigest()[:16].translate(_LETTERS)
+        manifest_text = json.dumps(manifest, indent=1) + "\n"
+        name = hashlib.sha256(manifest_text.encode()).hexdigest()[:16].translate(_DIGITS_TO_LETTERS)
         path = self.home / "revisions" / name
-        write_whole(path / MANIFEST, text)
+        write_whole(path / MANIFEST, manifest_text)
         return KeptRevision(
             name=name,
             label=label,
             path=path,
-            ignored=tuple(ignored_path for ignored_path in ignored if ignored_path not in self.links),
+            ignored=tuple(ignored_path for ignored_path in ignored_folders if ignored_path not in self.links),
         )
 
     def _check_links(self, folder: Path) -> None:
@@ -247,7 +247,7 @@ class RevisionFiles:
             if not (folder / name).exists():
                 raise UsageError("--link: no such file or folder", where=str(folder), got=name)
 
-    def _copy(self, root: Path, names: Iterable[str], target: Path) -> None:
+    def _copy_files(self, root: Path, names: Iterable[str], target: Path) -> None:
         store = self.home.parent.resolve()
         for name in names:
             source, copy = root / name, target / name
@@ -264,33 +264,33 @@ class RevisionFiles:
             except OSError as error:
                 raise UsageError("a file cannot be copied", where=str(source), got=cause(error)) from error
 
-    def _ignored(self, root: Path) -> tuple[str, ...]:
+    def _ignored_folders(self, root: Path) -> tuple[str, ...]:
         """Returns the folders that git ignores, except for the store's and Python's."""
-        process = _git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        process = _run_git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
         names = [
             os.fsdecode(listed_path).rstrip("/")
             for listed_path in process.stdout.split(b"\0")
             if listed_path.endswith(b"/")
         ]
         store = self.home.parent.resolve()
-        related = {store, *store.parents}
+        store_folders = {store, *store.parents}
         return tuple(
             name
             for name in names
-            if PurePosixPath(name).name not in _NEVER
+            if PurePosixPath(name).name not in _IGNORED_NAMES
             and ".lobench" not in PurePosixPath(name).parts
-            and root / name not in related
+            and root / name not in store_folders
             and not (root / name).is_relative_to(store)
         )
 
-    def _leave_out_store(self, root: Path, target: Path) -> None:
+    def _remove_store(self, root: Path, target: Path) -> None:
         """Removes the store from the copy of a revision in which it was committed."""
         store = self.home.parent.resolve()
         if store.is_relative_to(root) and store != root:
             shutil.rmtree(target / store.relative_to(root), ignore_errors=True)
 
 
-def _git(folder: Path, *git_arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def _run_git(folder: Path, *git_arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     environment = {**git_environment(), "GIT_OPTIONAL_LOCKS": "0"}
     if index is not None:
         environment["GIT_INDEX_FILE"] = str(index)
@@ -306,7 +306,7 @@ def _root_of(folder: Path) -> Path | None:
     """Returns the repository around a folder; None if there is none."""
     if not any((ancestor / ".git").exists() for ancestor in (folder, *folder.parents)):
         return None
-    process = _git(folder, "rev-parse", "--show-toplevel")
+    process = _run_git(folder, "rev-parse", "--show-toplevel")
     if process.returncode:
         raise UsageError("git cannot read this repository", where=str(folder), got=_git_message(process))
     return Path(os.fsdecode(process.stdout.rstrip(b"\n"))).resolve()
@@ -318,7 +318,7 @@ def _git_message(process: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _commit_of(root: Path, revision: str) -> str:
-    process = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    process = _run_git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if process.returncode or not revision:
         expected = "a branch, tag or commit; `git log --oneline` lists commits"
         raise UsageError("no such revision", where=str(root), got=f"{GIT_PREFIX}{revision}", expected=expected)
@@ -331,16 +331,16 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="lobench-index-") as folder:
         index = Path(folder) / "index"
         for git_arguments in (("read-tree", commit), ("checkout-index", "--all", "--force", f"--prefix={target}/")):
-            process = _git(root, *git_arguments, index=index)
+            process = _run_git(root, *git_arguments, index=index)
             if process.returncode:
                 raise UsageError("git cannot check the revision out", where=str(root), got=_git_message(process))
-    for entry in _git(root, "ls-tree", "-r", "-z", commit).stdout.split(b"\0"):
+    for entry in _run_git(root, "ls-tree", "-r", "-z", commit).stdout.split(b"\0"):
         entry_header, _, name = entry.partition(b"\t")
         if not entry_header.startswith(_SUBMODULE):
             continue
         path = os.fsdecode(name)
         submodule_commit = entry_header.split()[2].decode()
-        if not (root / path / ".git").exists() or _git(root / path, "cat-file", "-e", submodule_commit).returncode:
+        if not (root / path / ".git").exists() or _run_git(root / path, "cat-file", "-e", submodule_commit).returncode:
             raise UsageError(
                 "a submodule's commit is not here",
                 where=path,
@@ -352,7 +352,7 @@ def _check_out(root: Path, commit: str, target: Path) -> None:
 
 def _listed_files(root: Path, prefix: str = "") -> Iterator[str]:
     """Yields the files of a working tree and its submodules that git tracks or does not ignore."""
-    process = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    process = _run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if process.returncode:
         raise UsageError("git cannot list the files", where=str(root), got=_git_message(process))
     for name in sorted(
@@ -366,19 +366,19 @@ def _listed_files(root: Path, prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
-def _all_below(folder: Path) -> Iterator[str]:
-    for where, folders, files in os.walk(folder):
-        inside = os.path.relpath(where, folder)
-        folders[:] = sorted(name for name in folders if name not in _NEVER)
-        links = [name for name in folders if os.path.islink(os.path.join(where, name))]
+def _files_below(folder: Path) -> Iterator[str]:
+    for walked_folder, folders, files in os.walk(folder):
+        relative_folder = os.path.relpath(walked_folder, folder)
+        folders[:] = sorted(name for name in folders if name not in _IGNORED_NAMES)
+        links = [name for name in folders if os.path.islink(os.path.join(walked_folder, name))]
         for name in sorted([*files, *links]):
-            yield os.path.normpath(os.path.join(inside, name))
+            yield os.path.normpath(os.path.join(relative_folder, name))
 
 
 def _hash_of(tree: Path) -> str:
     """Returns the hash of the files below a folder: their paths, contents and executable bits. 16 hex digits."""
     digest = hashlib.sha256()
-    for name in sorted(_all_below(tree)):
+    for name in sorted(_files_below(tree)):
         path = tree / name
         if path.is_symlink():
             kind = "link"
@@ -391,7 +391,7 @@ def _hash_of(tree: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _move(temporary: Path, target: Path) -> None:
+def _move_tree(temporary: Path, target: Path) -> None:
     if target.is_dir():
         return
     temporary.chmod(0o755)

@@ -34,8 +34,8 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _MAX_CHARACTERS = 60  # characters; some file systems reject longer paths
 _COMMANDS = "command_suite"  # templates of a suite of commands
 _TESTS = "test_suite"  # templates of a suite of ordinary tests
-_DECLARES = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
-_NEXT = {
+_HOOKS = {"sink": "lobench_result_sinks", "plugin": "lobench_metrics"}
+_NEXT_COMMANDS = {
     "suite": "pytest {folder} --lobench-optimizer 'adam(); adam.learning_rate = 0.01'",
     _COMMANDS: "lobench watch {folder}/example --suite {folder} --once",
     _TESTS: "lobench watch {folder}/example --suite {folder} --once",
@@ -94,25 +94,25 @@ def new(
         option = "--command" if command else "--test"
         raise UsageError(f"{option} applies to a suite only", got=kind, expected=f"lobench new suite NAME {option}")
     if kind == "skill":
-        return _skill(name, into)
+        return _write_skill(name, into)
     template = _COMMANDS if command else _TESTS if test else kind
-    module, title = _names(kind, name)
-    folder = Path(into) if into is not None else Path(_distribution(module) if kind == "plugin" else module)
-    if into is None and _is_there(folder):
+    module, title = _module_and_class(kind, name)
+    folder = Path(into) if into is not None else Path(_distribution_name(module) if kind == "plugin" else module)
+    if into is None and _exists(folder):
         raise UsageError("this exists already", where=str(folder), next_step="take another name, or remove it")
     if into is not None and not folder.is_dir():
         raise UsageError("--into is not a folder", where=str(folder), expected="an existing folder")
-    contents = {folder / path: text for path, text in _contents(template, module, title).items()}
+    contents = {folder / path: text for path, text in _file_texts(template, module, title).items()}
     _check_absent(contents)
-    _check_free(kind, module, title)
+    _check_name_unused(kind, module, title)
     new_folder = folder if into is None else None
-    _write(contents, new_folder=new_folder)
+    _write_files(contents, new_folder=new_folder)
     named_paths = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
-    line = _NEXT[template].format(**{key: shlex.quote(str(path)) for key, path in named_paths.items()})
+    line = _NEXT_COMMANDS[template].format(**{key: shlex.quote(str(path)) for key, path in named_paths.items()})
     return Skeleton(kind=kind, name=module, folder=folder, files=tuple(sorted(contents)), next_command=line)
 
 
-def _skill(name: str, into: str | Path | None) -> Skeleton:
+def _write_skill(name: str, into: str | Path | None) -> Skeleton:
     """Writes the files of the skill into a folder, which may exist."""
     if into is not None:
         raise UsageError("--into does not apply to a skill", expected="lobench new skill FOLDER")
@@ -121,15 +121,19 @@ def _skill(name: str, into: str | Path | None) -> Skeleton:
         if path.exists() and not path.is_dir():
             expected = "a new or an existing folder for SKILL.md, such as .claude/skills/lobench-keep"
             raise UsageError("this is a file, not a folder", where=str(path), expected=expected)
-    contents = {folder / path: text for path, text in _contents("skill", "", "").items()}
+    contents = {folder / path: text for path, text in _file_texts("skill", "", "").items()}
     _check_absent(contents)
-    _write(contents, new_folder=None)
+    _write_files(contents, new_folder=None)
     return Skeleton(
-        kind="skill", name=folder.name, folder=folder, files=tuple(sorted(contents)), next_command=_NEXT["skill"]
+        kind="skill",
+        name=folder.name,
+        folder=folder,
+        files=tuple(sorted(contents)),
+        next_command=_NEXT_COMMANDS["skill"],
     )
 
 
-def _names(kind: SkeletonKind, name: str) -> tuple[str, str]:
+def _module_and_class(kind: SkeletonKind, name: str) -> tuple[str, str]:
     """Returns the names of a module and of its class.
 
     Raises:
@@ -161,17 +165,17 @@ def _shorten(name: str) -> str:
 
 def _check_absent(paths: Iterable[Path]) -> None:
     for path in paths:
-        if _is_there(path):
+        if _exists(path):
             raise UsageError(
                 "this exists already", where=str(path), next_step="nothing was written: rename or remove it"
             )
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def _check_free(kind: SkeletonKind, module: str, title: str) -> None:
+def _check_name_unused(kind: SkeletonKind, module: str, title: str) -> None:
     """Checks that no module, built-in or configurable has the name. The new one would hide it or be rejected."""
     if used_names := {module, title} & _used_names(kind):
         raise UsageError(
@@ -181,7 +185,7 @@ def _check_free(kind: SkeletonKind, module: str, title: str) -> None:
     shipped_suites = shipped_folder()
     if kind == "suite" and shipped_suites is not None and (shipped_suites / module).exists():
         raise UsageError("lobench has a suite of this name", got=repr(module), next_step="take another name")
-    if kind in _DECLARES and module in load_plugins().declarations(_DECLARES[kind]):
+    if kind in _HOOKS and module in load_plugins().declarations(_HOOKS[kind]):
         raise UsageError("a plugin has this name already", got=repr(module), next_step="take another name")
     if kind != "suite" and (package in sys.stdlib_module_names or importlib.util.find_spec(package) is not None):
         raise UsageError("a module of this name is installed", got=repr(package), next_step="take another name")
@@ -205,7 +209,7 @@ def _used_names(kind: SkeletonKind) -> set[str]:
     return names - {"skeleton", "Skeleton"}
 
 
-def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
+def _file_texts(kind: str, module: str, title: str) -> dict[Path, str]:
     """Returns the texts of the files by path in the folder."""
     folder = _TEMPLATES / kind
     return {
@@ -218,15 +222,15 @@ def _contents(kind: str, module: str, title: str) -> dict[Path, str]:
 
 
 def _fill_in_names(text: str, module: str, title: str) -> str:
-    names = {"lobench-skeleton": _distribution(module), "skeleton": module, "Skeleton": title}
+    names = {"lobench-skeleton": _distribution_name(module), "skeleton": module, "Skeleton": title}
     return re.sub("|".join(names), lambda match: names[match[0]], text)
 
 
-def _distribution(module: str) -> str:
+def _distribution_name(module: str) -> str:
     return f"lobench-{module.replace('_', '-')}"
 
 
-def _write(contents: dict[Path, str], *, new_folder: Path | None) -> None:
+def _write_files(contents: dict[Path, str], *, new_folder: Path | None) -> None:
     """Writes new files. If one fails, all are removed."""
     written_paths = list[Path]()
     with one_line_of(OSError, UsageError, "cannot write this", where=next(iter(contents)).parent):

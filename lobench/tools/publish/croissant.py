@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["CURVES", "DESCRIPTION", "require_free_folder", "write_croissant"]
 
 CURVES, DESCRIPTION = "curves.csv", "croissant.json"
-_CR = "http://mlcommons.org/croissant/"
-_LOCAL = "checkpoint"  # paths of this machine; the hash identifies the checkpoint
+_CROISSANT = "http://mlcommons.org/croissant/"
+_LOCAL_COLUMN = "checkpoint"  # paths of this machine; the hash identifies the checkpoint
 # Columns with their types and descriptions. `outer_step` and `generation` are empty without theta, so they are numbers
 # and not integers.
 _COLUMNS = {
@@ -58,7 +58,7 @@ def write_croissant(store: Path, folder: Path, *, name: str, license: str = "") 
     """
     require_free_folder(folder)
     results = open_results(store)
-    frame = results.curves_frame().drop(columns=_LOCAL)
+    frame = results.curves_frame().drop(columns=_LOCAL_COLUMN)
     data = frame.to_csv(index=False, na_rep="", float_format="%.9g", lineterminator="\n").encode()
     description = _description(results, frame, data, name=name, license=license)
     write_whole(folder / CURVES, data)
@@ -77,7 +77,7 @@ def _description(
 ) -> dict[str, Any]:
     """Returns the JSON-LD of a data set whose only file has these bytes."""
     assert [*frame.columns] == [*_COLUMNS], [*frame.columns]
-    newest = datetime.datetime.fromtimestamp(max(row.recorded_at for row in results.rows), datetime.UTC)
+    newest_time = datetime.datetime.fromtimestamp(max(row.recorded_at for row in results.rows), datetime.UTC)
     num_subjects = len(frame[["label", "sha256", "optimizer"]].drop_duplicates())
     num_cases = len(frame[["suite", "case_identity"]].drop_duplicates())
     fields = [
@@ -94,11 +94,11 @@ def _description(
     description = {
         "@context": _context(),
         "@type": "sc:Dataset",
-        "conformsTo": f"{_CR}1.1",
+        "conformsTo": f"{_CROISSANT}1.1",
         "name": name,
         "description": f"Curves of {counted(num_subjects, 'subject')} (checkpoints and optimizers) on "
         f"{counted(num_cases, 'case')}, as evaluated by lobench: a row for each seed, metric and inner step.",
-        "datePublished": newest.date().isoformat(),
+        "datePublished": newest_time.date().isoformat(),
         "version": "1.0.0",
         "distribution": [
             {
@@ -126,9 +126,9 @@ def _context() -> dict[str, Any]:
     return {
         "@language": "en",
         "@vocab": "https://schema.org/",
-        "cr": _CR,
+        "cr": _CROISSANT,
         "dct": "http://purl.org/dc/terms/",
-        "rai": f"{_CR}RAI/",
+        "rai": f"{_CROISSANT}RAI/",
         "sc": "https://schema.org/",
         "conformsTo": "dct:conformsTo",
         "data": {"@id": "cr:data", "@type": "@json"},

@@ -35,8 +35,8 @@ from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
 __all__ = ["PublishRecord", "publish", "published_text"]
 
 
-_MOST_FILES = 8  # most files of a suite that are listed
-_MOST_NAMED = 5  # hosts
+_MAX_LISTED_FILES = 8  # most files of a suite that are listed
+_MAX_LISTED_HOSTS = 5  # hosts
 
 
 class PublishRecord(TypedDict):
@@ -102,31 +102,33 @@ def publish(
     bundled_suites = suites_of(store, rows, settings.suites) if bundle is None or settings.suites else suites_in(bundle)
     thetas: Mapping[str, bytes] = {}
     if settings.no_thetas:
-        unavailable = _not_included(subjects)
+        unavailable_lines = _left_out_theta_lines(subjects)
     elif bundle is None:
-        whole_checkpoints = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
-        thetas, unavailable = _thetas(store, subjects, whole_checkpoints)
+        whole_hashes = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
+        thetas, unavailable_lines = _thetas(store, subjects, whole_hashes)
     else:
         thetas = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}
-        unavailable = []
-    without_patch = [] if has_patches else _patches_left_out(patch_files)
+        unavailable_lines = []
+    patch_lines = [] if has_patches else _left_out_patch_lines(patch_files)
     earlier_left_out = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
-    left_out = list(dict.fromkeys([*gaps, *earlier_left_out, *unavailable, *bundled_suites.left_out, *without_patch]))
+    left_out_lines = list(
+        dict.fromkeys([*gaps, *earlier_left_out, *unavailable_lines, *bundled_suites.left_out, *patch_lines])
+    )
     private_lines = _private_content_lines(patch_files if has_patches else [], subjects, rows)
     for line in (*private_lines, *_suite_lines(bundled_suites)):
         log(line)
     description |= {
-        "left_out": left_out,
+        "left_out": left_out_lines,
         "suites": bundled_suites.places,
         "files_not_included": bundled_suites.not_included,
     }
     members = {
-        "about.json": _json(description),
+        "about.json": _json_bytes(description),
         **bundled_suites.members,
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(
-        store, with_baselines(bundled_suites.folders), left_out, patch_files if has_patches else []
+        store, with_baselines(bundled_suites.folders), left_out_lines, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         make_signature = None if settings.key is None else functools.partial(sign, key=settings.key)
@@ -145,7 +147,7 @@ def publish(
             if subject.has_theta
         },
         suites=bundled_suites.places,
-        left_out=left_out,
+        left_out=left_out_lines,
         patch_files=patch_files if has_patches else [],
         croissant="" if croissant is None else str(croissant),
     )
@@ -164,7 +166,7 @@ def published_text(record: PublishRecord) -> str:
     return "\n".join(lines)
 
 
-def _patches_left_out(files: Sequence[str]) -> list[str]:
+def _left_out_patch_lines(files: Sequence[str]) -> list[str]:
     return [f"the patch of uncommitted changes, by choice: {', '.join(files)}"] if files else []
 
 
@@ -180,36 +182,40 @@ def _private_content_lines(
         yield f"will be readable in the file: the paths of the checkpoints, below {os.path.commonpath(folders)}"
     hosts = sorted({curves.provenance.host for row in rows if (curves := row.curves) and curves.provenance.host})
     if hosts:
-        yield f"will be readable in the file: {counted(len(hosts), 'host')}: {first_of(hosts, _MOST_NAMED)}"
+        yield f"will be readable in the file: {counted(len(hosts), 'host')}: {first_of(hosts, _MAX_LISTED_HOSTS)}"
 
 
 def _suite_lines(suites: BundledSuites) -> Iterator[str]:
     """Yields a line for each suite, with its files in the bundle."""
     for name, suite_path in sorted(suites.places.items()):
-        base = suite_path.rpartition("/")[0]
-        files = sorted(member.removeprefix(f"{base}/") for member in suites.members if member.startswith(f"{base}/"))
-        names_text = first_of(files, _MOST_FILES)
+        suite_folder = suite_path.rpartition("/")[0]
+        files = sorted(
+            member.removeprefix(f"{suite_folder}/")
+            for member in suites.members
+            if member.startswith(f"{suite_folder}/")
+        )
+        names_text = first_of(files, _MAX_LISTED_FILES)
         yield f"{counted(len(files), 'file')} of suite {name} go into it: {names_text}"
 
 
-def _json(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return f"{json.dumps(value, indent=1, sort_keys=True)}\n".encode()
 
 
-def _not_included(subjects: Sequence[Subject]) -> list[str]:
+def _left_out_theta_lines(subjects: Sequence[Subject]) -> list[str]:
     count = len({subject.sha256 for subject in subjects if subject.has_theta})
     return [f"{counted(count, 'theta')}, by choice: hashes alone"] if count else []
 
 
 def _thetas(
-    store: Path, subjects: Sequence[Subject], evaluated_whole: Collection[str]
+    store: Path, subjects: Sequence[Subject], whole_hashes: Collection[str]
 ) -> tuple[Mapping[str, bytes], list[str]]:
     """Returns thetas by hash, as .npz files, and a line for each that is no longer available.
 
     Args:
       store: Folder of the store.
       subjects: Subjects of the store.
-      evaluated_whole: sha256 of checkpoints that commands or ordinary tests evaluated. They may have any format.
+      whole_hashes: sha256 of checkpoints that commands or ordinary tests evaluated. They may have any format.
     """
     contents: dict[str, bytes] = {}
     problems: dict[str, str] = {}
@@ -230,7 +236,7 @@ def _thetas(
             try:
                 path = readable_place(store, checkpoint.uri, checkpoint.sha256) or checkpoint.uri
                 name = reader_for(_path(path), readers)
-                if name is None and checkpoint.sha256 in evaluated_whole:
+                if name is None and checkpoint.sha256 in whole_hashes:
                     checkpoint_text = f"checkpoint {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}"
                     problems[checkpoint.sha256] = (
                         f"{checkpoint_text}: in a format of its own, which commands and tests read"
@@ -248,11 +254,11 @@ def _thetas(
             except LobenchError as error:
                 why = headline(error).replace(checkpoint.uri, short_place(checkpoint.uri))
                 problems[checkpoint.sha256] = f"theta {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}: {why}"
-    large = {sha256 for sha256, content in contents.items() if len(content) > LARGEST}
-    problems |= {sha256: f"theta {sha256[:12]}: larger than {LARGEST / 1e6:g} MB" for sha256 in large}
+    large_hashes = {sha256 for sha256, content in contents.items() if len(content) > LARGEST}
+    problems |= {sha256: f"theta {sha256[:12]}: larger than {LARGEST / 1e6:g} MB" for sha256 in large_hashes}
     return (
-        {sha256: content for sha256, content in contents.items() if sha256 not in large},
-        [problems[sha256] for sha256 in sorted(problems) if sha256 not in contents or sha256 in large],
+        {sha256: content for sha256, content in contents.items() if sha256 not in large_hashes},
+        [problems[sha256] for sha256 in sorted(problems) if sha256 not in contents or sha256 in large_hashes],
     )
 
 

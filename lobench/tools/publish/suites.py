@@ -56,7 +56,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence
     missing_suites: dict[str, int] = {}
     for row in rows:
         if not any(sighting.is_imported for sighting in row.sightings):
-            folder = _folder_of(row.case, given_suites, recorded_files.around)
+            folder = _folder_of(row.case, given_suites, recorded_files.files_around)
             if folder is None:
                 missing_suites[row.case.suite] = missing_suites.get(row.case.suite, 0) + 1
             else:
@@ -65,81 +65,84 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence
     paths_by_suite = dict[str, str]()
     not_included = dict[str, str]()
     for number, folder in enumerate(sorted(folders, key=lambda folder: (folder.name, str(folder)))):
-        root, base = folder.parent, f"suites/{number}"
+        root, bundle_folder = folder.parent, f"suites/{number}"
         name = folder.name if folder.name not in paths_by_suite else f"{folder.name} ({number})"
-        paths_by_suite[name] = f"{base}/{folder.name}"
+        paths_by_suite[name] = f"{bundle_folder}/{folder.name}"
         suite_rows = folders[folder]
-        names = {
+        code_names = {
             name
             for row in suite_rows
             for code in parts_of_code(row.key.code)
-            for name in recorded_files.parts_of.get(code, ())
+            for name in recorded_files.files_by_code.get(code, ())
         }
         cases = list(dict.fromkeys(row.case for row in suite_rows))
-        texts = {text for row in suite_rows for sighting in row.sightings for text in _texts_of(sighting)}
+        binding_texts = {
+            text for row in suite_rows for sighting in row.sightings for text in _binding_texts_of(sighting)
+        }
         files = {
-            Path(os.path.normpath(file)) for file in reached_files(folder, cases, code_names=names, texts=sorted(texts))
+            Path(os.path.normpath(file))
+            for file in reached_files(folder, cases, code_names=code_names, texts=sorted(binding_texts))
         }
         packed_files = {
-            f"{base}/{file.relative_to(root).as_posix()}": file for file in files if file.is_relative_to(root)
+            f"{bundle_folder}/{file.relative_to(root).as_posix()}": file for file in files if file.is_relative_to(root)
         }
         for member, file in sorted(
-            {**_code_beside_experiments(base, packed_files, names, recorded_files), **packed_files}.items()
+            {**_experiment_modules(bundle_folder, packed_files, code_names, recorded_files), **packed_files}.items()
         ):
             content = file.read_bytes()
             if len(content) > LARGEST:
                 not_included[member] = hashlib.sha256(content).hexdigest()
             else:
                 members[member] = content
-    left_out = [
+    left_out_lines = [
         f"the files of suite {suite}, of {counted(count, 'evaluation')}: give their folder with --suite"
         for suite, count in sorted(missing_suites.items())
     ]
-    left_out += [f"{name}: larger than {LARGEST / 1e6:g} MB, its hash alone" for name in sorted(not_included)]
+    left_out_lines += [f"{name}: larger than {LARGEST / 1e6:g} MB, its hash alone" for name in sorted(not_included)]
     suite_folders = tuple(folders)
     return BundledSuites(
         members=members,
         folders=suite_folders,
         places=paths_by_suite,
         not_included=not_included,
-        left_out=tuple(left_out),
+        left_out=tuple(left_out_lines),
     )
 
 
 def suites_in(bundle: ResultBundle) -> BundledSuites:
     """Returns the suite files of a bundle, to copy them into another bundle of the same results."""
     description = json.loads(bundle.read("about.json"))
-    base = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
+    cache_folder = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
     return BundledSuites(
         members={name: bundle.read(name) for name in bundle.below("suites")},
-        folders=tuple(base / path for path in description["suites"].values()),
+        folders=tuple(cache_folder / path for path in description["suites"].values()),
         places=description["suites"],
         not_included=description["files_not_included"],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded:
+class _RecordedFiles:
     """Files that a store has recorded.
 
     Attributes:
-      around: Files that workers read around the suites.
-      loaded: Other files that workers loaded.
-      parts_of: Names of the Python files of each code fingerprint, with the hash of their syntax tree.
+      files_around: Files that workers read around the suites.
+      loaded_files: Other files that workers loaded.
+      files_by_code: Names of the Python files of each code fingerprint, with the hash of their syntax tree.
       imports: Modules that experiments import.
     """
 
-    around: tuple[Path, ...]
-    loaded: tuple[Path, ...]
-    parts_of: Mapping[str, Mapping[str, str]]
+    files_around: tuple[Path, ...]
+    loaded_files: tuple[Path, ...]
+    files_by_code: Mapping[str, Mapping[str, str]]
     imports: frozenset[str]
 
     def digests(self, name: str) -> set[str]:
         """Returns the hashes of a Python file's syntax tree in all fingerprints."""
-        return {digests_by_name[name] for digests_by_name in self.parts_of.values() if name in digests_by_name}
+        return {digests_by_name[name] for digests_by_name in self.files_by_code.values() if name in digests_by_name}
 
 
-def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
+def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _RecordedFiles:
     codes = {code for row in rows for code in parts_of_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
         files = ledger.described_files() if store.is_dir() else {"around": [], "loaded": []}
@@ -147,17 +150,19 @@ def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _Recorded:
             code: {name: digest for name, digest in (ledger.code_parts(code) or {}).items() if name.endswith(".py")}
             for code in codes
         }
-        imports = frozenset(module for form in ledger.experiments() for module in imported_modules(form.config))
-    return _Recorded(
-        around=tuple(map(Path, files["around"])),
-        loaded=tuple(map(Path, files["loaded"])),
-        parts_of=files_by_code,
+        imports = frozenset(
+            module for experiment in ledger.experiments() for module in imported_modules(experiment.config)
+        )
+    return _RecordedFiles(
+        files_around=tuple(map(Path, files["around"])),
+        loaded_files=tuple(map(Path, files["loaded"])),
+        files_by_code=files_by_code,
         imports=imports,
     )
 
 
-def _code_beside_experiments(
-    base: str, packed_files: Mapping[str, Path], names: Collection[str], recorded_files: _Recorded
+def _experiment_modules(
+    bundle_folder: str, packed_files: Mapping[str, Path], code_names: Collection[str], recorded_files: _RecordedFiles
 ) -> dict[str, Path]:
     """Returns modules that experiments import and results were computed with, by their name in the bundle.
 
@@ -165,15 +170,15 @@ def _code_beside_experiments(
     Installed packages are not.
     """
     code_files: dict[str, Path] = {}
-    for name in sorted(names):
+    for name in sorted(code_names):
         if any(names_code(Path(f"/{member}"), [name]) for member in packed_files):
             continue
         depth = len(PurePosixPath(name).parts)
-        for file in (*recorded_files.around, *recorded_files.loaded):
+        for file in (*recorded_files.files_around, *recorded_files.loaded_files):
             if not names_code(file, [name]) or not _has_module(file.parents[depth - 1], recorded_files.imports):
                 continue
             if file.is_file() and tree_sha256(file.read_bytes()) in recorded_files.digests(name):
-                folder = PurePosixPath(base, name).parent
+                folder = PurePosixPath(bundle_folder, name).parent
                 code_files |= {
                     str(folder / code_file.name): code_file for code_file in (file, *data_files_beside(file))
                 }
@@ -189,7 +194,7 @@ def _has_module(folder: Path, modules: Iterable[str]) -> bool:
     )
 
 
-def _texts_of(subject: Subject) -> tuple[str, ...]:
+def _binding_texts_of(subject: Subject) -> tuple[str, ...]:
     return *subject.variant.bindings, subject.variant.trainer_config or ""
 
 

@@ -22,7 +22,7 @@ from lobench.tools.site.boards import Board, PublishedBundle
 
 __all__ = ["MARK", "MARKED", "final_cell", "marked", "write_board", "write_bundle_pages"]
 
-_FOLDER = Path(__file__).parent
+_TEMPLATE_FOLDER = Path(__file__).parent
 _MOST_CURVES = len(STYLES)
 
 MARK = "†"
@@ -41,12 +41,12 @@ def write_board(
     }
     context: dict[str, Any] = {
         "choices": choices,
-        "rules": Markup(_rules(choices)),
+        "rules": Markup(_style_rules(choices)),
         "boards": [
             {
                 "suite": board.suite,
                 "budget": board.budget,
-                "attributes": _attributes(choices, {"suite": [board.suite], "budget": [board.budget]}),
+                "attributes": _choice_classes(choices, {"suite": [board.suite], "budget": [board.budget]}),
                 "scale": board.scale,
                 "pooled": board.pooled,
                 "cases": [case.name for case in board.cases],
@@ -56,13 +56,15 @@ def write_board(
                         "starts_group": index > 0 and line.group != board.lines[index - 1].group,
                         "label": line.label,
                         "score": marked(interval_cell(line.score), line.is_score_checked),
-                        "attributes": _attributes(choices, {"machine": line.machines}),
+                        "attributes": _choice_classes(choices, {"machine": line.machines}),
                         "machines": ", ".join(line.machines),
                         "bundles": [{"id": bundle.id, "audit": bundle.audit_text} for bundle in line.bundles],
                         "cells": [
                             (
                                 marked(final_cell(value), is_checked),
-                                "" if value is None or not line.bundles else _anchor(line.bundles[0], line.key, case),
+                                ""
+                                if value is None or not line.bundles
+                                else _cell_address(line.bundles[0], line.key, case),
                             )
                             for value, is_checked, case in zip(line.finals, line.checked, board.cases, strict=True)
                         ],
@@ -79,7 +81,7 @@ def write_board(
         "conflicts": conflicts,
         "marked": MARKED if any(not line.is_score_checked for line in lines) else "",
     }
-    write_whole(output, rendered("board.html", folder=_FOLDER, title=title, **context))
+    write_whole(output, rendered("board.html", folder=_TEMPLATE_FOLDER, title=title, **context))
 
 
 def final_cell(value: float | None) -> str:
@@ -92,7 +94,7 @@ def marked(text: str, is_checked: bool) -> str:
     return text if is_checked or text == "-" else f"{text}{MARK}"
 
 
-def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
+def _choice_classes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
     """Returns the CSS classes of a row for the choices. They are numbered, because names may contain any character."""
     classes = [
         f"{name}-{choices[name].index(value)}"
@@ -102,7 +104,7 @@ def _attributes(choices: dict[str, list[str]], values: dict[str, Sequence[str]])
     return Markup(" ".join(classes))
 
 
-def _rules(choices: dict[str, list[str]]) -> str:
+def _style_rules(choices: dict[str, list[str]]) -> str:
     """Returns style rules that hide rows that are not chosen, because the pages run no scripts."""
     rules = []
     for name, values in choices.items():
@@ -114,7 +116,7 @@ def _rules(choices: dict[str, list[str]]) -> str:
     return "\n".join(rules)
 
 
-def _anchor(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
+def _cell_address(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
     subject_index = bundle.place_of(key)
     case_index = next(
         (index for index, case_info in enumerate(bundle.snapshot.cases) if case_info.identity == case.identity), None
@@ -136,7 +138,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
             cell = snapshot.cell(index, case_index)
             if cell is None:
                 continue
-            blocks = sorted({_block(curves.seeds) for curves, _ in cell.sources.values()})
+            blocks = sorted({_seed_block(curves.seeds) for curves, _ in cell.sources.values()})
             command = " ".join(
                 filter(None, [trained_by(case), with_subject(subject.who), seeds_arguments(case, blocks)])
             )
@@ -144,23 +146,23 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
                 {
                     "id": f"of-{index}-{case_index}",
                     "title": f"{snapshot.labels[index]} on {snapshot.name(case_index)}",
-                    "chart": _chart(cell, snapshot.name(case_index)),
-                    "bindings": _bindings(cell),
+                    "chart": _seeds_chart(cell, snapshot.name(case_index)),
+                    "bindings": _bindings_of(cell),
                     "command": f"{command}\n{shown_by(case)}",
-                    "audit": _verdicts(bundle, subject.label, case),
+                    "audit": _verdict_lines(bundle, subject.label, case),
                     "troubles": [f"{outcome}: {message}" for outcome, message in cell.failures],
                 }
             )
     folder.mkdir(parents=True, exist_ok=True)
     write_page(summary_of(bundle.path, snapshot=snapshot), folder / "report.html")
     if not bundle.is_whole:
-        report = folder / "report.html"
+        report_path = folder / "report.html"
         note = f"These are numbers of the bundle's author; {bundle.audit_text}"
-        text = report.read_text(encoding="utf-8")
-        write_whole(report, text.replace("<body>", f'<body>\n<p class="warning">{escape(note)}</p>', 1))
+        text = report_path.read_text(encoding="utf-8")
+        write_whole(report_path, text.replace("<body>", f'<body>\n<p class="warning">{escape(note)}</p>', 1))
     text = rendered(
         "bundle.html",
-        folder=_FOLDER,
+        folder=_TEMPLATE_FOLDER,
         title=bundle.path.name,
         root=bundle.root,
         audit=bundle.audit_text,
@@ -171,15 +173,15 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
     write_whole(folder / "index.html", text)
 
 
-def _block(seeds: Sequence[int]) -> SeedBlock:
+def _seed_block(seeds: Sequence[int]) -> SeedBlock:
     return SeedBlock(start=seeds[0], size=len(seeds))
 
 
-def _bindings(cell: Cell) -> str:
+def _bindings_of(cell: Cell) -> str:
     return next((curves.provenance.bindings for curves, _ in cell.sources.values()), "")
 
 
-def _chart(cell: Cell, name: str) -> Markup:
+def _seeds_chart(cell: Cell, name: str) -> Markup:
     metric = cell.case.primary_metric
     series = [
         Series(
@@ -194,7 +196,7 @@ def _chart(cell: Cell, name: str) -> Markup:
     return inner_chart(name, metric, series, log_y=is_wide(series)).svg() if series else Markup("")
 
 
-def _verdicts(bundle: PublishedBundle, label: str, case: CaseInfo) -> list[str]:
+def _verdict_lines(bundle: PublishedBundle, label: str, case: CaseInfo) -> list[str]:
     if bundle.audit is None:
         return []
     return [

@@ -58,14 +58,16 @@ def worth_of_store(
     }
     scored_identities = set().union(*scores_by_subject.values())
     scored_cases = [case for case, info in enumerate(snapshot.cases) if info.identity in scored_identities]
-    left_out = {snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored_cases}
+    left_out_reasons = {
+        snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored_cases
+    }
     if moved := summary.scales.baselines.moved:
-        left_out["baselines"] = "; ".join(moved)
+        left_out_reasons["baselines"] = "; ".join(moved)
     indices = []
     for subject_index, scores in scores_by_subject.items():
-        missing = [snapshot.name(case) for case in scored_cases if snapshot.cases[case].identity not in scores]
-        if missing:
-            left_out[snapshot.labels[subject_index]] = f"has no score on {', '.join(missing)}"
+        missing_cases = [snapshot.name(case) for case in scored_cases if snapshot.cases[case].identity not in scores]
+        if missing_cases:
+            left_out_reasons[snapshot.labels[subject_index]] = f"has no score on {', '.join(missing_cases)}"
         else:
             indices.append(subject_index)
     identities = [snapshot.cases[case].identity for case in scored_cases]
@@ -76,7 +78,7 @@ def worth_of_store(
         scores=[[scores_by_subject[index][identity] for identity in identities] for index in indices],
         seconds=[_seconds(summary, indices, case) for case in scored_cases],
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
-        left_out=left_out,
+        left_out=left_out_reasons,
     )
     return suite_worth(suite_scores, keep=keep, difference=difference, where=str(store))
 

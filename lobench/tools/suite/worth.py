@@ -154,18 +154,18 @@ class SuiteScores:
         Cases in a group are dependent, groups are independent.
         """
         group_by_case = {case: tuple(group) for group in self.groups for case in group}
-        squares = []
+        variances = []
         for group in dict.fromkeys(group_by_case.get(case, (case,)) for case in cases):
             members = [case for case in group if case in cases]
-            means = [
+            sums_by_seed = [
                 {
                     seed: sum(row[case][seed] for case in members)
                     for seed in complete_seeds([row[case] for case in members])
                 }
                 for row in self.scores
             ]
-            squares.append(noise_of(means) ** 2 if all(means) else math.nan)
-        return math.sqrt(sum(squares)) / len(cases)
+            variances.append(noise_of(sums_by_seed) ** 2 if all(sums_by_seed) else math.nan)
+        return math.sqrt(sum(variances)) / len(cases)
 
 
 def suite_worth(
@@ -193,15 +193,15 @@ def suite_worth(
         )
     means = suite.means()
     subsets = subsets_of(means, np.asarray(suite.seconds, np.float64), num_splits=num_splits)
-    chosen = next((index for index, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
+    chosen_index = next((index for index, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
     seeds_of_chosen = None
-    if chosen is not None:
-        seeds_of_chosen = seeds_needed(suite.noise(subsets[chosen].cases), difference)
+    if chosen_index is not None:
+        seeds_of_chosen = seeds_needed(suite.noise(subsets[chosen_index].cases), difference)
     return SuiteWorth(
         methods=tuple(methods),
         cases=tuple(_case_worth(suite, case, means, difference) for case in range(len(cases))),
         subsets=subsets,
-        chosen=chosen,
+        chosen=chosen_index,
         keep=keep,
         difference=difference,
         num_splits=num_splits,
@@ -244,15 +244,15 @@ def seeds_needed(noise: float, difference: float, *, alpha: float = 0.05) -> int
     if math.isnan(spread):
         return None
     low, high = 2, _MOST_SEEDS
-    if not _is_found(high, spread, difference, alpha):
+    if not _has_power(high, spread, difference, alpha):
         return None
     while low < high:
         candidate = (low + high) // 2
-        low, high = (low, candidate) if _is_found(candidate, spread, difference, alpha) else (candidate + 1, high)
+        low, high = (low, candidate) if _has_power(candidate, spread, difference, alpha) else (candidate + 1, high)
     return low
 
 
-def _is_found(count: int, spread: float, difference: float, alpha: float) -> bool:
+def _has_power(count: int, spread: float, difference: float, alpha: float) -> bool:
     bound = t_isf(alpha / 2, count - 1) + t_isf(1 - _POWER, count - 1)
     return bound * spread <= difference * math.sqrt(count)
 
@@ -261,15 +261,15 @@ def _case_worth(suite: SuiteScores, case: int, means: _Floats, difference: float
     column = [row[case] for row in suite.scores]
     noise = noise_of(column)
     counts = np.array([len(cell) for cell in column], np.float64)
-    total = float(np.var(means[:, case], ddof=1))
+    total_variance = float(np.var(means[:, case], ddof=1))
     variance_of_means = noise**2 * float(np.mean(1.0 / counts))
-    signal = math.sqrt(max(0.0, total - (0.0 if math.isnan(noise) else variance_of_means)))
+    signal = math.sqrt(max(0.0, total_variance - (0.0 if math.isnan(noise) else variance_of_means)))
     degrees = (len(means) - 1) * (float(counts.min()) - 1)
     p_value = math.nan
     if degrees > 0 and variance_of_means > 0:
-        p_value = float(fdtrc(len(means) - 1, degrees, total / variance_of_means))
+        p_value = float(fdtrc(len(means) - 1, degrees, total_variance / variance_of_means))
     elif degrees > 0:
-        p_value = 0.0 if total > 0 else 1.0
+        p_value = 0.0 if total_variance > 0 else 1.0
     return CaseWorth(
         name=suite.cases[case],
         signal=signal,
@@ -314,25 +314,25 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     half = len(means) // 2
     correlations_of_splits = []
     for _ in range(num_splits):
-        order = rng.permutation(len(means))
-        path = _greedy_order(means[order[:half]])
-        other_means = means[order[half:]]
+        method_order = rng.permutation(len(means))
+        case_order = _greedy_order(means[method_order[:half]])
+        other_means = means[method_order[half:]]
         correlations_of_splits.append(
-            _rank_correlations(_running_means(other_means[:, path]), other_means.mean(axis=1))
+            _rank_correlations(_running_means(other_means[:, case_order]), other_means.mean(axis=1))
         )
     correlations = np.array(correlations_of_splits)
-    path = _greedy_order(means)
-    intervals = [_interval(correlations[:, size], len(means)) for size in range(len(path) - 1)]
+    case_order = _greedy_order(means)
+    intervals = [_interval(correlations[:, size], len(means)) for size in range(len(case_order) - 1)]
     intervals.append((1.0, 1.0))  # all cases, by definition
     return tuple(
         Subset(
-            cases=tuple(path[: size + 1]),
+            cases=tuple(case_order[: size + 1]),
             rank_correlation=float(correlations[:, size].mean()),
             lower=intervals[size][0],
             upper=intervals[size][1],
-            share_of_cost=float(seconds[path[: size + 1]].sum() / seconds.sum()),
+            share_of_cost=float(seconds[case_order[: size + 1]].sum() / seconds.sum()),
         )
-        for size in range(len(path))
+        for size in range(len(case_order))
     )
 
 
@@ -350,14 +350,16 @@ def _greedy_order(means: _Floats) -> list[int]:
     Ties are broken by the correlation of the means with the means over all cases.
     """
     overall_means = means.mean(axis=1)
-    remaining = list(range(means.shape[1]))
-    path = list[int]()
-    while remaining:
-        means_of_candidates = (means[:, path].sum(axis=1, keepdims=True) + means[:, remaining]) / (len(path) + 1)
-        orders = _rank_correlations(means_of_candidates, overall_means).round(9)
+    remaining_cases = list(range(means.shape[1]))
+    case_order = list[int]()
+    while remaining_cases:
+        means_of_candidates = (means[:, case_order].sum(axis=1, keepdims=True) + means[:, remaining_cases]) / (
+            len(case_order) + 1
+        )
+        rank_correlations = _rank_correlations(means_of_candidates, overall_means).round(9)
         correlations = _correlations(means_of_candidates, overall_means)
-        path.append(remaining.pop(int(np.lexsort((correlations, orders))[-1])))
-    return path
+        case_order.append(remaining_cases.pop(int(np.lexsort((correlations, rank_correlations))[-1])))
+    return case_order
 
 
 def _running_means(columns: _Floats) -> _Floats:

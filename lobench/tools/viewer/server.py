@@ -73,16 +73,16 @@ def view(
         missing = "the viewer needs starlette and uvicorn"
         raise LobenchError(missing, got=str(error), next_step="pip install 'lobench[view]'") from error
     page_cache = PageCache(Path(store), tuple(map(Path, baselines)), experiment=experiment, every=every)
-    with _listening(host, port) as listener:
-        found_port = listener.getsockname()[1]
+    with _listening_socket(host, port) as listener:
+        bound_port = listener.getsockname()[1]
         is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
         required_token = token or ("" if is_loopback else secrets.token_urlsafe(24))
         page_cache.start()
         app: ASGIApp = make_app(
             page_cache,
-            hosts=_hosts(host, is_loopback=is_loopback),
+            hosts=_host_names(host, is_loopback=is_loopback),
             token=required_token,
-            cookie=f"lobench_view_{found_port}",
+            cookie=f"lobench_view_{bound_port}",
             is_ending=lambda: server.should_exit,
         )
         server = uvicorn.Server(
@@ -97,14 +97,14 @@ def view(
                 timeout_graceful_shutdown=3,
             )
         )
-        on_ready(Served(address=_address(host, found_port, required_token), token=required_token))
+        on_ready(Served(address=_address(host, bound_port, required_token), token=required_token))
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises it again after closing all connections
             return
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening_socket(host: str, port: int) -> socket.socket:
     """Returns a listening socket.
 
     Raises:
@@ -126,13 +126,13 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _hosts(host: str, *, is_loopback: bool) -> frozenset[str]:
+def _host_names(host: str, *, is_loopback: bool) -> frozenset[str]:
     """Returns the host names under which this machine may be requested. IP addresses are always accepted.
 
     Other names that resolve to this machine are rejected.
     """
-    beyond = () if is_loopback else (socket.gethostname(), socket.getfqdn())
-    return frozenset(name.lower() for name in (host, "localhost", *beyond))
+    machine_names = () if is_loopback else (socket.gethostname(), socket.getfqdn())
+    return frozenset(name.lower() for name in (host, "localhost", *machine_names))
 
 
 def _address(host: str, port: int, token: str) -> str:
@@ -141,6 +141,6 @@ def _address(host: str, port: int, token: str) -> str:
     except ValueError:
         name = host
     else:
-        everywhere = ip_address.is_unspecified
-        name = socket.gethostname() if everywhere else f"[{host}]" if ip_address.version == 6 else host
+        is_everywhere = ip_address.is_unspecified
+        name = socket.gethostname() if is_everywhere else f"[{host}]" if ip_address.version == 6 else host
     return f"http://{name}:{port}/" + (f"?token={quote(token)}" if token else "")

@@ -39,8 +39,8 @@ from lobench.tools.curve_import.points import CurveRequest, CurveRun, NotCurves,
 __all__ = ["kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
 
 _HOOK = "lobench_import_formats"
-_SAID = ("method", "case", "seed", "pattern")  # options that a format should not ignore silently
-_TABLE = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet|eval)(?:\.gz)?$", re.IGNORECASE)
+_RUN_OPTIONS = ("method", "case", "seed", "pattern")  # options that a format should not ignore silently
+_TABLE_NAME = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet|eval)(?:\.gz)?$", re.IGNORECASE)
 
 
 @functools.cache
@@ -74,13 +74,13 @@ def _guarded_format(name: str, registration: Registered) -> FileKind:
     """Returns the format of a plugin, with guarded calls. A format that cannot be made recognises nothing."""
     where = f"plugin {registration.plugin!r}, hook {_HOOK}, {name!r}"
 
-    def failure(problem: str, got: str) -> PluginFailure:
+    def plugin_failure(problem: str, got: str) -> PluginFailure:
         return PluginFailure(problem, where=where, got=got)
 
     try:
         kind = registration.make(where="lobench import")
         if not isinstance(kind, FileKind):
-            raise failure("the factory returned something else", described(kind))
+            raise plugin_failure("the factory returned something else", described(kind))
     except LobenchError as error:
         format_error = error
         print(f"lobench: {format_error}; going on", file=sys.stderr)
@@ -96,52 +96,56 @@ def _guarded_format(name: str, registration: Registered) -> FileKind:
         used_options: set[str] = set()
         try:
             plugin_notes: list[str] = []
-            for points in _contained(plugin_format.read, path, watched_request(request, used_options), plugin_notes):
+            for points in _read_contained(
+                plugin_format.read, path, watched_request(request, used_options), plugin_notes
+            ):
                 if not isinstance(points, Points):
-                    raise failure("read() yielded something else", described(points))
+                    raise plugin_failure("read() yielded something else", described(points))
                 _check_points(points)
                 yield points
             notes += map(str, plugin_notes)
         except (LobenchError, OSError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            raise failure("read() failed", headline(error)) from error
-        ignored = [option for option in _SAID if getattr(request, option) and option not in used_options]
-        for option in ignored:
+            raise plugin_failure("read() failed", headline(error)) from error
+        ignored_options = [option for option in _RUN_OPTIONS if getattr(request, option) and option not in used_options]
+        for option in ignored_options:
             note = f"the format {name!r} ignores --{option}, as far as it was read: {path}"
             if note not in notes:
                 notes.append(note)
 
-    results: dict[str, Callable[[Any], bool]] = {
+    result_checks: dict[str, Callable[[Any], bool]] = {
         "recognises": lambda result: True,
         "cases": lambda result: _is_mapping(result, CaseInfo),
         "directions": lambda result: _is_mapping(result, Direction),
         "files": _are_paths,
     }
-    guarded = GuardedPlugin(plugin_format, where, results, {"recognises": False}, PluginFailure, (OSError,))
+    guarded_plugin = GuardedPlugin(
+        plugin_format, where, result_checks, {"recognises": False}, PluginFailure, (OSError,)
+    )
     return dataclasses.replace(
         plugin_format,
-        recognises=guarded.recognises,
+        recognises=guarded_plugin.recognises,
         read=read,
-        cases=guarded.cases,
-        directions=guarded.directions,
-        files=None if plugin_format.files is None else guarded.files,
+        cases=guarded_plugin.cases,
+        directions=guarded_plugin.directions,
+        files=None if plugin_format.files is None else guarded_plugin.files,
     )
 
 
-def _contained(read_points: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
+def _read_contained(read_points: Callable[..., Iterator[Points]], *arguments: Any) -> Iterator[Points]:
     """Yields the points of a plugin's reader. Attempts of the reader to exit the process become errors."""
 
-    def contained(call: Callable[[], Any]) -> Any:
+    def call_contained(call: Callable[[], Any]) -> Any:
         try:
             with plugins_contained():
                 return call()
         except GeneratorExit as error:
             raise RuntimeError("it raised GeneratorExit") from error
 
-    points = contained(lambda: iter(read_points(*arguments)))
-    end = object()
-    while (points_or_end := contained(lambda: next(points, end))) is not end:
+    points = call_contained(lambda: iter(read_points(*arguments)))
+    end_marker = object()
+    while (points_or_end := call_contained(lambda: next(points, end_marker))) is not end_marker:
         yield points_or_end
 
 
@@ -187,14 +191,14 @@ def kind_of(path: Path, kind_name: str = "") -> str:
     if kind_name:
         return "" if path.is_dir() and formats[kind_name].files is None else kind_name
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
-        name_found = next((name for name, kind in formats.items() if kind.recognises(path)), "")
-        name_found = name_found or (_folder_kind(path) if path.is_dir() else _file_kind(path))
-    return name_found
+        format_name = next((name for name, kind in formats.items() if kind.recognises(path)), "")
+        format_name = format_name or (_folder_kind(path) if path.is_dir() else _file_kind(path))
+    return format_name
 
 
 def table_files(folder: Path) -> list[Path]:
     """Returns the files in and below a folder that may be tables, judged by their names."""
-    return [path for path in files_below(folder) if _TABLE.search(path.name)]
+    return [path for path in files_below(folder) if _TABLE_NAME.search(path.name)]
 
 
 def nothing_reads(path: Path) -> NotCurves:
@@ -242,7 +246,7 @@ def _file_kind(path: Path) -> str:
     if is_json(path):
         foreign.refuse_journal(path)
         return "lobench" if is_records(path) else _table_kind(path)
-    if not _TABLE.search(path.name) and nanogpt.is_log(path):
+    if not _TABLE_NAME.search(path.name) and nanogpt.is_log(path):
         return "nanogpt"
     if tables.is_monitor(path):
         return "sb3-monitor"

@@ -27,7 +27,7 @@ _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
 _PAIR = re.compile(rf"([A-Za-z_][\w./-]*):({_NUMBER})(?=\s|$)")
 _ROW = re.compile(rf"step:(\d+)(?:/\d+)?((?: [A-Za-z_][\w./-]*:{_NUMBER})+) train_time:(\S+)(.*)")
 _SUFFIXES = (".txt", ".log", ".stdout", ".out")
-_SNIFFED = 20_000  # lines
+_NUM_SNIFFED = 20_000  # lines
 
 _Row = tuple[int, str, str, str]  # step, metrics, seconds, rest of the line
 
@@ -36,7 +36,7 @@ def is_log(path: Path) -> bool:
     """Returns whether one of a file's first lines is a row of the format."""
     try:
         with opened(path) as file:
-            return any(line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _SNIFFED))
+            return any(line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _NUM_SNIFFED))
     except (*UNREADABLE, UsageError):
         return False
 
@@ -57,17 +57,17 @@ def read_logs(log_path: Path, request: CurveRequest, notes: list[str]) -> Iterat
     """
     files = log_files(log_path) if log_path.is_dir() else [log_path]
     base_name = request.name or (log_path.name if log_path.is_dir() else bare_name(log_path))
-    in_subfolders = log_path.is_dir() and all(path.parent != log_path for path in files)
-    logs: dict[str, set[Path]] = {}
-    rows_of_paths = [(path, rows) for path in files for rows in _runs(path)]
-    repeated = _repeated_runs([rows for _, rows in rows_of_paths])
+    are_in_subfolders = log_path.is_dir() and all(path.parent != log_path for path in files)
+    logs_by_method: dict[str, set[Path]] = {}
+    paths_and_rows = [(path, rows) for path in files for rows in _read_runs(path)]
+    repeated_indices = _repeated_runs([rows for _, rows in paths_and_rows])
     num_runs = Counter[Path]()
     runs_by_path: dict[Path, CurveRun] = {}
-    for index, (path, rows) in enumerate(rows_of_paths):
-        if index in repeated:
+    for index, (path, rows) in enumerate(paths_and_rows):
+        if index in repeated_indices:
             continue
         if path not in runs_by_path:
-            subfolder = path.parent.relative_to(log_path).as_posix() if in_subfolders else "."
+            subfolder = path.parent.relative_to(log_path).as_posix() if are_in_subfolders else "."
             name = base_name if subfolder == "." else f"{request.prefix}{subfolder}"
             request_of_log = _request_of_log(path, log_path, name, request)
             is_seed = subfolder.partition("_")[0].partition("-")[0].startswith("seed")
@@ -76,22 +76,22 @@ def read_logs(log_path: Path, request: CurveRequest, notes: list[str]) -> Iterat
             )
         run, number = runs_by_path[path], num_runs[path]
         num_runs[path] += 1
-        logs.setdefault(run.method, set()).add(path)
+        logs_by_method.setdefault(run.method, set()).add(path)
         inner_path = path.relative_to(log_path) if log_path.is_dir() else Path(path.name)
         label = (inner_path.parent / bare_name(inner_path)).as_posix()
         seed = f"{label} {number}" if request.method or log_path.is_dir() else str(number)
         if request.seed or request.pattern:
             seed = f"{run.seed} run {number + 1}" if number else run.seed
         yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, request)
-    for path, count in Counter(rows_of_paths[index][0] for index in repeated).items():
+    for path, count in Counter(paths_and_rows[index][0] for index in repeated_indices).items():
         notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are left out")
     if log_path.is_dir() and not (request.method or request.pattern or request.seed):
-        for method, paths in logs.items():
+        for method, paths in logs_by_method.items():
             if len(paths) > 1:
                 folders = len({path.parent for path in paths})
-                in_folders = f" in {folders} folders" if folders > 1 else ""
+                folders_text = f" in {folders} folders" if folders > 1 else ""
                 notes.append(
-                    f"{log_path}: {len(paths)} logs{in_folders} are seeds of one method, {method!r}; name the files "
+                    f"{log_path}: {len(paths)} logs{folders_text} are seeds of one method, {method!r}; name the files "
                     "if they are methods"
                 )
 
@@ -101,17 +101,17 @@ def _repeated_runs(runs: Sequence[list[_Row]]) -> set[int]:
 
     The first of equal runs is kept.
     """
-    rows = [frozenset(run) for run in runs]
-    holders: dict[_Row, list[int]] = {}
-    for index, rows_of_run in enumerate(rows):
+    row_sets = [frozenset(run) for run in runs]
+    indices_by_row: dict[_Row, list[int]] = {}
+    for index, rows_of_run in enumerate(row_sets):
         for row in rows_of_run:
-            holders.setdefault(row, []).append(index)
+            indices_by_row.setdefault(row, []).append(index)
     return {
         index
-        for index, row in enumerate(rows)
+        for index, row in enumerate(row_sets)
         if any(
-            row <= rows[other_index] and (row != rows[other_index] or other_index < index)
-            for other_index in holders[runs[index][0]]
+            row <= row_sets[other_index] and (row != row_sets[other_index] or other_index < index)
+            for other_index in indices_by_row[runs[index][0]]
             if other_index != index
         )
     }
@@ -121,10 +121,10 @@ def _request_of_log(path: Path, folder: Path, name: str, request: CurveRequest) 
     """Returns the request for one log in a folder, with spellings of its path that `--pattern` is matched with."""
     if not request.pattern or not folder.is_dir():
         return request
-    inner = path.relative_to(folder)
-    texts = [inner.as_posix(), (inner.parent / bare_name(inner)).as_posix(), bare_name(inner)]
-    texts += [f"{start}/{inner.as_posix()}" for start in request.paths] + [name]
-    return replace(request, paths=texts)
+    inner_path = path.relative_to(folder)
+    spellings = [inner_path.as_posix(), (inner_path.parent / bare_name(inner_path)).as_posix(), bare_name(inner_path)]
+    spellings += [f"{path_start}/{inner_path.as_posix()}" for path_start in request.paths] + [name]
+    return replace(request, paths=spellings)
 
 
 def _curves(run: CurveRun, rows: list[_Row], request: CurveRequest) -> Iterator[Points]:
@@ -137,21 +137,21 @@ def _curves(run: CurveRun, rows: list[_Row], request: CurveRequest) -> Iterator[
     return Points.of_curves(run, curves)
 
 
-def _runs(path: Path) -> Iterator[list[_Row]]:
+def _read_runs(path: Path) -> Iterator[list[_Row]]:
     """Yields the rows of each run of a log. A new run begins if the step does not grow."""
     rows: list[_Row] = []
-    names = set[str]()  # metrics of the last step, since training and validation may log separate lines
+    step_metrics = set[str]()  # metrics of the last step, since training and validation may log separate lines
     with one_line_of(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
         for line in file:
             if not line.startswith("step:") or (match := _ROW.match(line.rstrip())) is None:
                 continue
             row = (int(match[1]), match[2], match[3], match[4].strip())
             metrics_of_row = {name for name, _ in _PAIR.findall(row[1])}
-            if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and metrics_of_row & names)):
+            if rows and (row[0] < rows[-1][0] or (row[0] == rows[-1][0] and metrics_of_row & step_metrics)):
                 yield rows
                 rows = []
-                names = set()
-            names = metrics_of_row | (names if rows and row[0] == rows[-1][0] else set())
+                step_metrics = set()
+            step_metrics = metrics_of_row | (step_metrics if rows and row[0] == rows[-1][0] else set())
             rows.append(row)
     if rows:
         yield rows

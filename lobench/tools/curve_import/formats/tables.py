@@ -45,16 +45,25 @@ if TYPE_CHECKING:
 __all__ = ["column_names", "is_monitor", "monitor", "parts_of", "tidy"]
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
-_CHUNK = 200_000  # rows
-_SNIFFED = 1000  # lines of JSON whose names are the columns
+_CHUNK_ROWS = 200_000  # rows
+_NUM_SNIFFED = 1000  # lines of JSON whose names are the columns
 _NOT_METRICS = {
     "_runtime", "_timestamp", "timestamp", "time", "wall_time", "wall time", "elapsed", "datetime", "date", "epoch",
     "unnamed: 0", "index", "",
 }  # fmt: skip
-_RUNS = ("run", "run_name", "run_id", "name", "Name", "experiment", "experiment_name", "trial")  # of a run's name
-_METHODS = ("optimizer", "opt", "algorithm", "algo", "model", "variant", "Optimizer", "Algorithm", "Model")
-_NUMBERED = r"(?P<method>.+?)[-_/. ]s?(?P<seed>\d+)"  # names of columns, such as adam/0
-_WHOLE = re.compile(r"^(\d+)\.0*$")
+_RUN_COLUMNS = (
+    "run",
+    "run_name",
+    "run_id",
+    "name",
+    "Name",
+    "experiment",
+    "experiment_name",
+    "trial",
+)  # of a run's name
+_METHOD_COLUMNS = ("optimizer", "opt", "algorithm", "algo", "model", "variant", "Optimizer", "Algorithm", "Model")
+_NUMBERED_COLUMN = r"(?P<method>.+?)[-_/. ]s?(?P<seed>\d+)"  # names of columns, such as adam/0
+_WHOLE_NUMBER = re.compile(r"^(\d+)\.0*$")
 _NAN = ["nan", "+nan", "-nan"]
 _MISSING = ["", "None", "none", "NULL", "null", "NA", "N/A", "<NA>"]
 
@@ -69,9 +78,9 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
       UsageError: The file cannot be read, or is empty.
     """
     if is_parquet(path):
-        return list(_parquet(path).schema_arrow.names)
+        return list(_parquet_file(path).schema_arrow.names)
     if is_json(path):
-        rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _SNIFFED))
+        rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _NUM_SNIFFED))
         return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
         header = _Head.of(file)
@@ -85,21 +94,21 @@ def _numeric_columns(path: Path) -> list[str]:
     import pandas as pd
 
     columns = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
-    kinds: dict[str, bool] = {}
+    is_numeric: dict[str, bool] = {}
     for chunk in parts_of(path, columns):
         for name in columns:
             column = chunk.frame[name]
             if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
                 if column.notna().any():
-                    kinds.setdefault(name, True)
+                    is_numeric.setdefault(name, True)
                 continue
             texts = column.astype(object).dropna()
             texts = texts.astype(str).str.strip()
             texts = texts[texts != ""]
             if len(texts):
                 are_numbers = pd.to_numeric(texts, errors="coerce").notna() | texts.str.lower().isin(_NAN)
-                kinds[name] = kinds.get(name, True) and bool(are_numbers.all())
-    return [name for name in columns if kinds.get(name)]
+                is_numeric[name] = is_numeric.get(name, True) and bool(are_numbers.all())
+    return [name for name in columns if is_numeric.get(name)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +126,7 @@ class _Head:
     names: Sequence[str]
     delimiter: str
     num_lines: int
-    first: str = ""
+    data_line: str = ""
     is_commented: bool = False
 
     @classmethod
@@ -126,9 +135,9 @@ class _Head:
 
         Lines before it that begin with `#` are comments, except for `# step,loss` above numbers.
         """
-        comment, line, number = "", "", 0
+        comment, line, line_number = "", "", 0
         for line in file:
-            number += 1
+            line_number += 1
             if line.startswith("#"):
                 comment = line[1:]
             elif line.strip():
@@ -140,10 +149,14 @@ class _Head:
             names = [name.strip() for name in next(csv.reader([comment], delimiter=delimiter), [])]
             cells = next(csv.reader([line], delimiter=delimiter), [])
             if len(names) == len(cells) > 1 and all(map(_is_number, cells)):
-                return cls(names=names, delimiter=delimiter, num_lines=number - 1, first=line, is_commented=True)
+                return cls(
+                    names=names, delimiter=delimiter, num_lines=line_number - 1, data_line=line, is_commented=True
+                )
         reader = csv.reader(itertools.chain([line], file), delimiter=delimiter)
         names = [name.strip() for name in next(reader, [])]
-        return cls(names=names, delimiter=delimiter, num_lines=number + reader.line_num - 1, is_commented=bool(comment))
+        return cls(
+            names=names, delimiter=delimiter, num_lines=line_number + reader.line_num - 1, is_commented=bool(comment)
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -187,25 +200,25 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
             yield Points.of_curve(run, name, steps, chunk.values(name), chunk.lines)
 
 
-def _json_parts(path: Path, columns: Sequence[str], texts: Sequence[str]) -> Iterator[Part]:
+def _json_parts(path: Path, columns: Sequence[str], text_columns: Sequence[str]) -> Iterator[Part]:
     """Yields the rows that have a value of a requested metric, in parts. Other rows are logs of other metrics.
 
     Metrics are all columns except the first, which is the step, and columns of texts.
     """
     import pandas as pd
 
-    number_columns = [name for name in columns if name not in texts]
+    number_columns = [name for name in columns if name not in text_columns]
     metrics = number_columns[1:] or number_columns or columns  # the first column is the step
     rows = (
         (line, _with_nulls(row, metrics, columns))
         for line, row in json_rows(path)
         if any(name in row for name in metrics)
     )
-    while batch := list(itertools.islice(rows, _CHUNK)):
+    while batch := list(itertools.islice(rows, _CHUNK_ROWS)):
         frame = pd.DataFrame({name: [row.get(name) for _, row in batch] for name in columns}, dtype=object)
         for name in columns:
-            if name in texts:
-                frame[name] = frame[name].map(_text).astype("category")
+            if name in text_columns:
+                frame[name] = frame[name].map(_cell_text).astype("category")
             else:  # a logged NaN is a value, unlike a missing one
                 frame[name] = frame[name].map(lambda cell: "nan" if cell != cell else cell)
         yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
@@ -230,7 +243,7 @@ def is_parquet(path: Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _parquet(path: Path) -> Any:
+def _parquet_file(path: Path) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -272,8 +285,8 @@ class Part:
         categorical = self.frame[column].cat
         names = [str(name).strip() for name in categorical.categories]
         codes = categorical.codes.to_numpy()
-        empty = [index for index, name in enumerate(names) if not name]
-        is_missing = (codes < 0) | np.isin(codes, empty)
+        empty_codes = [index for index, name in enumerate(names) if not name]
+        is_missing = (codes < 0) | np.isin(codes, empty_codes)
         if is_missing.any():
             row = int(is_missing.argmax())
             location = f"{self.path}, line {self.lines[row]}" if self.lines[row] else str(self.path)
@@ -308,10 +321,10 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
       UsageError: The file cannot be read.
     """
     if is_parquet(path):
-        for batch in _parquet(path).iter_batches(batch_size=_CHUNK, columns=list(columns)):
+        for batch in _parquet_file(path).iter_batches(batch_size=_CHUNK_ROWS, columns=list(columns)):
             frame = batch.to_pandas()
             for name in texts:
-                frame[name] = frame[name].astype(object).map(_text).astype("category")
+                frame[name] = frame[name].astype(object).map(_cell_text).astype("category")
             yield Part(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
         return
     if is_json(path):
@@ -326,18 +339,19 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
             line = body.head.num_lines + 1
             frames = pd.read_csv(
                 body,  # pandas only needs the method `read`
-                usecols=lambda name: name in columns or name == body.more,
-                dtype=dict.fromkeys(texts, object) | {body.more: "category"},  # as a category 1e-3 would be 0.001
+                usecols=lambda name: name in columns or name == body.extra_column,
+                dtype=dict.fromkeys(texts, object)
+                | {body.extra_column: "category"},  # as a category 1e-3 would be 0.001
                 keep_default_na=False,
                 na_values={name: _MISSING for name in columns if name not in texts},
-                chunksize=_CHUNK,
+                chunksize=_CHUNK_ROWS,
                 sep=body.head.delimiter,
                 skipinitialspace=True,
                 index_col=False,
                 low_memory=False,
             )
             for frame in body.frames(frames):
-                _check_no_more(frame.pop(body.more), line, str(path), body.names)
+                _check_no_extra_cells(frame.pop(body.extra_column), line, str(path), body.names)
                 lines = line + np.arange(len(frame), dtype=np.int64)
                 yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
                 line += len(frame)
@@ -355,17 +369,17 @@ class _Body:
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
-        self._tail: list[str] = []  # a list of parts, since a line may be as long as the file
-        self._failed: BaseException | None = None
+        self._last_line_parts: list[str] = []  # a list of parts, since a line may be as long as the file
+        self._read_error: BaseException | None = None
         self.head = _Head.of(file)
         self.names = self.head.names
-        self.more = "more cells" + "." * max(map(len, self.names), default=0)
-        firsts = [name if name not in self.names[:index] else "" for index, name in enumerate(self.names)]
+        self.extra_column = "more cells" + "." * max(map(len, self.names), default=0)
+        distinct_names = [name if name not in self.names[:index] else "" for index, name in enumerate(self.names)]
         header = io.StringIO()
         csv.writer(header, lineterminator="\n", delimiter=self.head.delimiter).writerow(
-            [*(name or f"{self.more}{index}" for index, name in enumerate(firsts)), self.more]
+            [*(name or f"{self.extra_column}{index}" for index, name in enumerate(distinct_names)), self.extra_column]
         )
-        self._header = header.getvalue() + self.head.first
+        self._header = header.getvalue() + self.head.data_line
 
     def __iter__(self) -> Iterator[str]:
         return iter(())  # pandas checks that it is iterable
@@ -378,10 +392,10 @@ class _Body:
         try:
             text = self._file.read(size)
         except BaseException as error:
-            self._failed = error
+            self._read_error = error
             raise
-        end = max(text.rfind("\n"), text.rfind("\r")) + 1
-        self._tail = [text[end:]] if end else [*self._tail, text]
+        tail_start = max(text.rfind("\n"), text.rfind("\r")) + 1
+        self._last_line_parts = [text[tail_start:]] if tail_start else [*self._last_line_parts, text]
         return text
 
     def frames(self, unchecked_frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -392,13 +406,13 @@ class _Body:
         try:
             yield from unchecked_frames
         except Exception:
-            if self._failed is not None:
-                raise self._failed from None
+            if self._read_error is not None:
+                raise self._read_error from None
             raise
 
     def check_whole(self, where: str) -> None:
         """Raises UsageError if the last line is unfinished and lacks cells, since the file is still being written."""
-        last_line = "".join(self._tail)
+        last_line = "".join(self._last_line_parts)
         cells = next(csv.reader([last_line], delimiter=self.head.delimiter), [])
         if cells and len(cells) < len(self.names) and '"' not in last_line:  # a cell may have lines
             raise UsageError(
@@ -410,7 +424,7 @@ class _Body:
             )
 
 
-def _check_no_more(extra_cells: pd.Series, line: int, where: str, names: Sequence[str]) -> None:
+def _check_no_extra_cells(extra_cells: pd.Series, line: int, where: str, names: Sequence[str]) -> None:
     """Checks that no row has more cells than the header. An empty cell from a trailing comma is allowed."""
     filled_codes = [index for index, cell in enumerate(extra_cells.cat.categories) if str(cell).strip()]
     if filled_codes:
@@ -433,7 +447,7 @@ def _other_separator(names: Sequence[str]) -> str:
     )
 
 
-def _text(value: object) -> str:
+def _cell_text(value: object) -> str:
     is_whole = isinstance(value, float) and value.is_integer()
     return "" if value is None or value != value else str(int(value) if is_whole else value)  # type: ignore[call-overload]
 
@@ -470,16 +484,16 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         for role in fixed_roles
         if column_of_role[role] in header or role in request.columns or not fixed_roles[role]
     ]
-    missing = [column_of_role[role] for role in needed_roles if column_of_role[role] not in header]
-    missing += [name for name in metric_columns if name not in header]
-    missing += [name for name in request.columns.values() if name not in header and name not in missing]
-    if missing and (separator_advice := _other_separator(header)):
+    missing_columns = [column_of_role[role] for role in needed_roles if column_of_role[role] not in header]
+    missing_columns += [name for name in metric_columns if name not in header]
+    missing_columns += [name for name in request.columns.values() if name not in header and name not in missing_columns]
+    if missing_columns and (separator_advice := _other_separator(header)):
         raise NotCurves(
             "not a table with commas", where=str(path), got=", ".join(header)[:200], next_step=separator_advice
         )
-    if missing:
+    if missing_columns:
         raise NotCurves(
-            f"the table lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            f"the table lacks the column{'s' * (len(missing_columns) > 1)} {', '.join(missing_columns)}",
             where=str(path),
             got=", ".join(header)[:200],
             expected=", ".join(column_of_role[role] for role in needed_roles),
@@ -490,9 +504,13 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
                 wide=bool(metric_columns),
             ),
         )
-    names = [role for role in ("method", "case", "seed", "metric") if role in needed_roles]
-    text_columns = [column_of_role[role] for role in names]
-    columns = [*text_columns, *(column_of_role[role] for role in needed_roles if role not in names), *metric_columns]
+    text_roles = [role for role in ("method", "case", "seed", "metric") if role in needed_roles]
+    text_columns = [column_of_role[role] for role in text_roles]
+    columns = [
+        *text_columns,
+        *(column_of_role[role] for role in needed_roles if role not in text_roles),
+        *metric_columns,
+    ]
     if repeated_columns := [name for name in columns if header.count(name) > 1]:
         raise UsageError(
             f"the table has the column {repeated_columns[0]} twice", where=str(path), expected="one of each name"
@@ -500,22 +518,38 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
     num_rows, num_empty = 0, 0
     for chunk in parts_of(path, columns, texts=text_columns):
         steps = chunk.steps(column_of_role["step"])
-        runs, run = _runs(
-            chunk, {role: column_of_role[role] for role in names if role != "metric"}, fixed_roles, request
+        runs, run_indices = _runs(
+            chunk, {role: column_of_role[role] for role in text_roles if role != "metric"}, fixed_roles, request
         )
         if not metric_columns:
-            metrics, metric = chunk.names(column_of_role["metric"])
+            metrics, metric_indices = chunk.names(column_of_role["metric"])
             values = chunk.values(column_of_role["value"])
-            is_asked = np.asarray([not request.metrics or name in request.metrics for name in metrics], bool)[metric]
-            num_rows += int(is_asked.sum())
-            num_empty += int((is_asked & ~chunk.is_given(column_of_role["value"])).sum())
-            yield Points(runs=runs, metrics=metrics, run=run, metric=metric, step=steps, value=values, line=chunk.lines)
+            is_requested = np.asarray([not request.metrics or name in request.metrics for name in metrics], bool)[
+                metric_indices
+            ]
+            num_rows += int(is_requested.sum())
+            num_empty += int((is_requested & ~chunk.is_given(column_of_role["value"])).sum())
+            yield Points(
+                runs=runs,
+                metrics=metrics,
+                run=run_indices,
+                metric=metric_indices,
+                step=steps,
+                value=values,
+                line=chunk.lines,
+            )
             continue
         for name in metric_columns:
             values = chunk.values(name)
             has_value = chunk.is_given(name)
             zeros = np.zeros(int(has_value.sum()), np.int64)
-            columns_of_points = (run[has_value], zeros, steps[has_value], values[has_value], chunk.lines[has_value])
+            columns_of_points = (
+                run_indices[has_value],
+                zeros,
+                steps[has_value],
+                values[has_value],
+                chunk.lines[has_value],
+            )
             yield Points(
                 runs=runs,
                 metrics=(name,),
@@ -549,79 +583,88 @@ def _fixed_roles(
     return values_by_role
 
 
-def _advice(path: Path, columns: Sequence[str], missing: Sequence[str], *, wide: bool) -> str:
+def _advice(path: Path, columns: Sequence[str], missing_roles: Sequence[str], *, wide: bool) -> str:
     """Returns advice on what to type if columns are missing."""
     try:
-        numeric = _numeric_columns(path)
+        numeric_columns = _numeric_columns(path)
     except UsageError:
-        numeric = list(columns)
-    step = next((name for name in STEPS if name in columns), "")
-    if shape := _other_shape(path, columns, numeric, step, missing):
-        return shape
-    values = [name for name in numeric if name not in (step, *_ROLES) and name.lower() not in _NOT_METRICS]
-    losses = [name for name in values if is_named_loss(name)] or values
-    if "step" in missing and not step and ("metric" in missing or not values):
+        numeric_columns = list(columns)
+    step_column = next((name for name in STEPS if name in columns), "")
+    if shape_advice := _other_shape(path, columns, numeric_columns, step_column, missing_roles):
+        return shape_advice
+    value_columns = [
+        name for name in numeric_columns if name not in (step_column, *_ROLES) and name.lower() not in _NOT_METRICS
+    ]
+    loss_columns = [name for name in value_columns if is_named_loss(name)] or value_columns
+    if "step" in missing_roles and not step_column and ("metric" in missing_roles or not value_columns):
         return "it has no steps: a file of curves has a row for each step of a run"
     is_long = "metric" in columns or "value" in columns
-    texts = [name for name in columns if name not in numeric] if "method" in missing else []
-    run = next((name for name in _RUNS if name in texts and "seed" in missing), "")
-    method = run or next((name for name in _METHODS if name in texts), "")
+    text_columns = [name for name in columns if name not in numeric_columns] if "method" in missing_roles else []
+    run_column = next((name for name in _RUN_COLUMNS if name in text_columns and "seed" in missing_roles), "")
+    method_column = run_column or next((name for name in _METHOD_COLUMNS if name in text_columns), "")
     option_texts = {
-        "method": f"--column method={method}" if method else f"--method {shlex.quote(bare_name(path))}",
+        "method": f"--column method={method_column}" if method_column else f"--method {shlex.quote(bare_name(path))}",
         "case": "--case NAME",
-        "seed": f"--pattern {shlex.quote(WITH_SEED.pattern)}" if run else "--seed 0",
-        "step": f"--column step={shlex.quote(step) or 'COLUMN'}",
+        "seed": f"--pattern {shlex.quote(WITH_SEED.pattern)}" if run_column else "--seed 0",
+        "step": f"--column step={shlex.quote(step_column) or 'COLUMN'}",
         "metric": "--column metric=COLUMN"
         if is_long
-        else f"--metric {shlex.quote(losses[-1]) if losses else 'COLUMN'}",
+        else f"--metric {shlex.quote(loss_columns[-1]) if loss_columns else 'COLUMN'}",
         "value": "--column value=COLUMN" if is_long else "",
     }
-    options_text = " ".join(option_texts[role] for role in option_texts if role in missing and option_texts[role])
-    for_all = [f"--{role}" for role in ("method", "case", "seed") if option_texts[role].startswith(f"--{role}")]
-    options_of_all_rows = [option for option in for_all if option in options_text.split()]
+    options_text = " ".join(option_texts[role] for role in option_texts if role in missing_roles and option_texts[role])
+    role_options = [f"--{role}" for role in ("method", "case", "seed") if option_texts[role].startswith(f"--{role}")]
+    options_of_all_rows = [option for option in role_options if option in options_text.split()]
     verb = "applies" if len(options_of_all_rows) == 1 else "apply"
     hints = [f"add {options_text}"] * bool(options_text)
     hints += [f"{' and '.join(options_of_all_rows)} {verb} to all rows"] * bool(options_of_all_rows)
     hints += ["or name a column that the table has: --column ROLE=COLUMN"] * bool(options_text)
-    hints += [f"--metric NAME takes one of the numeric columns {', '.join(values)}"] * (wide and len(values) > 1)
+    hints += [f"--metric NAME takes one of the numeric columns {', '.join(value_columns)}"] * (
+        wide and len(value_columns) > 1
+    )
     return "; ".join(hints)
 
 
-def _other_shape(path: Path, columns: Sequence[str], numeric: Sequence[str], step: str, missing: Sequence[str]) -> str:
+def _other_shape(
+    path: Path, columns: Sequence[str], numeric_columns: Sequence[str], step_column: str, missing_roles: Sequence[str]
+) -> str:
     """Returns the command that converts a table with a column for each run or step; "" for another table."""
-    if "method" in missing and step and sum(map(has_seed, columns)) > 1:
-        return _rows_of_runs(path, step, [name for name in columns if has_seed(name)], WITH_SEED.pattern)
-    values = [name for name in numeric if name != step and name.lower() not in _NOT_METRICS]
-    numbered = [name for name in values if re.fullmatch(_NUMBERED, name)]
-    if "method" in missing and step and len(numbered) > 1 and numbered == values:
-        return _rows_of_runs(path, step, numbered, _NUMBERED)
-    steps = [name for name in columns if name.isdecimal()]
-    if "step" in missing and len(steps) > 1:
-        kept_columns = [name for name in columns if name not in steps]
+    if "method" in missing_roles and step_column and sum(map(has_seed, columns)) > 1:
+        return _run_columns_advice(path, step_column, [name for name in columns if has_seed(name)], WITH_SEED.pattern)
+    value_columns = [name for name in numeric_columns if name != step_column and name.lower() not in _NOT_METRICS]
+    numbered_columns = [name for name in value_columns if re.fullmatch(_NUMBERED_COLUMN, name)]
+    if "method" in missing_roles and step_column and len(numbered_columns) > 1 and numbered_columns == value_columns:
+        return _run_columns_advice(path, step_column, numbered_columns, _NUMBERED_COLUMN)
+    step_columns = [name for name in columns if name.isdecimal()]
+    if "step" in missing_roles and len(step_columns) > 1:
+        kept_columns = [name for name in columns if name not in step_columns]
         code = f"pandas.read_csv({str(path)!r}).melt({kept_columns!r}, var_name='step', value_name='loss')"
-        return _writes_rows("it has a column for each step", path, f"import pandas; {code}")
+        return _conversion_advice("it has a column for each step", path, f"import pandas; {code}")
     names = [name for name in columns if name]
-    if not step and len(names) > len({*names}):
+    if not step_column and len(names) > len({*names}):
         code = (
             f"pandas.read_csv({str(path)!r}, header=[0, 1], index_col=0).stack([0, 1])"
             ".rename_axis(['step', 'method', 'seed']).rename('loss').reset_index()"
         )
-        return _writes_rows("its header has names twice, and perhaps a second line", path, f"import pandas; {code}")
+        return _conversion_advice(
+            "its header has names twice, and perhaps a second line", path, f"import pandas; {code}"
+        )
     return ""
 
 
-def _rows_of_runs(path: Path, step: str, runs: Sequence[str], names: str) -> str:
+def _run_columns_advice(path: Path, step_column: str, columns: Sequence[str], pattern: str) -> str:
     """Returns advice for a table with a column for each run: a command that makes rows of them."""
     kind = "parquet" if is_parquet(path) else "json" if is_json(path) else "csv"
     code = (
-        f"import pandas; t = pandas.read_{kind}({str(path)!r}).melt({step!r}, {list(runs)!r}, 'run', 'loss'); "
-        f"t[['method', 'seed']] = t['run'].str.extract({names!r}); "
-        f"t.drop(columns='run').rename(columns={{{step!r}: 'step'}})"
+        f"import pandas; t = pandas.read_{kind}({str(path)!r}).melt({step_column!r}, {list(columns)!r}, 'run', 'loss')"
+        "; "
+        f"t[['method', 'seed']] = t['run'].str.extract({pattern!r}); "
+        f"t.drop(columns='run').rename(columns={{{step_column!r}: 'step'}})"
     )
-    return _writes_rows("it has a column for each run", path, code)
+    return _conversion_advice("it has a column for each run", path, code)
 
 
-def _writes_rows(shape: str, path: Path, code: str) -> str:
+def _conversion_advice(shape: str, path: Path, code: str) -> str:
     command = f"{code}.to_csv('{bare_name(path)}_rows.csv', index=False)"
     return f"{shape}; python -c {shlex.quote(command)} writes a row for each value"
 
@@ -633,11 +676,11 @@ def _runs(
     codes_by_role = {role: chunk.names(column) for role, column in column_of_role.items()}
     if "seed" in codes_by_role:  # pandas writes 3.0 where another row of the column was empty
         seeds, codes = codes_by_role["seed"]
-        codes_by_role["seed"] = [_WHOLE.sub(r"\1", seed) for seed in seeds], codes
-    code = np.zeros(len(chunk.frame), np.int64)
+        codes_by_role["seed"] = [_WHOLE_NUMBER.sub(r"\1", seed) for seed in seeds], codes
+    row_codes = np.zeros(len(chunk.frame), np.int64)
     for names, codes in codes_by_role.values():
-        code = code * (len(names) + 1) + codes
-    distinct_codes, first_rows, run = np.unique(code, return_index=True, return_inverse=True)
+        row_codes = row_codes * (len(names) + 1) + codes
+    distinct_codes, first_rows, run_codes = np.unique(row_codes, return_index=True, return_inverse=True)
     order = np.argsort(first_rows)  # runs in the order of the file
     rank = np.empty(len(distinct_codes), np.int64)
     rank[order] = np.arange(len(distinct_codes))
@@ -661,7 +704,7 @@ def _runs(
         ]
     if "case" not in codes_by_role:  # a method and seed of such a file are one training, for any name of the case
         runs = [replace(run, training=f"{chunk.path}: {run.method} {run.seed}") for run in runs]
-    return runs, rank[run]
+    return runs, rank[run_codes]
 
 
 def tidy() -> FileKind:

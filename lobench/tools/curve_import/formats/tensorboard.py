@@ -24,10 +24,10 @@ _CSV_NAME = re.compile(r"run-(?P<run>.+)-tag-(?P<tag>.+)")
 
 def event_files(folder: Path) -> list[Path]:
     """Returns TensorBoard's event files in or below a folder, in the order of writing."""
-    return sorted((path for path in files_below(folder) if "tfevents" in path.name), key=_age)
+    return sorted((path for path in files_below(folder) if "tfevents" in path.name), key=_writing_order)
 
 
-def _age(path: Path) -> tuple[Path, list[str | int]]:
+def _writing_order(path: Path) -> tuple[Path, list[str | int]]:
     """Returns a sort key for the order of writing. File names end in time, process and number."""
     return path.parent, [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", path.name)]
 
@@ -49,27 +49,29 @@ def read_events(root: Path, request: CurveRequest, notes: list[str]) -> Iterator
         raise UsageError("event files need tensorboard", where=str(root), next_step=advice) from error
     files = event_files(root)
     folders = {file.parent for file in files}
-    spans: dict[tuple[Path, str], list[tuple[int, int]]] = {}  # first and last step of each run of a folder
+    step_ranges: dict[tuple[Path, str], list[tuple[int, int]]] = {}  # first and last step of each run of a folder
     kinds_of_others = Counter[str]()
     for file in files:
         curves: dict[str, list[tuple[int, float]]] = {}
-        kinds = set[str]()
+        kind_names = set[str]()
         with one_line_of((OSError, ValueError), UsageError, "not an event file of TensorBoard", where=file):
             for event in EventFileLoader(str(file)).Load():
                 for value in event.summary.value:
-                    number = _scalar(value)
-                    if number is not None:
-                        curves.setdefault(value.tag, []).append((event.step, number))
+                    scalar = _scalar(value)
+                    if scalar is not None:
+                        curves.setdefault(value.tag, []).append((event.step, scalar))
                     else:
-                        kinds.add(value.metadata.plugin_data.plugin_name or "values of another kind")
+                        kind_names.add(value.metadata.plugin_data.plugin_name or "values of another kind")
         if not curves:
-            kinds_of_others.update(kinds or {"nothing"})
+            kinds_of_others.update(kind_names or {"nothing"})
             continue
-        run_folder, names = _home(file.parent, list(curves), folders, root)
+        run_folder, metric_names = _run_folder_and_names(file.parent, list(curves), folders, root)
         steps = [step for points in curves.values() for step, _ in points]
-        number = _run_number(spans.setdefault((run_folder, str(file.parent)), []), min(steps), max(steps))
+        number = _run_number(step_ranges.setdefault((run_folder, str(file.parent)), []), min(steps), max(steps))
         requested_curves = {
-            names[tag]: points for tag, points in curves.items() if _is_wanted(tag, names[tag], request)
+            metric_names[tag]: points
+            for tag, points in curves.items()
+            if _is_requested(tag, metric_names[tag], request)
         }
         if (
             not requested_curves
@@ -81,11 +83,11 @@ def read_events(root: Path, request: CurveRequest, notes: list[str]) -> Iterator
         run = replace(named_run(title, request), training=training)
         run = replace(run, seed=f"{run.seed} run {number + 1}" if run.seed != "0" else str(number)) if number else run
         yield from Points.of_curves(run, requested_curves)
-    restarted_runs = {run_folder: len(runs) for (run_folder, _), runs in spans.items() if len(runs) > 1}
+    restarted_runs = {run_folder: len(runs) for (run_folder, _), runs in step_ranges.items() if len(runs) > 1}
     for run_folder, count in restarted_runs.items():
         notes.append(f"{run_folder}: its event files restart at the first step: {count} runs, which are seeds")
     kinds_text = ", ".join(f"{count} with {kind}" for kind, count in sorted(kinds_of_others.items()))
-    if kinds_of_others and not spans:
+    if kinds_of_others and not step_ranges:
         advice = "log numbers with add_scalar"
         raise UsageError("the event files hold no scalars", where=str(root), got=kinds_text, next_step=advice)
     if kinds_of_others:
@@ -94,11 +96,13 @@ def read_events(root: Path, request: CurveRequest, notes: list[str]) -> Iterator
         )
 
 
-def _is_wanted(tag: str, name: str, request: CurveRequest) -> bool:
+def _is_requested(tag: str, name: str, request: CurveRequest) -> bool:
     return not request.metrics or tag in request.metrics or name in request.metrics
 
 
-def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], root: Path) -> tuple[Path, dict[str, str]]:
+def _run_folder_and_names(
+    folder: Path, tags: Sequence[str], folders: Collection[Path], root: Path
+) -> tuple[Path, dict[str, str]]:
     """Returns the folder of the run to which a folder's values belong, and the names of metrics by tag.
 
     `add_scalars("loss", {"a": ...})` writes the tag `loss` into the folder `loss_a` next to the run's file, and Keras
@@ -109,9 +113,9 @@ def _home(folder: Path, tags: Sequence[str], folders: Collection[Path], root: Pa
     split = split_name(folder.name)
     if split:
         return folder.parent, {tag: tag if _has_split(tag) else f"{split}/{tag}" for tag in tags}
-    start = f"{tags[0].replace('/', '_')}_"
-    if len(tags) == 1 and folder.name.startswith(start) and folder.parent in folders:
-        suffix = folder.name[len(start) :]
+    tag_prefix = f"{tags[0].replace('/', '_')}_"
+    if len(tags) == 1 and folder.name.startswith(tag_prefix) and folder.parent in folders:
+        suffix = folder.name[len(tag_prefix) :]
         split = split_name(suffix)
         return folder.parent, {tags[0]: f"{split}/{tags[0]}" if split else f"{tags[0]}/{suffix}"}
     return folder, {tag: tag for tag in tags}
@@ -121,24 +125,24 @@ def _has_split(tag: str) -> bool:
     return bool(split_name(tag.partition("/")[0]) or split_name(tag.partition("_")[0]))
 
 
-def _run_number(spans: list[tuple[int, int]], first_step: int, last_step: int) -> int:
-    """Returns the number of the run to which a file's steps belong, and updates `spans`.
+def _run_number(step_ranges: list[tuple[int, int]], first_step: int, last_step: int) -> int:
+    """Returns the number of the run to which a file's steps belong, and updates `step_ranges`.
 
     Args:
-      spans: First and last step of each run so far.
+      step_ranges: First and last step of each run so far.
       first_step, last_step: First and last step of the file.
     """
-    fitting_runs = [number for number, (begin, _) in enumerate(spans) if first_step > begin]
-    longest = max((end for _, end in spans), default=-1)
+    fitting_runs = [number for number, (begin, _) in enumerate(step_ranges) if first_step > begin]
+    last_seen_step = max((end for _, end in step_ranges), default=-1)
     if fitting_runs:  # resumed: the run that it fits best, the latest of equal ones
-        number = min(reversed(fitting_runs), key=lambda candidate: max(0, first_step - spans[candidate][1]))
-    elif spans and last_step > longest:
-        number = len(spans) - 1
+        number = min(reversed(fitting_runs), key=lambda candidate: max(0, first_step - step_ranges[candidate][1]))
+    elif step_ranges and last_step > last_seen_step:
+        number = len(step_ranges) - 1
     else:
-        spans.append((first_step, last_step))
-        return len(spans) - 1
-    begin, end = spans[number]
-    spans[number] = min(begin, first_step), max(end, last_step)
+        step_ranges.append((first_step, last_step))
+        return len(step_ranges) - 1
+    begin, end = step_ranges[number]
+    step_ranges[number] = min(begin, first_step), max(end, last_step)
     return number
 
 

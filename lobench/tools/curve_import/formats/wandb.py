@@ -32,9 +32,9 @@ from lobench.tools.curve_import.points import (
 
 __all__ = ["chart", "history", "is_api", "is_chart", "is_runs_table", "refuse_runs_table", "run", "run_files"]
 
-_CHUNK = 100_000  # points
+_CHUNK_POINTS = 100_000  # points
 _MOST_SHOWN = 4  # names of a note
-_BOUNDS = ("__MIN", "__MAX")
+_BOUND_SUFFIXES = ("__MIN", "__MAX")
 _RUN_COLUMNS = ("run_id", "run_name", "run", "name")
 
 
@@ -73,7 +73,9 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             got=repr(axis),
             next_step="export it over Step, with no grouping by time",
         )
-    columns = [name for name in other_columns if not name.endswith(_BOUNDS) and name.rpartition(" - ")[2] != "_step"]
+    columns = [
+        name for name in other_columns if not name.endswith(_BOUND_SUFFIXES) and name.rpartition(" - ")[2] != "_step"
+    ]
     title_and_metric = {name: name.rpartition(" - ")[::2] for name in columns}
     requested_columns = {
         name for name in columns if not request.metrics or title_and_metric[name][1] in request.metrics
@@ -86,7 +88,7 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             run = named_run(f"{request.prefix}{title.removeprefix('Group: ')}", request)
             values = chunk.values(name)
             has_value = chunk.is_given(name)
-            low, high = (chunk.frame.get(name + bound) for bound in _BOUNDS)
+            low, high = (chunk.frame.get(name + bound) for bound in _BOUND_SUFFIXES)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
             yield Points.of_curve(run, metric, steps[has_value], values[has_value], chunk.lines[has_value])
     if is_bucketed:
@@ -111,9 +113,9 @@ def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Po
             f"one of {', '.join(request.metrics)}" if request.metrics else "a column for each metric beside _step"
         )
         raise NotCurves("the history has no such metric", where=str(path), got=", ".join(names), expected=expected)
-    texts = [run_column] if run_column else []
+    text_columns = [run_column] if run_column else []
     base_name = request.name or bare_name(path)
-    for chunk in parts_of(path, [*texts, axis, *columns], texts=texts):
+    for chunk in parts_of(path, [*text_columns, axis, *columns], texts=text_columns):
         steps = chunk.steps(axis)
         groups = chunk.frame[run_column].astype(str) if run_column else None
         for name in columns:
@@ -155,31 +157,32 @@ def read_runs(root: Path, request: CurveRequest, notes: list[str]) -> Iterator[P
         left_out_text = first_of(list(map(str, errors)), _MOST_SHOWN)
         notes.append(f"{counted(len(errors), 'file')} of {len(errors) + len(files):,} left out: {left_out_text}")
     runs = dict(named_runs(list({file.id: file for file in files.values()}.values()), request, notes))
-    runs_without = list[str]()
+    runs_without_values = list[str]()
     cut_files = list[str]()
     for file, logged_run in files.items():
         if logged_run.id not in runs:
             continue
         values_by_metric: dict[str, list[tuple[float, float]]] = {}
-        num_found, num_rows, has_values = 0, 0, False
-        end = WandbEnd()
-        for row, _ in wandb_rows(file, end=end):
+        num_points, num_rows, has_values = 0, 0, False
+        file_end = WandbEnd()
+        for row, _ in wandb_rows(file, end=file_end):
             num_rows += 1
             for name in (name for name in row if name not in (axis, "") and not name.startswith("_")):
                 if axis in row and (not request.metrics or name in request.metrics):
                     values_by_metric.setdefault(name, []).append((row[axis], row[name]))
-                    num_found += 1
-            if num_found >= _CHUNK:
+                    num_points += 1
+            if num_points >= _CHUNK_POINTS:
                 yield from _row_points(runs[logged_run.id], values_by_metric, file, axis)
-                values_by_metric, num_found, has_values = {}, 0, True
+                values_by_metric, num_points, has_values = {}, 0, True
         if not values_by_metric and not has_values:
-            runs_without.append(f"{logged_run.name!r} ({logged_run.id})")
-        if not end.is_whole:
+            runs_without_values.append(f"{logged_run.name!r} ({logged_run.id})")
+        if not file_end.is_whole:
             cut_files.append(f"{file}: {counted(num_rows, 'row')}")
         yield from _row_points(runs[logged_run.id], values_by_metric, file, axis)
-    if runs_without and len(runs_without) < len(files):
+    if runs_without_values and len(runs_without_values) < len(files):
         notes.append(
-            f"{counted(len(runs_without), 'run')} without values left out: {first_of(runs_without, _MOST_SHOWN)}"
+            f"{counted(len(runs_without_values), 'run')} without values left out: "
+            f"{first_of(runs_without_values, _MOST_SHOWN)}"
         )
     if cut_files:
         verb = "ends" if len(cut_files) == 1 else "end"
