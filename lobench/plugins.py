@@ -133,7 +133,8 @@ class Registered:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            is_refusal = isinstance(error, ValueError | TypeError | LookupError | OSError)  # of the user's arguments
+            # Errors that a factory raises for unsuitable arguments of the user.
+            is_refusal = isinstance(error, ValueError | TypeError | LookupError | OSError)
             kind = PluginError if is_refusal else PluginFailure
             raise kind(
                 f"{self.declaration.name!r} of plugin {self.plugin!r} cannot be made", where=where, got=headline(error)

@@ -122,7 +122,7 @@ class WatchSettings(EvaluationSettings, WatchOptions):
             from lobench.engine.config.suite import specs_called
 
             specs_called(cases, *suites, with_tests=True)  # raises for an unknown name
-            with_parameters = [name for name in cases if "[" in name]  # of tests, which only pytest knows
+            with_parameters = [name for name in cases if "[" in name]  # only pytest knows the parameters of tests
             case_names = [name for name in cases if "[" not in name]
             specs = specs_called(case_names, *suites, with_tests=True) if case_names else []
             cases = (*with_parameters, *(spec.names[-1] for spec in specs))

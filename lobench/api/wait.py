@@ -79,7 +79,7 @@ def _warn_of_no_store(store: Path) -> None:
     other_stores = sorted(ledger_path.parent.name for ledger_path in store.parent.glob("*/ledger.sqlite"))
     hint = f"; stores beside it: {first_of(other_stores, _MOST_NAMED)}" if other_stores else ""
     text = f"{store}: no result store yet, so wait_for_evaluations does not wait{hint}. Is it the store of your watch?"
-    warnings.warn(text, stacklevel=4)  # of the caller of `wait_for_evaluations`
+    warnings.warn(text, stacklevel=4)  # names the line that calls `wait_for_evaluations`
 
 
 def _num_pending(store: Path) -> int:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 __all__ = ["Codec", "Message", "has_begun_well", "kind_of"]
 
 _LENGTH = struct.Struct("<I")
-_OPENING = b'{"kind": "'  # of the JSON part
+_OPENING = b'{"kind": "'  # start of the JSON part
 _LONGEST_KIND = 64
 _SHOWN_CHARACTERS = 60  # characters of an invalid value in error messages
 

@@ -97,6 +97,6 @@ def _umask() -> int:
         for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
             if line.startswith("Umask:"):
                 return int(line.split()[1], 8)
-    umask = os.umask(0o077)  # no call only reads it
+    umask = os.umask(0o077)  # the umask can only be read by setting it
     os.umask(umask)
     return umask

@@ -244,7 +244,7 @@ def _case_of_other_suite(
     grid: BaselineGrid | BaselineSearch,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns the baseline that another suite in the same folder has for the same problem, and the path of its file."""
-    own_path = path.resolve()  # of a suite that is the working directory itself the folder has no name
+    own_path = path.resolve()  # the relative path of a suite in the working directory would not have a folder's name
     for other_path in sorted(own_path.parent.parent.parent.glob(f"*/{own_path.parent.name}/{own_path.name}")):
         if other_path != own_path and bound.info.problem in other_path.read_text(encoding="utf-8"):
             other_baseline = Baseline.load(other_path)

@@ -51,7 +51,8 @@ def opened_if_present(store: Path, *, is_written: bool = False) -> Iterator[Ledg
 
     Args:
       store: Folder of the ledger.
-      is_written: Whether it will be opened for writing later, which reports errors. Errors are ignored here: None.
+      is_written: Whether the ledger will be opened for writing later. An unreadable ledger is then None here, because
+        opening it for writing reports the error.
     Raises:
       StoreError: The ledger cannot be read.
     """

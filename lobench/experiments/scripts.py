@@ -128,7 +128,8 @@ class ScriptCurves:
         self._own_cases = own_cases
         self._log, self._record_event = log, on_recorded
         self._growth: dict[Path, Growth] = {}
-        self._last_looks: dict[Path, tuple[object, float]] = {}  # by folder, at which state of the files, and when next
+        # By folder: the state of the files at the last look, and the time of the next look.
+        self._last_looks: dict[Path, tuple[object, float]] = {}
         self._logged_lines: set[str] = set()
         self.num_recorded = self.num_running = 0
         self._is_warm = False
@@ -160,7 +161,7 @@ class ScriptCurves:
                         until_option=_UNTIL,
                         session=session,
                     )
-                    self._ledger.record_sighting(subject)  # with its label
+                    self._ledger.record_sighting(subject)  # records the label that tables show
                 for note in session_curves.notes:
                     self._say(note)
         except LobenchError as error:

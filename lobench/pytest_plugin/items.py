@@ -68,7 +68,7 @@ class Runners:
     layers: Layers
     here: BlockRunner
     together: JobRunner
-    apart: IsolatedRunner  # of all variants
+    apart: IsolatedRunner
 
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()

@@ -133,7 +133,7 @@ class SessionRecorder:
         if self._plan is not None:
             plan = self._plan if is_own else suite_plan([item_result.case], self._plan["files"])
             self._ledger.record_plan(subject, plan, _expected_programs())
-        else:  # in an experiment, whose plan `lobench run` writes, these cases are current too
+        else:  # `lobench run` writes an experiment's plan; the cases of this session become current in addition
             make_plan = functools.partial(suite_plan, [item_result.case], {})
             forms = forms_of([item_result.case])
             codes = codes_of([item_result.case])
@@ -196,7 +196,7 @@ class SessionRecorder:
         is_reused = self._config.getoption("lobench_reuse")
         about_results = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data_files_by_path))
-        junit_path = self._config.getoption("xmlpath", None) or ""  # of `--junitxml`, maybe next to a gin file
+        junit_path = self._config.getoption("xmlpath", None) or ""  # the file of `--junitxml` may be next to a gin file
         self._data_line = changed_data(ledger, suites, junit_path, about_results=about_results)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data_files_by_path[suite])))

@@ -110,8 +110,8 @@ class GateReference(Protocol):
 
     Attributes:
       subject: Subject for which its evaluations are recorded. None if it is not trained in this session.
-      has_own_seeds: Whether it should have the seeds of the session's cases. False for a baseline, which has its own
-        plan.
+      has_own_seeds: Whether the reference should be evaluated on the seeds of the session's cases. False for a
+        baseline, which has its own plan.
       choices: Choice of this reference for each candidate; () if the reference was named explicitly.
     """
 

@@ -10,10 +10,11 @@ import numpy as np
 
 __all__ = ["COMPILED_FAST", "assert_same_bits", "key_of", "same_bits", "types_of"]
 
+# Options of XLA for programs that run only once: they compile fast and run slowly.
 COMPILED_FAST = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
-}  # for single runs
+}
 
 
 def key_of(seed: Any) -> jax.Array:

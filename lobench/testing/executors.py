@@ -128,7 +128,7 @@ class ExecutorContract:
             yield
         finally:
             cls._shared = None
-            with mock.patch.dict(os.environ, shared.environment):  # of the test that made it
+            with mock.patch.dict(os.environ, shared.environment):  # environment of the test that made the executor
                 shared.close()
 
     def make(self, config: WorkerConfig, wakeup: Connection | None) -> Executor:

@@ -169,7 +169,7 @@ class ImportFormatContract:
         path.write_bytes(b"\xff\xfe\x00 no such thing\n" * 20)
         with pytest.raises(LobenchError) as error:
             assert not self.read(path)
-            raise LobenchError("a file without curves")  # as the caller reports it
+            raise LobenchError("a file without curves")  # the caller of a format would report this
         assert "\n" not in str(error.value)
 
     def test_an_import_stores_them(self, tmp_path: Path) -> None:

@@ -149,9 +149,8 @@ class ReaderContract:
         path = self.write(tmp_path, large_theta())
         leaves = self.open().read(epath.Path(path)).leaves
         for file in _files(path):
-            with file.open(
-                "r+b"
-            ) as checkpoint_file:  # in place and of the same size, so that a memory map would change
+            # Written in place with the same size, so that a memory map would change.
+            with file.open("r+b") as checkpoint_file:
                 checkpoint_file.write(bytes(file.stat().st_size))
         _assert_equal(leaves, large_theta())
 
@@ -255,10 +254,11 @@ class ReaderContract:
             str(path),
             str(int(self.allow_pickle)),
         ]
+        # The child process must find the modules of a suite, too.
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }  # for a suite's modules
+        }
         completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert completed.returncode == 0, completed.stdout + completed.stderr
 

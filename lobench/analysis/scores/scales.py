@@ -427,9 +427,8 @@ class Scales:
             seeds.append((tuple(seed if is_drawn else (index, seed) for seed in seeds_of_cell), 1))
         if not starts:  # imported seeds are scored from the mean of all starts
             starts_of_cells = [cell.untrained.get(metric, {}) for cell in cells]
-            starts_of_cells = (
-                starts_of_cells if any(starts_of_cells) else [cell.starts(metric) for cell in cells]
-            )  # no cell has step 0
+            # If no cell has step 0, the first values of the curves are the starts.
+            starts_of_cells = starts_of_cells if any(starts_of_cells) else [cell.starts(metric) for cell in cells]
             starts_of_cells = starts_of_cells[:1] if case.has_items else starts_of_cells
             starts = {
                 (-1 - index, seed): start_value

@@ -28,7 +28,7 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["fitness", "fitness_of_sessions"]
 
-_MIN_DISTANCE = 1e-12  # of a loss above its minimum; smaller ones count as this one
+_MIN_DISTANCE = 1e-12  # a loss counts as at least this far above its minimum
 
 
 def fitness(

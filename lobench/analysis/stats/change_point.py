@@ -505,9 +505,8 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     cross = weight[1:] - block_weights[1:] @ with_block[0]
     fall_weight = weight[1:] - (block_weights * with_block)[1:].sum(axis=1) - cross**2 / level
     fall_side = sums_from_index[1:] - block_weights[1:] @ block_sides - cross * level_side / level
-    fall_weight, fall_side = (
-        np.append(values, 0.0)[:, None] for values in (fall_weight, fall_side)
-    )  # no probes follow the last place
+    # A fall after the last checkpoint is followed by no probe.
+    fall_weight, fall_side = (np.append(values, 0.0)[:, None] for values in (fall_weight, fall_side))
     variance = _SIZES**2 * (1 / width + relative_wobble)
     precise = fall_weight + 1 / variance
     scale = (noise.squares + np.maximum(residual_square - fall_side**2 / precise, 0.0)) / 2 + tiny

@@ -284,7 +284,7 @@ def logged_step(value: float) -> float:
         return 0.0
     fraction, exponent = math.frexp(abs(value))
     binary = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
-    leading = math.floor(math.log10(abs(value)) + EQUAL)  # of a float32 just below a power of ten
+    leading = math.floor(math.log10(abs(value)) + EQUAL)  # a float32 just below a power of ten counts as that power
     for index in range(max(-leading, 0), _MOST_DIGITS - leading):
         shifted = value * 10.0**index
         if abs(shifted - round(shifted)) <= EQUAL * abs(shifted):

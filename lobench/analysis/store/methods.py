@@ -170,9 +170,8 @@ def of_members(
     latest_members: dict[object, tuple[Membership, EvaluationRow | None]] = {}
     for member in members:
         evaluation_key = (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block, member.program)
-        row_of_member = rows.get(
-            (evaluation_key, member.code), rows.get(evaluation_key)
-        )  # or the result of edited code that replaces it
+        # If the result of this code was replaced, the result of the edited code counts.
+        row_of_member = rows.get((evaluation_key, member.code), rows.get(evaluation_key))
         latest_members[member.method, member.trial, member.session, evaluation_key] = member, row_of_member
     members_and_rows = list(latest_members.values())
     # If the suite was edited between two runs, members have both forms; former forms are in no table.

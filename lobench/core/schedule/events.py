@@ -98,7 +98,7 @@ class WorkerDied:
     """A worker has died.
 
     Attributes:
-      lost: Whether its machine went away, which does not count as a death of the work.
+      lost: Whether the worker's machine went away, which does not count as a death of the work.
     """
 
     worker: int

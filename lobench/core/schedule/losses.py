@@ -75,7 +75,7 @@ class Losses:
         Args:
           key: Key of the work.
           message: Reason of the death.
-          lost: Whether its machine went away.
+          lost: Whether the worker's machine went away.
         Returns:
           The reason if the limit is reached; None otherwise.
         """

@@ -165,13 +165,13 @@ class Machine:
                 self._losses.forget(keys)
             case events.WorkerReady(worker, now):
                 self._now = now
-                self._losses.started()  # also if the worker was ended meanwhile
+                self._losses.started()  # counts even if the worker was ended meanwhile
                 self._workers.set_ready(worker)
             case events.WorkerDied():
                 self._worker_died(event)
             case events.Capacity():
                 self._workers.resize(event)
-                self._widest = event.limit  # not the widest machine: a wider one may come
+                self._widest = event.limit  # more than the widest machine of now, because a wider one may come
                 for worker in self._workers.surplus():
                     self._kill(worker, "the machines have changed, and may have no room for it")
             case events.Returned():

@@ -24,8 +24,8 @@ __all__ = ["Kind", "Parameter", "Rule", "Scale", "Space", "Value", "check_parame
 
 Value = str | bool | int | float
 
-_STEP = 0.2  # of the value (multiply) or of the range (add)
-_NOISE = 0.1  # of the range
+_STEP = 0.2  # change of a value, as a fraction of the value (multiply) or of the range (add)
+_NOISE = 0.1  # standard deviation of noise, as a fraction of the range
 _INTEGERS = range(-(1 << 63), 1 << 63)  # range of integers in messages
 
 

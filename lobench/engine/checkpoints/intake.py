@@ -445,7 +445,8 @@ class Intake:
         Args:
           seen_checkpoint: Checkpoint to read.
           request: Request of an explicitly given checkpoint. None: the source has found it.
-          is_fetched: Whether it was read before. If its path now has another theta, the source will find that theta.
+          is_fetched: Whether the checkpoint was read before. If another theta is at its path now, None is returned,
+            because the source will find that theta.
         """
         if not _is_text(seen_checkpoint.uri):
             printable_uri = seen_checkpoint.uri.encode("utf-8", "backslashreplace").decode()

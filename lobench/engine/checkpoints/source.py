@@ -56,9 +56,8 @@ class DirectorySource:
         self._pending: dict[str, Unfinished] = {}
         self._failed_before: dict[str, float] = {}
         self._failing_since: dict[str, float] = {}  # by path: time since which it is inaccessible
-        self._incomplete_stamps: dict[
-            str, tuple[tuple[int, float], float]
-        ] = {}  # by path of an incomplete checkpoint: its stamp, and since when the stamp is unchanged
+        # By path of an incomplete checkpoint: its stamp, and the time since which the stamp is unchanged.
+        self._incomplete_stamps: dict[str, tuple[tuple[int, float], float]] = {}
 
     def pending(self) -> Mapping[str, Unfinished]:
         return dict(self._pending)

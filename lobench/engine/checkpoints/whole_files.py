@@ -283,5 +283,5 @@ def _is_marked(path: epath.Path, names: set[str]) -> bool | None:
     if "trainer_state.json" in names or names.intersection(_ORBAX):
         return True
     if any(name.endswith(".distcp") for name in names):
-        return True  # with its `.metadata`
+        return True  # `_lacks_shards` has found the `.metadata`, which torch writes last
     return None

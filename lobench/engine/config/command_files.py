@@ -54,7 +54,7 @@ _MAKERS: Mapping[str, Sequence[str]] = {
     "snakemake": ("Snakefile", "workflow/Snakefile"),
     "tox": ("tox.ini",),
 }
-_NOT_SHELL = (".py", ".rs", ".go", ".sum", ".lock")  # of those files, suffixes of those without shell lines
+_NOT_SHELL = (".py", ".rs", ".go", ".sum", ".lock")  # suffixes of files in `_MAKERS` that have no lines of shell
 _READ_AS_SHELL = frozenset(
     os.path.basename(one) for made in _MAKERS.values() for one in made if PurePath(one).suffix not in _NOT_SHELL
 )

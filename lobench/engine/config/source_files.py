@@ -353,7 +353,7 @@ class _NamesIn:
             paths.update(dict.fromkeys(values))
             paths.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
-                if keyword.arg == "config_path":  # of hydra, from the file of code
+                if keyword.arg == "config_path":  # an argument of hydra, relative to the file of code
                     named_folders = (
                         folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN
                     )  # None names no folder
@@ -417,7 +417,7 @@ class _NamesIn:
         if id(node) not in self._values:
             if depth > _DEEPEST:
                 return (_UNKNOWN,)
-            self._values[id(node)] = (_UNKNOWN,)  # of a name that is assigned by itself
+            self._values[id(node)] = (_UNKNOWN,)  # found if the expression contains itself, as in `path = path / "a"`
             values = dict.fromkeys(self._evaluate_node(node, depth + 1))
             self._values[id(node)] = tuple(value for value in values if len(value) <= _LONGEST)[:_MOST_VALUES]
         return self._values[id(node)]

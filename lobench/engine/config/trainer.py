@@ -99,7 +99,7 @@ def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -
 
     Args:
       bindings: Bindings to apply.
-      override: Whether they may override earlier ones; see `bind_overrides`.
+      override: Whether these bindings may override earlier ones; see `bind_overrides`.
     Returns:
       A line for each binding of a known name that failed.
     """

@@ -71,7 +71,7 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
         and not isinstance(signature_parameter.annotation, str)
         and signature_parameter.annotation is not signature_parameter.empty
     ):
-        hint = signature_parameter.annotation  # of a signature that a wrapper was given
+        hint = signature_parameter.annotation  # a wrapper may have set a `__signature__` of its own
     if hint is None or hint is Any:
         kind = float if type(default) is int else type(default)  # `momentum=0` takes any number
         return (kind,) if isinstance(default, _NUMBERS) else ()

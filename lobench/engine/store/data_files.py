@@ -62,7 +62,8 @@ def changed_data(
                 digests[file.relative_to(folder.parent).as_posix()] = digest_of(file)
     for name in ledger.data_names():
         if name not in digests and (suite_folder := folders.get(name.partition("/")[0])) is not None:
-            file = Path(os.path.normpath(suite_folder.parent / name))  # as `relpath` made it: `..` follows no link
+            # The name was made by `relpath`, in which `..` does not follow links.
+            file = Path(os.path.normpath(suite_folder.parent / name))
             if not is_excluded(file):
                 digests[name] = _digest(file)
     names = ledger.record_data(digests, folders) if is_recorded else ledger.changed_data(digests, folders)

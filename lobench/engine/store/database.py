@@ -398,7 +398,7 @@ class StoreLock:
                 raise
             if _is_file_at(self._file, store / file):
                 open_to_group(store / file, store=store)
-                open_tree_to_group(store)  # with files that a killed process of this user left
+                open_tree_to_group(store)  # a killed process of this user may have left files closed to the group
                 break
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
@@ -440,7 +440,7 @@ class StoreLock:
 
     def release(self) -> None:
         """Releases the lock. In a shared store, gives the group access to the files that this user wrote."""
-        open_tree_to_group(self._store)  # with what sinks and commands wrote
+        open_tree_to_group(self._store)  # includes files that sinks and commands wrote
         os.close(self._file)
 
     @classmethod

@@ -123,7 +123,7 @@ def _name_programs(db: sqlite3.Connection) -> None:
     db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
     columns = EVALUATION_COLUMNS.replace("program_version", "COALESCE(program, program_version) AS program_version")
     if not any(row[1] == "code" for row in db.execute("PRAGMA source.table_info(evaluations)")):
-        columns = columns.replace("recorded_at, code", "recorded_at, '' AS code")  # of schema 2
+        columns = columns.replace("recorded_at, code", "recorded_at, '' AS code")  # schema 2 has no column `code`
     db.execute(
         f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
         f"LEFT JOIN {_PROGRAMS} ON evaluation = id"

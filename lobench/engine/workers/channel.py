@@ -30,7 +30,7 @@ _LENGTH = struct.Struct("!i")
 _SHOWN_BYTES = 24  # bytes of an invalid message that are shown
 _CHUNK = 1 << 16  # larger buffers would be mapped on each call
 _CHUNKS = 256  # limit per call, so that a worker that floods the chief does not block others
-_end_process = os._exit  # also while a plugin's call is contained, which replaces it
+_end_process = os._exit  # kept here, because `os._exit` is replaced during a plugin's call
 _LONGEST_LOOK_SECONDS = 5.0  # longest pause between calls of `look` that counts
 
 

@@ -63,7 +63,7 @@ def _index_of_script(words: Sequence[str]) -> int | None:
     for index, word in enumerate(words):
         if Path(word).name not in _SHELLS:
             continue
-        is_name = False  # of an option, after -o: `bash -eo pipefail -c ...`
+        is_name = False  # whether the word is the name of an option after -o, as in `bash -eo pipefail -c ...`
         for option, following in enumerate(words[index + 1 : -1], index + 1):
             if re.fullmatch(r"-[a-z]*c", following):
                 return option + 1

@@ -51,7 +51,7 @@ class ProcessSearch(SearchRun):
         self._commands = commands
         self._runs_of = runs_of
         self._state_of = state_of
-        self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; two that are the same share them
+        self._runs: dict[int, Sequence[CommandRun]] = {}  # by trial; equal trials share their runs
 
     @property
     def num_subjects(self) -> int:

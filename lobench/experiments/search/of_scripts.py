@@ -47,9 +47,8 @@ class ScriptSearch(ProcessSearch):
         super().__init__(planned_search, context, known_trials, **options)
         self._scripts = scripts
         self._so_far: dict[int, float | None] = {}  # fitness up to the step of the decision, by trial
-        self._held_sessions: dict[
-            int, set[int]
-        ] = {}  # by trial, the sessions whose part was recorded by an earlier start
+        # By trial: the sessions of which an earlier start recorded a part.
+        self._held_sessions: dict[int, set[int]] = {}
         self._judged: set[int] = set()  # trials for which stopping was decided
         self._notes: dict[str, str] = {}  # reasons of stopped trials, by the script's name
 

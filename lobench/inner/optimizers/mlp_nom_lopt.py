@@ -30,12 +30,12 @@ class MLPNomLOpt(AdafacFeatured):
       step_mult: Scale of the learned step.
       hidden_size: Width of both hidden layers.
       nominal_stepsize, weight_decay: Rates of the nominal step and of the weight decay.
-      nominal_controller, regularization_controller: Whether the network scales them.
+      nominal_controller, regularization_controller: Whether the network scales the nominal step, and the weight decay.
       nominal_grad_estimator: Direction of the nominal step: "SGD" the gradient, "SGDM" the slowest momentum, "AggMo"
         the mean of the momenta, "Adam" and "AdamAggMo" the same divided by the root of the second moment.
       aggregate_magnitude, aggregate_nom_magnitude: Whether an output is averaged over the parameters of a tensor.
       normalize_blackbox: Whether the learned step is divided by the root of the second moment.
-      selfnormalize_blackbox: Whether it is multiplied by the mean absolute gradient of the tensor.
+      selfnormalize_blackbox: Whether the learned step is multiplied by the mean absolute gradient of the tensor.
     Source: Harrison et al. 2022 (arXiv 2209.11208).
     """
 

@@ -27,8 +27,8 @@ class NeuronsState(NamedTuple):
     """State of an optimizer of neurons."""
 
     num_updates: jax.Array  # int32[], before this one
-    own: tuple[PyTree, ...]  # of each scale-invariant leaf
-    rest: PyTree  # of the optimizer of all others
+    own: tuple[PyTree, ...]  # state of each scale-invariant leaf
+    rest: PyTree  # state of the optimizer of all other leaves
 
 
 def on_neurons(

@@ -23,7 +23,7 @@ class SoapState(NamedTuple):
     """State of `soap`. `grams` and `bases` have a matrix float32[d, d] for each axis of each tensor."""
 
     step: jax.Array  # int32[], updates before this one
-    mu: PyTree  # in the bases, as nu
+    mu: PyTree  # in the coordinates of the bases, as is `nu`
     nu: PyTree
     grams: PyTree
     bases: PyTree

@@ -28,7 +28,7 @@ FIRST_CHUNK = 25  # inner steps before the first progress report or stop
 _CHUNK_SECONDS = 0.5
 _MOST_GROWTH = 64  # largest ratio of a chunk to the previous one
 ITERATOR_CHUNK = 50  # inner steps whose batches are passed together
-_LEAST_CHUNK = 5  # for the first chunk, during which nothing is computed
+_LEAST_CHUNK = 5  # inner steps of the first chunk, which is short because nothing is computed while it is read
 _ALIGNMENT = 64  # bytes
 
 

@@ -78,7 +78,7 @@ class _Reader:
         if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(inputs):
             return self.read(inner.jaxpr, inner.consts, inputs, [False] * len(inner.consts), marks)
         bound = equation.primitive.get_bind_params(equation.params)
-        functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # in older versions of jax
+        functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # a tuple in older versions of jax
         results = equation.primitive.bind(*functions, *inputs, **parameters)
         results = results if equation.primitive.multiple_results else [results]
         return results, [self._mark(equation, name, inputs, marks)] * len(results)

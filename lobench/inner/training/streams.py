@@ -88,8 +88,8 @@ class Replica(NamedTuple):
 
     seed: jax.Array | np.ndarray | np.uint32  # uint32[]
     task: jax.Array | np.ndarray | np.uint32  # uint32[]
-    streams: tuple[jax.Array | np.ndarray, ...] = ()  # of each stream, uint32[2]
-    # By split, of data and of losses, uint32[num_batches, 2].
+    streams: tuple[jax.Array | np.ndarray, ...] = ()  # key of each stream, uint32[2]
+    # For each split, the keys of data and of losses, uint32[num_batches, 2].
     evaluation: tuple[tuple[jax.Array | np.ndarray, ...], ...] = ()
 
     @classmethod

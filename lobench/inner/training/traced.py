@@ -381,9 +381,8 @@ class Traced:
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
             return self._ahead(replicas, jnp.int32(0), 1)[0]
-        first_index = (
-            (0,) + (slice(None),) * replicas.seed.ndim + (0,) * (num_replicas(self._case) > 1)
-        )  # of a round's replicas
+        # The first batch and, if a round has several replicas, the first replica.
+        first_index = (0,) + (slice(None),) * replicas.seed.ndim + (0,) * (num_replicas(self._case) > 1)
         return jax.tree.map(lambda leaf: leaf[first_index], chunk)
 
 

@@ -28,7 +28,7 @@ __all__ = ["Methods", "PlainMethods", "make_method_progress"]
 
 _Planned = tuple[Mapping[str, int], Iterable[EvaluationRow]]
 _PLAIN_SECONDS = 10.0  # between two lines on one method
-_SHARE = 0.05  # of the time, at most, is spent on scores
+_SHARE = 0.05  # largest share of the time that is spent on scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

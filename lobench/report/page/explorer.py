@@ -117,7 +117,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
     snapshot = viewer_index.snapshot
     parts = parts or PageParts()
     parts_of_subjects = parts.of(snapshot)
-    indices: dict[str, int] = {"": -1}  # of texts that many cells share
+    indices: dict[str, int] = {"": -1}  # index of each text; many cells share a text
     indices_of_texts = dict[_Texts, list[int]]()
     cells = list[int]()
     for texts in itertools.chain.from_iterable(part.texts for part in parts_of_subjects):

@@ -291,7 +291,7 @@ def comparison_limits(pair: MethodComparison) -> list[str]:
         for outcome, counts_of_sides in lost_counts.items()
         if any(counts_of_sides)
     ]
-    lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # else in the verdict
+    lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # a verdict has them already
     if pair.has_labels:
         lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
     if comparison.p_seeds_ratio < _TOGETHER and pair.design != "independent":

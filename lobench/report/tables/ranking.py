@@ -35,7 +35,7 @@ class _Row:
       place: Index of the subject.
       labels: Its labels, several if one checkpoint was seen at several steps or paths.
       score: Mean score.
-      is_ranked: Whether it has a score on all cases, and all planned seeds.
+      is_ranked: Whether the subject has a score on every case, and was evaluated on all planned seeds.
     """
 
     place: int

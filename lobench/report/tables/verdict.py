@@ -395,9 +395,8 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         if censored > _MANY_CENSORED * len(speedups):
             tuned_cases = summary.scales.baselines.tuned.values()
             factor = max(baseline.training.horizon_factor for baseline in tuned_cases)
-            is_all = all(
-                entry.training.ends_with_budget for entry in tuned_cases
-            )  # no baseline is trained longer than the budget
+            # Baselines that end with the budget are not trained longer with a larger factor.
+            is_all = all(entry.training.ends_with_budget for entry in tuned_cases)
             further = "" if is_all else "; a larger --horizon-factor would measure them"
             lines.append(
                 f"The speed-up over {form} is censored on {censored} of {len(speedups)} cases, more than a tenth: the "

@@ -104,10 +104,10 @@ class KnobEffect:
     """Effect of one knob.
 
     Attributes:
-      alone: Its worth on A.
-      without: Change of B without it, negative for a loss.
-      needed: Whether B needs it. The chance of calling any knob without an effect needed is at most alpha.
-      harmful: Whether it makes B worse: A loses by it alone, or B gains without it (Holm over all knobs).
+      alone: Change of A with the knob.
+      without: Change of B without the knob, negative for a loss.
+      needed: Whether B needs the knob. The chance of calling any knob without an effect needed is at most alpha.
+      harmful: Whether the knob makes B worse: A loses with it, or B gains without it (Holm over all knobs).
     """
 
     alone: Worth

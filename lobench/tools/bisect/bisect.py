@@ -477,9 +477,8 @@ def _checkpoints(
     source = make_source(SourceContext(location=absolute_location(run.location), readers=readers))
     seen_files = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
     checkpoints: dict[tuple[str, int, int], Checkpoint] = {}
-    deleted_hashes = {
-        row.key.checkpoint_sha256 for row in rows if not row.present
-    }  # from before a restart in the same folder
+    # Checkpoints that a trainer superseded when it started again in the same folder.
+    deleted_hashes = {row.key.checkpoint_sha256 for row in rows if not row.present}
     for row in rows:
         for sighting in row.present:
             if (

@@ -197,7 +197,7 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
     other_searches = [search for index, search in enumerate(trials) if index != leader]
     if not other_searches:
         return [False] * len(leading_trials.low)
-    level = _ALPHA / (len(trials) * len(other_searches))  # of each pair in each direction
+    level = _ALPHA / (len(trials) * len(other_searches))  # Bonferroni: all pairs of searches, in both directions
     comparisons = [
         are_ahead(
             leading_trials.low,

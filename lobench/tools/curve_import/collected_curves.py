@@ -265,7 +265,7 @@ def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequ
         keeps_name = any(names[Path(file)] != earlier_name for file, earlier_name in earlier_names.items())
         for source in group:
             folder = name if keeps_name else names[source.path]
-            are_named = kinds()[kind].has_facts  # by the tracker, in each of its folders
+            are_named = kinds()[kind].has_facts  # such trackers name the runs in each of their folders
             prefix = f"{folder}/" if folder != name and not are_named else ""
             named_sources[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
     return [named_sources[source.path] for source in sources]

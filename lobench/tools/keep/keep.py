@@ -338,7 +338,7 @@ class _PairedRuns:
         first_seed = self.sequence.next_seed
         added_seeds = range(first_seed, first_seed + num_seeds - len(total.seeds))
         total = dataclasses.replace(total, seeds=(*total.seeds, *added_seeds))
-        self._write_entry(total)  # from now on, no decision uses the seeds
+        self._write_entry(total)  # reserves the seeds: no later decision uses them
         values = self._values()
         while missing_seeds := _consecutive_seeds(values.missing_seeds(total.seeds)[: self.batch]):
             values = self._run(missing_seeds, (self.old_revision, self.new_revision))

@@ -24,7 +24,7 @@ __all__ = ["HOME", "IMPORTS", "LINKS", "PACE", "main"]
 HOME = "home.cfg"
 IMPORTS = "imports.json"  # folders of the tree that runs import from, before installed packages
 LINKS = "links.json"  # absolute paths, by the name that runs see
-PACE = "pace.json"  # of the incumbent, as long as a candidate runs on shared seeds
+PACE = "pace.json"  # curves of the incumbent; exists while a candidate runs on shared seeds
 
 
 def main(arguments: list[str]) -> None:

@@ -17,8 +17,10 @@ __all__ = ["STOPPED", "Pace", "PaceCurve"]
 
 STOPPED = "stopped by lobench keep: "  # before the reason, in the last line of a stopped run's standard error
 _LEAST_RUNS = 3
-_SLOWER = 4  # a candidate may need this many times the incumbent's steps
-_SPREADS = 2.0  # and be worse by this many ranges of the incumbent's runs
+# A candidate is stopped if, after four times the incumbent's steps, it is still worse than the incumbent by more than
+# two ranges of the incumbent's runs.
+_SLOWER = 4
+_SPREADS = 2.0
 _NOT_FINITE = 3  # this many values that are not finite, one after another, are a divergence
 
 PaceCurve = tuple[Sequence[int], Sequence[float]]  # steps, and the values of the metric at them

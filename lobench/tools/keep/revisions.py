@@ -155,7 +155,7 @@ def _python_of(command: Sequence[str], folder: Path) -> str:
     """Returns the Python that a command runs, or else the Python in the folder of its program."""
     program = command[0]
     if program == "python":
-        return sys.executable  # as in `command_words`
+        return sys.executable  # `command_words` replaces the word `python` likewise
     path = shutil.which(folder / program if "/" in program else program)
     if path is not None and Path(path).name.startswith("python"):
         return path

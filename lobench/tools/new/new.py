@@ -84,7 +84,7 @@ def new(
         folder, such as `.claude/skills/lobench-keep`.
       into: Existing folder for the files, such as a suite. None: a new folder, NAME or lobench-NAME.
       command: Whether the cases of a suite are commands that evaluate a checkpoint, in place of tasks.
-      test: Whether they are ordinary tests.
+      test: Whether the cases of a suite are ordinary tests.
     Raises:
       UsageError: The name is invalid or taken, or a file would be overwritten. Nothing is written then.
     """

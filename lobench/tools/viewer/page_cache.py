@@ -107,11 +107,12 @@ class PageCache:
         self._reading, self._parts = StoreReading(self._store), PageParts()
         check_experiment(store, self._experiment)
         self._lock, self._making_lock = threading.Lock(), threading.Lock()
-        self._is_made = threading.Event()  # the first page, or the reason why there is none
-        self._is_current = threading.Event()  # no page of new evaluations is being made
+        self._is_made = threading.Event()  # set once there is a page, or a reason why there is none
+        self._is_current = threading.Event()  # set while no page of new evaluations is being made
         self._is_current.set()
-        self._stamp: tuple[object, ...] = ()  # of the page
-        self._whole_stamp: tuple[object, ...] = ()  # of the whole page
+        # States of the store's files from which the page, and the whole page, were made.
+        self._stamp: tuple[object, ...] = ()
+        self._whole_stamp: tuple[object, ...] = ()
         self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
         self._page: Page | None = None
         self._whole_page: _WholePage | None = None

@@ -361,7 +361,7 @@ class Service:
 
         Args:
           name: Name of the study.
-          counts: Whether its writes must be on disk before a request is answered.
+          counts: Whether the transaction's writes must be on disk before a request is answered.
         Raises:
           StoreError: The database cannot be read or written.
           Refused: The study does not exist.

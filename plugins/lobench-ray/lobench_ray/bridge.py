@@ -51,7 +51,7 @@ from lobench_ray.slot import versions
 
 __all__ = ["Bridge", "main", "node_name"]
 
-_end_process = os._exit  # also while a plugin's call is contained, which replaces it
+_end_process = os._exit  # kept here, because `os._exit` is replaced during a plugin's call
 _MAX_FILES = 16  # files kept in the object store; slots that wait for a file keep it alive longer
 _NODES_SECONDS = 2.0
 _PROGRESS_PER_SECOND = 200  # calls that return progress only, over all slots

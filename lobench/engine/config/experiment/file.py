@@ -121,8 +121,8 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     Args:
       path: Path of the file.
       gin_params: Lines bound after those of the file.
-      is_elsewhere: Whether it ran on another machine. Checkpoints, files of curves and environments of methods need not
-        exist then, and methods in another environment lack the bindings of the environment.
+      is_elsewhere: Whether the experiment ran on another machine. Checkpoints, files of curves and environments of
+        methods need not exist then, and methods in another environment lack the bindings of the environment.
     Raises:
       ConfigError: A line is not used by anything, a method has no subject or two, a method binds a field that must be
         equal for all methods, a checkpoint or command is missing, or there is no case.

@@ -51,16 +51,8 @@ _NOT_METRICS = {
     "_runtime", "_timestamp", "timestamp", "time", "wall_time", "wall time", "elapsed", "datetime", "date", "epoch",
     "unnamed: 0", "index", "",
 }  # fmt: skip
-_RUN_COLUMNS = (
-    "run",
-    "run_name",
-    "run_id",
-    "name",
-    "Name",
-    "experiment",
-    "experiment_name",
-    "trial",
-)  # of a run's name
+# Columns of a run's name.
+_RUN_COLUMNS = ("run", "run_name", "run_id", "name", "Name", "experiment", "experiment_name", "trial")
 _METHOD_COLUMNS = ("optimizer", "opt", "algorithm", "algo", "model", "variant", "Optimizer", "Algorithm", "Model")
 _NUMBERED_COLUMN = r"(?P<method>.+?)[-_/. ]s?(?P<seed>\d+)"  # names of columns, such as adam/0
 _WHOLE_NUMBER = re.compile(r"^(\d+)\.0*$")

@@ -73,9 +73,8 @@ def read_events(root: Path, request: CurveRequest, notes: list[str]) -> Iterator
             for tag, points in curves.items()
             if _is_requested(tag, metric_names[tag], request)
         }
-        if (
-            not requested_curves
-        ):  # as the run below another one in which add_hparams logs; `--pattern` need not fit its name
+        # Runs without a requested curve, such as the subfolders in which add_hparams logs, need not match `--pattern`.
+        if not requested_curves:
             continue
         folder = "/".join(run_folders(run_folder.relative_to(root).parts))
         title = f"{request.prefix}{folder}" if folder else request.name or root.name
