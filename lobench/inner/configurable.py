@@ -42,9 +42,8 @@ def register(target: T) -> T:
     if module_name.partition(".")[0] == "lobench":
         gin.register(target, module="lobench")
     else:
-        module_name = re.sub(
-            r"(?a:[^\w.])|(?<![^.])(?=\d)", "_", module_name
-        )  # a file may be imported as "my-suite.tasks"
+        # gin accepts identifiers only, and a file may be imported as "my-suite.tasks".
+        module_name = re.sub(r"(?a:[^\w.])|(?<![^.])(?=\d)", "_", module_name)
         gin.register(target, module=module_name)
         USER_CONFIGURABLES.add(f"{module_name}.{target.__name__}")  # type: ignore[attr-defined]
     return target

@@ -92,10 +92,8 @@ def _own_id(item: pytest.Function, own_params: Mapping[str, object]) -> str:
     if own_params.keys() == callspec.params.keys():
         return str(callspec.id)
     groups = [names for pytest_mark in item.iter_markers("parametrize") if len(names := _names_of(pytest_mark)) > 1]
-    covered_names, names_of_calls = (
-        set[str](),
-        list[list[str]](),
-    )  # names per call of parametrize, each with one part of the id
+    # Names per call of parametrize. Each call has one part of the id.
+    covered_names, names_of_calls = set[str](), list[list[str]]()
     for name in callspec.params:
         if name not in covered_names:
             names_of_calls.append(next((group for group in groups if name in group), [name]))

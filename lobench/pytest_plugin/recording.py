@@ -50,9 +50,8 @@ class SessionRecorder:
         self._code_line, self._data_line = "", ""
         self._data_files_by_path: dict[str, set[str]] = {}  # data files that the code of a case names, by its gin file
         self._problems: list[str] = []  # reported by the ledger when it was opened
-        self._backend_makers: set[str] = (
-            set()
-        )  # callers that made jax's backend, so that evaluations ran in another process
+        # Callers that made jax's backend before an evaluation, so that evaluations ran in another process.
+        self._backend_makers: set[str] = set()
 
     @property
     def store(self) -> Path | None:

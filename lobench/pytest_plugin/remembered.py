@@ -105,9 +105,9 @@ def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Laye
         yield layers, variant
         if checkpoint:
             yield dataclasses.replace(layers, trainer_config=None), given_checkpoint(checkpoint).variant
-    elif (
-        not layers.gin_files and not layers.gin_params
-    ):  # a chief binds the optimizer's text after these, but this session before them
+    elif not layers.gin_files and not layers.gin_params:
+        # A chief binds the optimizer's text after gin files and parameters, this session before them. Without gin files
+        # and parameters both bind the same.
         yield dataclasses.replace(layers, optimizer=""), given_optimizer(layers.optimizer).variant
 
 

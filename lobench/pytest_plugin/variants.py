@@ -139,11 +139,7 @@ def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) ->
     """
     configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
     config_files = [*layers.gin_files, *map(str, configs)]
-    files = [
-        *SuiteFiles(suites, config_files).files(),
-        *_loaded_files(),
-        *map(Path, code),
-    ]  # modules created by a suite have no file
+    files = [*SuiteFiles(suites, config_files).files(), *_loaded_files(), *map(Path, code)]
     return tuple(FileMark(path=path, size=size, changed_ns=changed_ns) for path, size, changed_ns in marks_of(files))
 
 

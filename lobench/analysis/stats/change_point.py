@@ -452,9 +452,8 @@ def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tu
         low, high = (high, low) if is_turned else (low, high)
         high_logs = logs_of(*high)
         highest = high_logs.max()
-        mean_likelihood = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(
-            _RATES, 0, -1
-        )  # its mean over the rates above
+        # For each rate before the break, the likelihood's mean over all higher rates.
+        mean_likelihood = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(_RATES, 0, -1)
         log_evidence.append(
             float(logsumexp(logs_of(*low) + np.log(np.maximum(mean_likelihood, 1e-300)) + np.log(prior), axis=0))
             + highest

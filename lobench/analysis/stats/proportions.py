@@ -91,9 +91,8 @@ def _boschloo(num_a: int, num_b: int) -> FloatArray:
     order = np.argsort(fisher.ravel(), kind="stable")
     sorted_p_values = fisher.ravel()[order]
     cumulated = np.cumsum(joint[:, order], axis=1).max(axis=0)
-    last_equal = (
-        np.searchsorted(sorted_p_values, sorted_p_values * (1 + 1e-9), side="right") - 1
-    )  # last outcome that is equally extreme
+    # For each outcome, the last one that is equally extreme.
+    last_equal = np.searchsorted(sorted_p_values, sorted_p_values * (1 + 1e-9), side="right") - 1
     p_values = np.empty(fisher.size)
     p_values[order] = np.minimum(1.0, cumulated[last_equal])
     return p_values.reshape(fisher.shape)

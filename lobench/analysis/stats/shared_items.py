@@ -50,9 +50,8 @@ def clustered_mean(
     rows_of_items = [np.searchsorted(items, row) for row in rows]
     terms = np.zeros(len(items))
     leverage = np.zeros(len(items))
-    added_terms = np.zeros(
-        3
-    )  # terms of the added items: a success of B alone, of A alone, and items without a difference
+    # Terms of the added items: a success of B alone, a success of A alone, and items without a difference.
+    added_terms = np.zeros(3)
     belongs = np.zeros((len(items), len(cases)), bool)
     for case, (values_of_case, item_rows) in enumerate(zip(cases, rows_of_items, strict=True)):
         unit = units[case] if units else 0.0

@@ -93,9 +93,8 @@ def read_parts(store: Path) -> list[Snapshot]:
         snapshots = [
             experiment_part for row in rows if (experiment_part := _experiment_part(store_snapshot, row, ledger)).rows
         ]
-    used_ids = {
-        row.id for snapshot in snapshots for row in snapshot.rows
-    }  # some are copies with another identity; see `_Forms`
+    # Rows are compared by id, because snapshots may have copies of rows with another identity; see `_Forms`.
+    used_ids = {row.id for snapshot in snapshots for row in snapshot.rows}
     other_rows = [row for row in store_snapshot.rows if row.id not in used_ids]
     if other_rows:
         snapshots.append(

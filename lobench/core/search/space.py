@@ -144,9 +144,8 @@ class Parameter:
         if self.kind is Kind.INT and self.scale is Scale.LINEAR:
             return int(self.low) + draws.below(int(self.high) - int(self.low) + 1)
         if self.scale is Scale.LOG:
-            margin = (
-                0.5 if self.kind is Kind.INT else 0.0
-            )  # so that the ends, which values are rounded to, are as likely as the rest
+            # With a margin of a half, all values that round to an end of a range of integers can be drawn.
+            margin = 0.5 if self.kind is Kind.INT else 0.0
             value = math.exp(draws.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         else:
             value = draws.uniform(self.low, self.high)

@@ -26,9 +26,8 @@ class Observers:
         self._progress = progress
         self._slow_cases: set[str] = set()  # cases whose slow compilation was logged
         self._problems: set[str] = set()  # problems of plugins' metrics that were logged
-        self._cases_computed_alone: set[tuple[str, str]] = (
-            set()
-        )  # cases not computed together with others, with the reason
+        # Cases that were computed without other checkpoints, with the reason.
+        self._cases_computed_alone: set[tuple[str, str]] = set()
 
     def seen(self, subject: Subject) -> None:
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._error)

@@ -34,9 +34,8 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     ]
     if not axes_bindings:
         return [()]
-    binding = max(
-        axes_bindings, key=lambda candidate: len(candidate.scope)
-    )  # the innermost scope, and the last binding in it, as in gin
+    # As in gin, the innermost scope takes precedence, and the last binding in it.
+    binding = max(axes_bindings, key=lambda candidate: len(candidate.scope))
     binding = [candidate for candidate in axes_bindings if candidate.scope == binding.scope][-1]
     axes = _checked_axes(binding)
     read_names = {macro.name for macro in _macros(statements)}

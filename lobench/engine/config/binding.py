@@ -261,9 +261,8 @@ def _unknown_name_error(selector: str, where: str) -> UnknownName:
         return UnknownName(problem, where=where, next_step=f"{package} has it: `pip install {package}`")
     if (module := _missing_import(selector)) is not None:
         return UnknownName(problem, where=where, next_step=f"`import {module}` is missing in the gin file")
-    other_names = [
-        name for name in _known_names() if name != selector
-    ]  # an equal name may be registered by another module
+    # The same name may be known because another module registers it. It would be no suggestion.
+    other_names = [name for name in _known_names() if name != selector]
     similar = suggestion(last_name(selector), other_names)
     listing = "`lobench list` with tasks, optimizers or schedules shows all"
     if similar and _is_close(last_name(selector), similar.split("'")[1]):

@@ -354,9 +354,8 @@ class _NamesIn:
             paths.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
                 if keyword.arg == "config_path":  # an argument of hydra, relative to the file of code
-                    named_folders = (
-                        folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN
-                    )  # None names no folder
+                    # An unknown value, such as None, names no folder.
+                    named_folders = (folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN)
                     names = (_joined_path((HERE, value)) for value in named_folders)
                     paths.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
             if isinstance(node, ast.Call) and _name_of(node.func) in _MODULE_LISTERS and node.args:

@@ -287,9 +287,8 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
         suite_text, name = (f"{file}.gin", name) if Path(f"{file}.gin").is_file() else (file, name)
     if not suite_text:
         raise UsageError(f"which suite has the case {text!r}?", next_step=f"write SUITE/{text}, or add --suite SUITE")
-    if (
-        suite_text == Path.cwd().name and not Path(suite_text).exists()
-    ):  # tables name a suite by its folder, the current one
+    # Tables name a suite by its folder, which may be the working directory.
+    if suite_text == Path.cwd().name and not Path(suite_text).exists():
         suite_text = "."
     path = find_suite(suite_text)
     try:

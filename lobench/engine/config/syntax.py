@@ -223,10 +223,8 @@ def _statements(
                 yield from _parse_file(file, (*includers, path) if path else includers, included, line)
     except SyntaxError as error:
         line_number = error.lineno
-        message, content = (
-            error.msg.splitlines()[-1].strip(),
-            (error.text or "").strip(),
-        )  # earlier lines are Python's own message
+        # Earlier lines of the message are Python's own.
+        message, content = error.msg.splitlines()[-1].strip(), (error.text or "").strip()
         expected, next_step = _expected_and_fix(message, content)
         got = repr(content) if content else ""
         if where == got and content.startswith(_OPTION):  # the optimizer of an option, as it was typed
@@ -334,9 +332,8 @@ def may_be_same(selector: str, other: str) -> bool:
     selector_parts = selector.split(".")
     other_parts = other.split(".")
     length = min(len(selector_parts), len(other_parts))
-    return (
-        selector_parts[-length:] == other_parts[-length:] or selector_parts[0] == other_parts[0]
-    )  # a package may export a class of its module
+    # With the same package, both may be names of one class: a package may export a class of one of its modules.
+    return selector_parts[-length:] == other_parts[-length:] or selector_parts[0] == other_parts[0]
 
 
 def gin_text(value: Any) -> str:

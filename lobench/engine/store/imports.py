@@ -85,9 +85,8 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
         rows = ledger.connection.execute(query).fetchall()
         cases: dict[CaseInfo, bool] = {}
         for text, program in reversed(rows):  # a case that two versions wrote has two texts
-            case = replace(
-                case_of(text), case_code="", subject_code="", task_code=""
-            )  # edited code makes no other case
+            # Rows that differ only in the code have the same case.
+            case = replace(case_of(text), case_code="", subject_code="", task_code="")
             cases.setdefault(case, program == _PROGRAM)
     return list(cases.items())[::-1]
 

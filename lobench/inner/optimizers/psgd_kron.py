@@ -16,9 +16,8 @@ from lobench.inner.vmap_periodic import when
 
 __all__ = ["psgd_kron"]
 
-_FactorsByAxis: TypeAlias = tuple[
-    jax.Array, ...
-]  # for each axis an upper triangle float32[d, d], or a diagonal float32[d]
+# For each axis an upper triangle float32[d, d], or a diagonal float32[d].
+_FactorsByAxis: TypeAlias = tuple[jax.Array, ...]
 _TINY = 1e-30
 
 

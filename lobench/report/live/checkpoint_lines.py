@@ -270,9 +270,8 @@ def _losses(fallback: Fallback, subject: Subject) -> str:
         if subject_name(best_subject) == subject_name(subject)
         else subject_name(best_subject)
     )
-    difference = beside_best(
-        mean, best, f"{name}, now {best:.3f}"
-    )  # its score was another one when its line was logged
+    # The best score is repeated, because it may have changed since the best checkpoint's line was logged.
+    difference = beside_best(mean, best, f"{name}, now {best:.3f}")
     return f"{text}; score {interval_text(fallback.score.interval)}{difference}  scores {trend}"
 
 

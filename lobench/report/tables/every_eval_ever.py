@@ -46,9 +46,8 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
 
 
 def _record(label: str, stored_subject: StoredSubject, results: list[dict[str, Any]], timestamp: str) -> dict[str, Any]:
-    bindings = (
-        stored_subject.who.variant.key if stored_subject.who.has_theta else ""
-    )  # the hash of an optimizer without theta includes its bindings
+    # The hash of an optimizer without theta includes its bindings.
+    bindings = stored_subject.who.variant.key if stored_subject.who.has_theta else ""
     model = f"lobench/{'-'.join(filter(None, [stored_subject.who.sha256[:12], bindings]))}"
     details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored_subject.who.kind}
     if stored_subject.who.has_theta:

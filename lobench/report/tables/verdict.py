@@ -132,9 +132,8 @@ def pair_card(label: str, comparison: PairComparison) -> Card:
     p_value = p_cell(comparison.p_value)
     p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
     difference_text = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
-    if lost_seeds_text := comparison_words(
-        comparison
-    ):  # the mean score counts lost seeds as -1, and the difference does not
+    # The mean score counts lost seeds as -1. The difference does not, so the text names them.
+    if lost_seeds_text := comparison_words(comparison):
         difference_text += f"; {lost_seeds_text}"
     note = why if math.isnan(comparison.p_value) else difference_text
     return Card(

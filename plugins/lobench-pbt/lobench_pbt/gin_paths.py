@@ -27,9 +27,8 @@ def apply(params: Mapping[str, Value]) -> None:
     current_values = read_back({**dict.fromkeys(_applied, 0), **params})
     for path in _applied.keys() - params.keys():
         value, earlier_value = _applied.pop(path)
-        if (
-            path in current_values and current_values[path] == value
-        ):  # otherwise the trainer has bound it since, and keeps its value
+        # A parameter that the trainer has bound since then keeps its value.
+        if path in current_values and current_values[path] == value:
             _put_back(path, earlier_value)
     bind(params)
     for path, value in params.items():

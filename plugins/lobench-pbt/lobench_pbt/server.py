@@ -59,9 +59,8 @@ class Security:
         """
         host, _, port = listen.rpartition(":")
         is_bare = ":" in host and not (host.startswith("[") and host.endswith("]"))  # gRPC would find no port
-        if (
-            not host or is_bare or not port.isdecimal() or int(port) >= 1 << 16
-        ):  # gRPC would take larger ones modulo this
+        # gRPC would take larger ports modulo 1 << 16.
+        if not host or is_bare or not port.isdecimal() or int(port) >= 1 << 16:
             raise ConfigError("--listen", got=repr(listen), expected="HOST:PORT, such as 127.0.0.1:6006 or [::1]:6006")
         if not (_is_loopback(host.strip("[]")) or self.token or self.tls_cert):
             raise ConfigError(

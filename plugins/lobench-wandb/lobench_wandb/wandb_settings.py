@@ -15,9 +15,8 @@ __all__ = ["WHERE", "checked_id", "checked_mode", "checked_project", "process_as
 WHERE = "sink 'wandb'"
 _OFFLINE = {"", "offline", "dryrun"}  # dryrun is a former name of offline
 _FORBIDDEN = "/\\#?%:"  # characters that W&B does not allow in names of projects and ids of runs
-_VARIABLES = {
-    "WANDB_ERROR_REPORTING": "false"
-}  # set when W&B is imported and its service starts, so that it reports nothing to its authors
+# Set when W&B is imported and its service starts, so that W&B reports nothing to its authors.
+_VARIABLES = {"WANDB_ERROR_REPORTING": "false"}
 _FLUSH_SECONDS = 0.01  # a kill loses this much; W&B's default is 15 s
 
 

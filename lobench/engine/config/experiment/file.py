@@ -52,14 +52,8 @@ from lobench.engine.config.syntax import (
 __all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
 
 _COMMAND_FIELDS = ("checkpoints", "files", "num_cpus", "num_gpus")
-_SCRIPT_FIELDS = (
-    "files",
-    "num_cpus",
-    "num_gpus",
-    "metrics",
-    "paired_seeds",
-    "until_step",
-)  # further settings of scripts
+# Further settings of scripts.
+_SCRIPT_FIELDS = ("files", "num_cpus", "num_gpus", "metrics", "paired_seeds", "until_step")
 _CURVE_FIELDS = (
     "metrics",
     "pattern",

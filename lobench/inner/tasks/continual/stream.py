@@ -57,9 +57,8 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
     for split in SPLITS:
         if f"{split}/{_accuracy_of_task(0)}" not in metrics:
             continue
-        accuracies = np.stack(
-            [metrics[f"{split}/{_accuracy_of_task(task)}"] for task in range(len(ends))]
-        )  # [task, seed, evaluation]
+        # Axes: task, seed, evaluation.
+        accuracies = np.stack([metrics[f"{split}/{_accuracy_of_task(task)}"] for task in range(len(ends))])
         accuracies_at_ends = accuracies[:, :, columns]  # R[i, j] is after[j, :, i]
         forgetting = np.zeros_like(accuracies[0])
         transfer = np.zeros_like(accuracies[0])
