@@ -29,7 +29,7 @@ def failed_expectations(expectations: Expectations, result: Result) -> list[str]
     for name, bound, metric, sign in bounds:
         if bound is None:
             continue
-        if not metric:  # the primary one
+        if not metric:  # the expectation is about the primary metric
             assert result.case is not None
             metric = result.case.primary_metric
         value = float(result.final(metric).mean())

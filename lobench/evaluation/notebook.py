@@ -28,7 +28,7 @@ from lobench.plugins import PluginManager, load_plugins
 
 __all__ = ["evaluate"]
 
-_NAME = "case"  # of a case in Python
+_NAME = "case"  # name of a case that is given in Python
 
 
 def evaluate(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadlinePassed", "EditedCode", "RewrittenCheckpoint", "ThetaLeaves", "WrongThreads"]
 
 
-_MOST_BYTES = 1 << 27  # of thetas that a process keeps after it has read them
+_MOST_BYTES = 1 << 27  # size of the thetas that a process keeps after reading them
 
 
 class DeadlinePassed(LobenchError):

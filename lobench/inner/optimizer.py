@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 PyTree: TypeAlias = Any
-State: TypeAlias = dict[str, Any]  # of an optimizer, by name
+State: TypeAlias = dict[str, Any]  # parts of an optimizer's state by name
 Theta: TypeAlias = Any  # a pytree of arrays: the meta-parameters
 Transformation: TypeAlias = optax.GradientTransformationExtraArgs
 

@@ -34,7 +34,7 @@ from lobench.hookspecs import CheckpointReader, CheckpointSource
 __all__ = ["Intake", "skipped_line"]
 
 _DISK_PAUSES = {"first": 0.1, "longest": 30.0}  # seconds between attempts, after a transient error
-_CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # after other errors
+_CONTENT_PAUSES = {"first": 5.0, "longest": 600.0}  # seconds between attempts, after other errors
 _POLL_SECONDS = 0.5  # longest time for which copying checkpoints delays results, deadlines and signals
 _RECOVER_SECONDS = 10.0  # longest transaction of a start, since others that lock the ledger wait 30 s
 _GONE_SECONDS = 30.0  # pause before a theta whose file is gone is looked for again
@@ -120,7 +120,7 @@ class Intake:
         ] = {}  # newest unreadable ones, with the reason
         self._unbound_checkpoints: dict[tuple[str, str], _Unbound] = {}  # by run and folder
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
-        self._fingerprints = ledger.fingerprints()  # of checkpoints read in earlier starts
+        self._fingerprints = ledger.fingerprints()  # fingerprints of checkpoints that earlier starts have read
         self._retries: dict[str, _Retry] = {}  # by path
         self._next_looks: dict[str, float] = {}  # by theta without a file: time of the next look
         self._num_restarts: Counter[str] = Counter()  # by folder
@@ -348,7 +348,7 @@ class Intake:
         if self._only_newest:
             for retry in list(self._retries.values()):
                 if (retry.seen.index or 0) < self._last_read.get(_run_and_folder(retry.seen), -1):
-                    del self._retries[retry.seen.uri]  # a newer one was read
+                    del self._retries[retry.seen.uri]  # a newer checkpoint was read
         due_checkpoints = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
         for folder, unbound in list(self._unbound_checkpoints.items()):
             try:

@@ -43,11 +43,11 @@ from lobench.plugins import PluginManager
 
 __all__ = ["Chief"]
 
-_GRACE_SECONDS = 3.0  # for evaluations; the next watch can repeat them
-_COMMAND_GRACE_SECONDS = 10.0  # for commands; a whole meta-training may be lost
+_GRACE_SECONDS = 3.0  # time for evaluations to end; the next watch can repeat them
+_COMMAND_GRACE_SECONDS = 10.0  # time for commands to end; otherwise a whole meta-training may be lost
 _MOST_NAMED = 3  # most running evaluations and commands named in a line
 _FLUSH_SECONDS = 30.0
-_SILENT_SECONDS = 3.0  # of waiting for an incomplete checkpoint, before it is logged
+_SILENT_SECONDS = 3.0  # wait for an incomplete checkpoint before the wait is logged
 _AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
 
 # An event for the planner, and the result's curves, if it is a result.

@@ -41,7 +41,8 @@ _MARKS_OF_FOREIGN_FOLDERS = frozenset({"pyvenv.cfg", "ledger.sqlite"})
 _MOST_FILES = 1000  # limit for the files of one package, or of one pattern, that a computed name reaches
 _MOST_FOLDERS = 1000  # limit for the folders that the patterns of a walk search
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
-_SOURCES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")  # of a compiled module, next to it
+# Suffixes of a compiled module's sources, which are next to it.
+_SOURCES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")
 
 
 class _Disk:
@@ -98,8 +99,8 @@ class CodeWalk:
         self._as_imported = as_imported
         self._disk = _Disk()
         self._sha256_by_file: dict[str, str] = {}
-        self._sources: dict[str, SourceFile] = {}  # by file, and by link to it
-        self._real_roots: dict[str, str] = {}  # of folders from which linked files are imported
+        self._sources: dict[str, SourceFile] = {}  # parsed files, by their path and by the paths of links to them
+        self._real_roots: dict[str, str] = {}  # resolved path of each folder on the import path
         self._packages: dict[str, str] = {}
         self._missing_files: set[str] = set()
         self._data_files: set[str] = set()
@@ -109,9 +110,10 @@ class CodeWalk:
         self._unsearched_imports: list[tuple[str, ImportedNames, bool]] = []
         self._searched_imports: list[tuple[str, ImportedNames, bool]] = []
         self._num_searched_folders = 0  # number of added folders at the last search
-        self._added_folders = dict.fromkeys(map(os.path.abspath, added_folders))  # to `sys.path`
+        # Folders that were added to `sys.path`.
+        self._added_folders = dict.fromkeys(map(os.path.abspath, added_folders))
         self._package_folders: dict[str, list[str]] = {}  # added to the path of a package, by its name
-        self._possible_folders: dict[str, None] = {}  # that code may add to `sys.path`
+        self._possible_folders: dict[str, None] = {}  # folders that code may add to `sys.path`
         self._import_roots: dict[str, str] = {}  # by folder
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
         self._num_pattern_folders = 0
@@ -255,7 +257,8 @@ class CodeWalk:
         top_module, *submodules = imported.module.split(".")
         if top_module in _NOT_COUNTED:
             return True
-        is_standard = top_module in sys.stdlib_module_names  # a file next to a script comes before it
+        # Only a file next to the script comes before a module of the standard library.
+        is_standard = top_module in sys.stdlib_module_names
         namespace_folders: list[str] = []
         for folder in near_folders[:1] if is_standard else self._module_folders(near_folders):
             package = f"{folder}/{top_module}"

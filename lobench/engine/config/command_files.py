@@ -69,9 +69,9 @@ _WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+|\|&?\s*tee\b[^;&|<>()\"'`\n]
 _PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
 # If the path of Python is long or has a space, pip writes `#!/bin/sh` and starts Python in the second line.
 _IS_PYTHON = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
-_MOST_BYTES = 100_000  # of a script that pip wrote for an entry point
+_MOST_BYTES = 100_000  # largest size of a script that pip wrote for an entry point
 _QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)  # parts that a shell takes as they are
-_OPERATOR = re.compile(r"&&|\|\|?|&|;|.*;|(\d|&)?>.*|<.*", re.DOTALL)  # a word of a shell's line
+_OPERATOR = re.compile(r"&&|\|\|?|&|;|.*;|(\d|&)?>.*|<.*", re.DOTALL)  # operators between the words of a shell command
 _ONLY_IN_SHELLS = re.compile(
     r"cd|export|source|\.|set|ulimit|if|for|while|case|exec|eval|trap|umask|\(.*|!|[A-Za-z_]\w*=.*"
 )

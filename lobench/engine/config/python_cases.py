@@ -293,7 +293,7 @@ class _Written:
         selector = self._reference_to(type(value), path, scope="", evaluate=True).selector
         scope = outer_scope
         is_another = self._instances.setdefault((outer_scope, selector), value) is not value
-        if is_another or isinstance(value, Phase):  # a second instance has a scope of its own
+        if is_another or isinstance(value, Phase):  # each further instance of a class needs a scope of its own
             self._num_scopes += 1
             scope = f"{self._scope}_{self._num_scopes}"
             self._instances[scope, selector] = value

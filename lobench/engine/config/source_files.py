@@ -22,7 +22,8 @@ _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".
 _BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
 _SCRIPTS = (".sh", ".jl", ".r", ".R", ".js", ".mjs", ".cjs", ".lua", ".rb", ".pl")
 CODE_SUFFIXES = frozenset((".py", ".pxi", ".f", ".f90", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES, *_BINARIES))
-_NAMING = frozenset((".py", ".pxi", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES))  # of files whose content names others
+# Suffixes of files whose content names other files.
+_NAMING = frozenset((".py", ".pxi", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES))
 HERE = "\0here"  # beginning of a path: the folder of the file of code
 _FILE = "\0file"  # the file of code itself
 _UNKNOWN = "*"
@@ -47,9 +48,10 @@ _KEEPERS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  #
 _KEEPING_METHODS = ("resolve", "absolute", "as_posix", "expanduser", "__str__")
 _PATHS = ("Path", "PurePath", "PosixPath", "PurePosixPath")
 _EXTENDERS = ("insert", "append", "extend")
-_PLACEHOLDER = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[a-zA-Z%]")  # of "%02d" % number
+# Placeholders of texts such as "%02d" % number.
+_PLACEHOLDER = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[a-zA-Z%]")
 _LONGEST = 300  # characters of a path or of a module's name
-_MOST_VALUES = 8  # of one expression
+_MOST_VALUES = 8  # limit for the possible values of one expression
 _DEEPEST = 20  # expressions within each other
 
 
@@ -215,7 +217,7 @@ class _NamesIn:
         self._importers = {*_IMPORTERS}
         self._of_sys = set[str]()  # names of `sys.path`, by `from sys import path`
         self._sys = {"sys", "site"}  # names of the modules that have the import path
-        self._values: dict[int, tuple[str, ...]] = {}  # of expressions, by the id of their nodes
+        self._values: dict[int, tuple[str, ...]] = {}  # possible values of expressions, by the id of their nodes
         stack: list[ast.AST] = [tree]
         while stack:
             node = stack.pop()

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
-_SUFFIXES = (".py", ".gin")  # of files that can affect cases
+_SUFFIXES = (".py", ".gin")  # suffixes of files that can affect cases
 # Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
 _NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
 _SETTLED_SECONDS = 0.2  # a config.gin that has not changed for this time is complete
@@ -181,9 +181,10 @@ class SuiteFiles:
         self._gin_files = gin_files
         self._run_config = run_config
         self._run = Path(run).resolve() if run else None
-        self._seen_files: dict[Path, tuple[FileStamp | None, str]] | None = None  # with the SHA-256
-        self._code: dict[Path, tuple[FileStamp | None, str]] = {}  # the same, for code from elsewhere
-        self._config, self._config_stamps = "", list[FileStamp | None]()  # of the run's `config.gin` and its includes
+        self._seen_files: dict[Path, tuple[FileStamp | None, str]] | None = None  # stamp and SHA-256 by file
+        self._code: dict[Path, tuple[FileStamp | None, str]] = {}  # stamp and SHA-256 of code outside the suite
+        # Text of the run's `config.gin`, and stamps of it and its includes.
+        self._config, self._config_stamps = "", list[FileStamp | None]()
 
     def is_of_run(self, file: Path) -> bool:
         """Returns whether a file lies in the folder of the run."""

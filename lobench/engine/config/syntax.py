@@ -227,7 +227,7 @@ def _statements(
         message, content = error.msg.splitlines()[-1].strip(), (error.text or "").strip()
         expected, next_step = _expected_and_fix(message, content)
         got = repr(content) if content else ""
-        if where == got and content.startswith(_OPTION):  # the optimizer of an option, as it was typed
+        if where == got and content.startswith(_OPTION):  # the text is the value of an option, as the user typed it
             where, got = "", repr(content.removeprefix(_OPTION))
         raise ConfigError(
             "gin syntax error" if expected else f"gin syntax error: {message}",
@@ -271,7 +271,8 @@ def _expected_and_fix(message: str, content: str) -> tuple[str, str]:
         if all(re.match(r"\w+ *=", binding) for binding in bindings):
             return expected, f"write {'; '.join([line, *(f'{name}.{binding}' for binding in bindings)])!r}"
         parameter = f"{last_name(name)}.learning_rate = {bindings[0]}"  # the first parameter of most optimizers
-        if option := re.fullmatch(r"Case\.optimizer = @(.*\(\))", line):  # an option has no `Case.optimizer = @`
+        # The value of an option is shown without `Case.optimizer = @`.
+        if option := re.fullmatch(r"Case\.optimizer = @(.*\(\))", line):
             return f"each parameter by its name, after {option[1]!r}", f"for example {f'{option[1]}; {parameter}'!r}"
         return expected, f"for example {line!r} and '{parameter}'"
     if space := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACES)})\(.*\)", content):

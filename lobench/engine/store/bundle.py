@@ -62,7 +62,7 @@ _TABLES = (
 _NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
 _LEVEL = 6
 _DEPTH_OF_BASELINES = 5  # suites/0/quick/baselines/adam-velo.json
-_CHECKPOINTS = (".npz", ".pt", ".pth", ".ckpt")  # of files that are zip archives too, written by numpy and torch
+_CHECKPOINTS = (".npz", ".pt", ".pth", ".ckpt")  # suffixes of files of numpy and torch that are zip archives, too
 _MOST_RATIO = 1100  # limit of zlib's format; a member that claims a larger ratio is forged
 
 

@@ -21,7 +21,7 @@ __all__ = ["METHOD_CODE", "OF_CASES", "SAME_CODE", "SHOWN_DIGITS", "Codes"]
 
 _PARTS, SAME_CODE = "code", "same_code"  # kinds of events
 METHOD_CODE = "method_code"  # event: which code a command was run with, in order
-SHOWN_DIGITS = 8  # of a fingerprint in the name of a command's folder
+SHOWN_DIGITS = 8  # digits of a fingerprint in the name of a command's folder
 
 # SQL condition on evaluations `e`: they are of the cases that `Codes.case_filter` returns.
 OF_CASES = (

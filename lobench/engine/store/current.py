@@ -126,12 +126,12 @@ class PlanHistory:
             CasePlace, dict[str, str]
         ] = {}  # identities by variant, before the open start
         self._start = ""
-        self._identities_of_start: dict[CasePlace, dict[str, str]] = {}  # of the open start
+        self._identities_of_start: dict[CasePlace, dict[str, str]] = {}  # identities by variant, in the open start
         self._last_form: dict[tuple[str, CasePlace], CaseForm] = {}  # by variant
-        self._variants: set[str] = set()  # with a last plan
+        self._variants: set[str] = set()  # variants that have a last plan
         self._order: dict[tuple[str, CaseForm], int] = {}  # when a variant's form became the last one
-        self._order_of: dict[CaseForm, int] = {}  # the same of any variant
-        self._planned: dict[tuple[str, str], dict[CaseForm, int]] = {}  # the same of single subjects
+        self._order_of: dict[CaseForm, int] = {}  # when any variant's form became the last one
+        self._planned: dict[tuple[str, str], dict[CaseForm, int]] = {}  # when a form was planned for a single subject
         self._programs: dict[str, tuple[str, ...]] = {}  # by variant
         self.num_records = 0
         self._merged_identities: dict[CasePlace, dict[str, str]] | None = None
@@ -299,7 +299,8 @@ class CurrentCases:
     def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Adds evaluations of the store, and returns this object."""
         places_by_case = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
-        hashes_by_sightings = dict[int, list[dict[str, tuple[str, ...]]]]()  # by the id of `row.sightings`, likewise
+        # By the id of `row.sightings`, which many rows share, too.
+        hashes_by_sightings = dict[int, list[dict[str, tuple[str, ...]]]]()
         kept_alive = list[object]()  # so that no other object gets the same id
         for row in rows:
             case = row.case

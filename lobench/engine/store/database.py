@@ -43,8 +43,8 @@ __all__ = [
 
 _MOST_COPIED_BYTES = 64 << 20  # largest database that is read as a copy
 _PATIENCE_SECONDS = 10.0  # retries while a disk fails
-_LEFT_SECONDS, _LEFT_PAUSE_SECONDS = 10.0, 0.05  # for a lock of a process that has ended
-_BUSY_SECONDS = 30.0  # to wait for another program that holds the database
+_LEFT_SECONDS, _LEFT_PAUSE_SECONDS = 10.0, 0.05  # wait for the lock of a process that has ended
+_BUSY_SECONDS = 30.0  # wait for another program that holds the database
 
 _FREE_SPACE = "free some space and start again: nothing acknowledged is lost"
 _ANOTHER_FOLDER = "choose another folder"

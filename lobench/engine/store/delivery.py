@@ -26,10 +26,10 @@ _BATCH = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
-_LAST_ATTEMPTS = 3  # in `flush`, for a sink whose own code fails
+_LAST_ATTEMPTS = 3  # attempts of `flush` if the sink's own code fails
 _HURRIED_SECONDS = 2.0
 _CURSOR_SECONDS = 0.25  # between two writings of the cursors
-_GATHER_SECONDS = 0.1  # after a delivery, to collect the next batch
+_GATHER_SECONDS = 0.1  # wait after a delivery, in which the next batch is collected
 
 OnError = Callable[[str, BaseException], None]
 OnUnwritten = Callable[[str, str], None]

@@ -23,7 +23,7 @@ from lobench.engine.store.summaries import copy_summaries
 __all__ = ["MergeRecord", "Merged", "merge_stores"]
 
 _WORK = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
-_PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # while a source is attached
+_PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # tables that exist while a source is attached
 _SUBJECTS, _BELONGING = "source.subjects", "temp.belonging"
 
 

@@ -66,7 +66,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         mount_fields, _, type_fields = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount_fields.split(" ")[4])
         is_inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if is_inside and len(point) >= best:  # of two mounts at one point, the later one is visible
+        if is_inside and len(point) >= best:  # >=: of two mounts at one point, the later one is visible
             best = len(point)
             kind = type_fields.split(" ")[0]
     return kind

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
 
 _NO_CODES: Mapping[CasePlace, str] = MappingProxyType({})
-_KINDS = (PLAN, PLANNED, CURRENT)  # of events
+_KINDS = (PLAN, PLANNED, CURRENT)  # kinds of events
 _DIGEST, _PREVIOUS = "digest", "previous"
 _HASHED = 16  # hex digits of the name of a start
 
@@ -327,7 +327,7 @@ def changed_files(
 def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
     known_digests = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
-    planned_rows: list[tuple[PlannedSubject, int]] = []  # with the index of its event
+    planned_rows: list[tuple[PlannedSubject, int]] = []  # each row with the index of its event
     last_events: dict[
         tuple[str, CaseForm], int
     ] = {}  # index of the event with which a form became the last one of a variant

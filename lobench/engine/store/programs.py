@@ -31,7 +31,7 @@ __all__ = [
     "register",
 ]
 
-_GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # of NVIDIA's driver
+_GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # folder in which NVIDIA's driver lists the GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

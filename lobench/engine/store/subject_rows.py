@@ -20,7 +20,7 @@ __all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_o
 SIGHTING = ("uri", "sha256", "generation", "outer_step", "variant")
 _COLUMNS = ("kind", "uri", "sha256", "outer_step", "generation", "run", "label", "bindings", "trainer_config")
 _FIRST_SEED = re.compile(r"\s*Case\.first_seed\s*=\s*(\d+)\s*")
-SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # of `subjects c`, for `subject_of`
+SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # columns of `subjects c` that `subject_of` reads
 
 
 def _variant_of(subject: Subject) -> str:

@@ -22,7 +22,7 @@ __all__ = [
 PYTHON = (sys.executable, "-P")
 
 _CACHE = "LOBENCH_CACHE_DIR"
-_KEPT_SECONDS = 30 * 86400.0  # since a program was last read
+_KEPT_SECONDS = 30 * 86400.0  # age of the last reading at which a program is removed
 _SWEPT_EVERY_SECONDS = 86400.0
 
 

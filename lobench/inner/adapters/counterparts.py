@@ -57,7 +57,7 @@ def _entry(name: str, text: str, further_texts: Mapping[str, str], **options: An
 
 
 # As in revision 32186aa.
-_BASE = "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3"  # the three of base.py
+_BASE = "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3"  # sha256 of the module `base`
 KNOWN: Mapping[str, Counterparts] = dict(
     [
         _entry(

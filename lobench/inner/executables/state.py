@@ -29,7 +29,7 @@ from lobench.core.configurables import without_recorder
 
 __all__ = ["MADE_BY_PYTHON", "StateHash", "Unhashable", "known_name"]
 
-_MOST_BYTES = 1 << 28  # of arrays
+_MOST_BYTES = 1 << 28  # largest size of all arrays together
 MADE_BY_PYTHON = frozenset(
     {
         "__builtins__", "__cached__", "__dict__", "__doc__", "__loader__", "__package__", "__spec__", "__weakref__",

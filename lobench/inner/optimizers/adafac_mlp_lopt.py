@@ -18,7 +18,7 @@ from lobench.inner.optimizers.tensor_lstm import new_linear
 
 __all__ = ["NARROW", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
 
-_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # of the momenta, and of the factored second moments
+_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # rates of the momenta, and of the factored second moments
 _RMS = np.asarray([0.999], np.float32)
 _NUM_FEATURES = 39
 NARROW = slice(13, 25)  # rows of the first layer for the factored moments

@@ -21,7 +21,7 @@ from lobench.inner.theta import leaf_paths
 
 __all__ = ["Celo2", "EloCelo2", "clipped"]
 
-_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # of the momenta, and of the factored second moments
+_DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # rates of the momenta, and of the factored second moments
 _RMS = np.asarray([0.95], np.float32)
 _NEWTON_SCHULZ = (3.4445, -4.775, 2.0315)
 _WIDTH = 8

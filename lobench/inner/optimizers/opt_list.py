@@ -125,7 +125,7 @@ def _columns(path: str) -> dict[str, np.ndarray]:
 
 
 def _entry(columns: dict[str, np.ndarray], index: Any) -> dict[str, Any]:
-    if isinstance(index, jax.Array):  # of a grid that is one program
+    if isinstance(index, jax.Array):  # traced: one program computes the whole grid
         position = index.astype(jnp.int32)
         return {name: jnp.asarray(column)[position] for name, column in columns.items()}
     count = len(columns["beta1"])

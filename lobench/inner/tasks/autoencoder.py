@@ -106,7 +106,7 @@ class ImageVAE(_Reconstruction, MeasuredTask):
     """
 
     metric_directions = types.MappingProxyType({"reconstruction": "min", "kl": "min"})
-    reference_loss = math.log(2.0)  # of an output of zeros
+    reference_loss = math.log(2.0)  # loss of an output of zeros
 
     def __init__(
         self,

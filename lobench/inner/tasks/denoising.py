@@ -72,7 +72,7 @@ class PatchDenoiser(ReferencedTask):
         self._side = side
         self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
         self._noise_std = arguments.number(self, "noise_std", noise_std, at_least=1e-3)
-        self.reference_loss = self._noise_std**2  # without denoising
+        self.reference_loss = self._noise_std**2  # loss without denoising
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
         self.datasets = datasets(_splits_of(side), arguments.integer(self, "batch_size", batch_size))
 

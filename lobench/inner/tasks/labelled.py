@@ -21,7 +21,7 @@ from lobench.inner.tasks.tables import breast_cancer_splits, wine_splits
 
 __all__ = ["LABELLED", "Labelled", "mnist_splits"]
 
-_SIDE = 28  # of MNIST's images
+_SIDE = 28  # height and width of MNIST's images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -45,7 +45,7 @@ class MetaTraining(ReferencedTask):
       num_tasks: Number of tasks per batch.
     """
 
-    reference_loss = 1.0  # of an optimizer that does nothing
+    reference_loss = 1.0  # loss of an optimizer that does nothing
 
     def __init__(
         self, *, learned_optimizer: object = None, family: object = None, num_unroll: int = 16, num_tasks: int = 8

@@ -26,7 +26,7 @@ __all__ = ["module_task"]
 
 Factory: TypeAlias = Callable[..., Any]
 Loss: TypeAlias = Callable[[Any, Batch], Any]
-Outputs: TypeAlias = tuple[Any, PyTree]  # of the module, and its state after the batch
+Outputs: TypeAlias = tuple[Any, PyTree]  # output of the module, and its state after the batch
 _MODES = ("is_training", "training", "train")  # arguments of modules of haiku and linen; the opposites:
 _EVAL_MODES = ("deterministic", "use_running_average")
 

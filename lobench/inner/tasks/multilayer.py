@@ -90,7 +90,7 @@ class DiabetesMLP(ReferencedTask):
     """
 
     datasets: Datasets
-    reference_loss = 1.0  # of predicting the mean
+    reference_loss = 1.0  # loss of a model that predicts the mean
 
     def __init__(self, *, hidden_sizes: tuple[int, ...] = (), activation: str = "tanh", batch_size: int = 64) -> None:
         self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)

@@ -181,7 +181,8 @@ class MultiTaskRegression(MultiTask):
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to an output of zeros, at most 2; an untrained network is near 1."""
         points, weights = np.polynomial.hermite_e.hermegauss(64)
-        std = _INPUT_STD * np.linalg.norm(self._matrices, axis=1)  # of tanh's argument, [num_losses, num_outputs]
+        # Standard deviation of tanh's argument, [num_losses, num_outputs].
+        std = _INPUT_STD * np.linalg.norm(self._matrices, axis=1)
         squares = (np.tanh(std[..., None] * points) ** 2 @ weights / weights.sum()).mean(axis=1)
         return relative_loss(loss, float(np.mean(self._scales**2 * squares)))
 

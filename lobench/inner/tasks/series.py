@@ -24,7 +24,7 @@ __all__ = ["SeriesClassifier", "SinusoidFamily"]
 
 _NUM_CLASSES = {"vowels": 9, "power": 2}
 _NETWORKS = (*CELLS, "conv", "mlp")
-_TAPS = 5  # of the convolution
+_TAPS = 5  # length of the convolution
 
 
 @configurable

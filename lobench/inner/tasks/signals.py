@@ -16,7 +16,7 @@ from lobench.inner.tasks.recurrent import recurrent_outputs
 
 __all__ = ["SignalConv", "SignalGRU"]
 
-_WIDTHS = (5, 3, 3)  # of the kernels
+_WIDTHS = (5, 3, 3)  # lengths of the kernels
 
 
 @configurable

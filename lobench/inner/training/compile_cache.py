@@ -18,7 +18,7 @@ from lobench.inner.training.program_arguments import Arguments, Constants, Given
 
 __all__ = ["Compiled", "Found", "ProgramLayout", "ProgramText"]
 
-_MOST_KEPT = 8  # of different constants
+_MOST_KEPT = 8  # programs with different constants
 
 
 class ProgramLayout(NamedTuple):

@@ -195,7 +195,7 @@ class TrainingLoop:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
             chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
-            is_single = start + 1 == stop < full_stop  # a step for the clock
+            is_single = start + 1 == stop < full_stop  # a single step, which only the step clock needs
             if on_progress is not None and not is_single:
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():

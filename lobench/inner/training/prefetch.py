@@ -82,7 +82,8 @@ class Feed:
             seed * self._num_replicas + replica for seed in block.seeds for replica in range(self._num_replicas)
         ]
         self._positions: list[Any] | None = None
-        self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()  # with their lengths
+        # Chunks in the order of steps, each with its length.
+        self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()
         self._reader = _Reader()
         try:
             chunk = self._reader.read(self._start).result()

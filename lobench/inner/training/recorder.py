@@ -15,7 +15,7 @@ from lobench.inner.training.seed_block import Carry
 
 __all__ = ["MOST_STEPS", "Recorder", "eval_steps", "named_values"]
 
-MOST_STEPS = 64  # of a stretch
+MOST_STEPS = 64  # largest number of steps whose values are collected before they are written
 
 Values = Mapping[str, jax.Array]  # float32[(num_replicas)] by name
 

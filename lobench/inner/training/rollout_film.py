@@ -52,7 +52,7 @@ class Camera:
         frames, count = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
         filmed = np.asarray(frames, "<f4")[: int(count)]
         stride = math.ceil(len(filmed) / _MOST_FRAMES)
-        filmed = np.ascontiguousarray(filmed[::-stride][::-1])  # the last frame is one of them
+        filmed = np.ascontiguousarray(filmed[::-stride][::-1])  # counted from the end, so that the last frame is shown
         if not np.isfinite(filmed).all():
             return None
         scene = dataclasses.replace(self._scene, frame_seconds=stride * self._scene.frame_seconds)

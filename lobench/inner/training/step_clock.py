@@ -11,7 +11,7 @@ __all__ = ["StepClock"]
 
 _LEAST_SAMPLES = 4
 _MOST_SHARE = 0.005  # largest fraction of the time for cut chunks
-_MOST_OF_ALL = 0.02  # the same, of the whole training, until there are enough samples
+_MOST_OF_ALL = 0.02  # largest fraction of the training's time, until there are enough samples
 _LEAST_STEPS = 2
 _MOST_CALLS = 9  # calls without steps per program; the first ones are slow, and the fastest counts
 

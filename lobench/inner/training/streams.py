@@ -40,7 +40,7 @@ __all__ = [
 INIT, DATA, LOSS, EVAL, OPTIMIZER, MEMORY, FILM = range(7)
 _FAMILY_SEED = 0x10BE
 _AHEAD_BYTES = 1 << 26  # largest size of stored evaluation batches; larger ones are drawn each time
-_DRAWN_BYTES = 1 << 21  # of indices of examples drawn ahead
+_DRAWN_BYTES = 1 << 21  # size of the indices of examples that are drawn ahead
 _MOST_AHEAD = 64  # steps
 
 

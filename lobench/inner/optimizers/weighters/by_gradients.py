@@ -23,7 +23,7 @@ _LEAST_WEIGHT = 1e-6  # because a step of Adam might make a weight negative
 class _Rates(NamedTuple):
     is_begun: jax.Array  # bool[]
     first: jax.Array  # float32[K], the losses of the first step
-    adam: PyTree  # of the weights
+    adam: PyTree  # state of the Adam that changes the weights
 
 
 @configurable

@@ -16,7 +16,7 @@ from lobench.inner.training.streams import key_of
 
 __all__ = ["Environment", "Layout", "Step", "environment", "flat", "layout_of"]
 
-_TIME_LIMIT = 1000  # of an environment without a limit, in evaluations
+_TIME_LIMIT = 1000  # steps of an evaluation in an environment without a limit
 
 T = TypeVar("T", bound=type)
 
