@@ -360,7 +360,7 @@ def _subjects(
     choices = kept_choices([folder]) if folder is not None else []
     reference: Stored | None = None
     if first_name in new_subjects:
-        pass  # the same text, twice: one subject
+        pass  # the same text was given twice, so there is only one subject
     elif is_new[first_name]:
         assert folder is not None
         named_first = named_subjects([first_name], folder, suites, progress, candidates=candidates, choices=choices)

@@ -19,7 +19,7 @@ from lobench.hookspecs import WorkerExited, WorkerMessage
 
 __all__ = ["Costs", "collected", "costs_of", "joined_problems"]
 
-_COLLECT_SECONDS = 600.0  # without an answer of the worker
+_COLLECT_SECONDS = 600.0  # time to wait for an answer of the worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

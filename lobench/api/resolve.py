@@ -82,7 +82,7 @@ class Stored:
                 next_step="choose another subject, or evaluate the present file by its path",
             )
         variant = identity.variant
-        if variant.trainer_config is None:  # as in a watch, which binds the `config.gin` of its run
+        if variant.trainer_config is None:  # a watch, too, binds the `config.gin` of its run
             variant = given_checkpoint(identity.uri, variant.bindings).variant
         return GivenCheckpoint(uri=path, variant=variant, label=self.subject.label, sha256=identity.sha256)
 

@@ -100,6 +100,6 @@ class _Devices:
                 )
                 self._shares.append(max(float(line) for line in completed.stdout.split()) / 100)
             except subprocess.TimeoutExpired:
-                continue  # a busy machine
+                continue  # the machine was busy with other work
             except (OSError, subprocess.SubprocessError, ValueError):
                 return  # nvidia-smi does not work here

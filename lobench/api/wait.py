@@ -85,7 +85,7 @@ def _warn_of_no_store(store: Path) -> None:
 def _num_pending(store: Path) -> int:
     """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
     if not path_exists(store / "ledger.sqlite", kind="file"):
-        if (error := no_store(store)).expected:  # a run's folder: its store would never be waited for
+        if (error := no_store(store)).expected:  # for example, a run's folder was given in place of its store
             raise error
         _warn_of_no_store(store)
         return 0

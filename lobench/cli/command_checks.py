@@ -17,7 +17,7 @@ __all__ = ["with_checks"]
 
 _MARK = "lobench_checks"
 _OUTPUT = "output"
-_DATABASE = "ledger.sqlite"  # with its journals, `-wal` and `-shm`
+_DATABASE = "ledger.sqlite"  # its journals `-wal` and `-shm` are database files, too
 
 
 def with_checks(command: click.Command) -> click.Command:

@@ -20,7 +20,8 @@ _FOLDERS = (
     *site.getsitepackages(),
     site.getusersitepackages(),
 )
-_PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # of other environments too
+# Also found in the paths of other environments.
+_PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _INSTALLED = tuple(
     sorted({f"{path.rstrip(os.sep)}{os.sep}" for each in _FOLDERS for path in (each, os.path.realpath(each))})
 )

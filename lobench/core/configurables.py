@@ -57,7 +57,7 @@ def _record(instance: Any, call: Call) -> None:
     instance_id = id(instance)
     try:
         reference = weakref.ref(instance, lambda _: _calls.pop(instance_id, None))
-    except TypeError:  # without weak references
+    except TypeError:  # the class does not allow weak references
         return
     _calls[instance_id] = reference, call
 

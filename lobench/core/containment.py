@@ -51,7 +51,7 @@ class _Replacements:
     """Replaced functions and streams of the process, counted by the calls that need them."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may come in between
+        self._lock = threading.RLock()  # reentrant, because a signal's handler may run in between
         self._stack = contextlib.ExitStack()
         self.num_calls = 0
 
@@ -79,7 +79,7 @@ def _replaced() -> Iterator[None]:
     streams = sys.stdout, sys.stderr
 
     def refuse_exit(status: int) -> NoReturn:
-        if os.getpid() != own_pid:  # a process that was forked meanwhile
+        if os.getpid() != own_pid:  # this process was forked meanwhile
             os_exit(status)
         raise SystemExit(f"os._exit({status})")
 

@@ -11,7 +11,7 @@ from lobench.core.case import CaseInfo
 
 __all__ = ["CaseCost", "Usage", "checkpoint_cost"]
 
-_GUESS_SECONDS = 1e-3  # for an inner step of one seed, if no duration is recorded
+_GUESS_SECONDS = 1e-3  # guess for an inner step of one seed, if no duration is recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

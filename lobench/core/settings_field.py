@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Option", "changed_fields", "check_keywords", "keywords_in", "option", "settings_from"]
 
 S = TypeVar("S", bound="DataclassInstance")
-K = TypeVar("K")  # a TypedDict
+K = TypeVar("K")  # type of a TypedDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

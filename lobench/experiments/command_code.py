@@ -26,7 +26,7 @@ __all__ = [
     "with_code",
 ]
 
-_OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # of commands of an older lobench, whose code is not known
+_OLD_FOLDER = re.compile(r"-[0-9a-f]{8}$")  # folder of an older lobench's command, whose code is unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

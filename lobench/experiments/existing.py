@@ -22,7 +22,7 @@ from lobench.plugins import PluginManager
 
 __all__ = ["ExistingResults", "NamedBlock", "cases_of"]
 
-NamedBlock = tuple[str, SeedBlock]  # the longest name of a case, and seeds
+NamedBlock = tuple[str, SeedBlock]  # longest name of a case, and its seeds
 
 
 class ExistingResults:

@@ -159,7 +159,7 @@ class ExperimentRunExtension:
         )
         for search in commands.searches:
             search.begin()
-        if not experiment.suites:  # no worker will report cases
+        if not experiment.suites:  # without suites no worker will report cases
             progress.cases(())
         return commands
 

@@ -202,7 +202,7 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
         return
     used_names = item.config.stash.setdefault(_NAMES, set())
     name = f"{spec.suite}/{spec.name}[{member}]"
-    if name in used_names:  # a second test of the case
+    if name in used_names:  # the case has a second test
         name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
     used_names.add(name)
     item.name = name

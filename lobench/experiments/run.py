@@ -49,7 +49,7 @@ from lobench.report.live.notebook_progress import default_progress
 
 __all__ = ["ExperimentOutcome", "ExperimentRun", "RunSettings", "run", "store_of"]
 
-_MOST_RESTARTS = 2  # of a run, after edits of commands; a command may write a file of its own code
+_MOST_RESTARTS = 2  # limit after edits of commands; a command may itself write a file of its code
 # The other options of a run are those of a watch.
 _OWN_OPTIONS = ("experiment", "store", "methods", "cases", "gin_params")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-watch_for_backend()  # before any conftest.py and test module
+watch_for_backend()  # must come before any conftest.py and test module is imported
 
 
 _INTERRUPTED_COLLECTION = (

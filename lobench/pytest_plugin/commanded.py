@@ -51,7 +51,7 @@ __all__ = ["CheckpointFiles", "commanded", "read_curves"]
 
 _STEPS = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
 _MOST_SHOWN = 5
-_PREFIX = "lobench-case-"  # of the folders of commands, below the folder for temporary files
+_PREFIX = "lobench-case-"  # prefix of commands' folders in the folder for temporary files
 
 
 def commanded(item: pytest.Item, case: CaseSpec) -> Result:

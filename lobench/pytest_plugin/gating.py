@@ -57,7 +57,9 @@ class GateReporter:
         self._measured: dict[str, Measured] = {}
         self._evaluated: dict[str, list[ItemResult]] = {}  # results of the seed blocks of each case
         self._report: GateReport | None = None
-        self._compared: Comparison | None = None  # of stored results, in a session of commands and ordinary tests
+        self._compared: Comparison | None = (
+            None  # comparison of stored results, if the session has only commands and ordinary tests
+        )
         self._problem = ""
         self._advice = ""  # command that shows the comparison in full
         self._is_strict = bool(config.getoption("lobench_strict") or config.getini("lobench_strict"))

@@ -22,7 +22,8 @@ def case_of(item: pytest.Item) -> CaseSpec | None:
 
 def spec_of(item: pytest.Item) -> CaseSpec:
     """Returns the `CaseSpec` of an ordinary test."""
-    from lobench.pytest_plugin.item_names import plain_node_id  # not needed at the start of each session
+    # Imported late, since it is not needed at the start of a session.
+    from lobench.pytest_plugin.item_names import plain_node_id
 
     path = item.path.resolve()
     return CaseSpec(path=str(path), scope=plain_node_id(item).partition("::")[2], root=str(path.parent.parent))

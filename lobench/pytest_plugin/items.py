@@ -180,7 +180,7 @@ def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundC
 
 def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
-    if _CODE not in item.stash:  # the code at the time of its import
+    if _CODE not in item.stash:  # computed once, because the code that was imported counts
         item.stash[_CODE] = fingerprint_of(files_of_test(item), modules=_metric_modules(item.config))
     code = united_fingerprint((bound.code.case, item.stash[_CODE]))
     return replace(bound.info, node_id=plain_node_id(item), case_code=code.id)

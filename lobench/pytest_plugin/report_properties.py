@@ -27,7 +27,8 @@ __all__ = ["failure_text", "properties"]
 
 FinishedBlocks = Sequence[tuple[SeedBlock, Curves]]
 
-_METRICS = ("train/loss", "test/loss", "test/accuracy")  # in addition to the case's primary metric
+# Metrics that are reported in addition to the case's primary metric.
+_METRICS = ("train/loss", "test/loss", "test/accuracy")
 _FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
 _NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 

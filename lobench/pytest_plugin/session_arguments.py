@@ -92,5 +92,5 @@ def take_named_suites(config: pytest.Config) -> None:
 def _exists(text: str) -> bool:
     try:
         return Path(text.split("::")[0]).exists()
-    except (OSError, ValueError):  # not a valid path
+    except (OSError, ValueError):  # the argument is no valid path
         return False

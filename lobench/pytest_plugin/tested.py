@@ -45,7 +45,7 @@ class TestedCheckpoint:
       sha256: Identity of the checkpoint in the store.
     """
 
-    __test__ = False  # not a class of tests
+    __test__ = False  # tells pytest that this is no class of tests
 
     path: Path
     outer_step: int

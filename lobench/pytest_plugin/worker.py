@@ -101,7 +101,7 @@ class Loop:
         self._cases: VariantCases | None = None
         self._disk_error: BaseException | None = None
         self._collected_again: set[pytest.Collector] = set()
-        self.errors: list[str] = []  # of the collection
+        self.errors: list[str] = []  # errors of the collection
         self.is_ready = False
 
     @pytest.hookimpl(tryfirst=True)

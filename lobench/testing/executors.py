@@ -202,7 +202,7 @@ class ExecutorContract:
         for content in contents:
             files.append(folder / f"{sha256(content).hexdigest()}.npz")
             files[-1].write_bytes(content)
-        _pid_file(folder).unlink(missing_ok=True)  # of an earlier job
+        _pid_file(folder).unlink(missing_ok=True)  # file of an earlier job
         job = protocol.Job(
             lease=lease,
             case_key=case_named(name).key,

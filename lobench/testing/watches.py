@@ -131,7 +131,7 @@ def watch_with(
         with contextlib.chdir(folder):
             watch(location, suite.name, progress=progress, **settings)
     finally:
-        sys.path[:] = search_path  # the suite's folder was added
+        sys.path[:] = search_path  # removes the suite's folder, which the watch added
         sys.modules.pop("conftest", None)
         if conftest is not None:
             sys.modules["conftest"] = conftest

@@ -172,7 +172,8 @@ def _case_numbers(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]
         blocks = _curves(evaluations)
         if len({seed for block in blocks for seed in block.seeds}) < evaluations[0].case.num_seeds:
             continue
-        metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))  # a plugin's may be missing
+        # A plugin's metric may be missing in some blocks.
+        metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))
         whole_cases.append((evaluations, metrics))
         for name in metrics:
             finals.setdefault(name, []).append(_finals(blocks, name))

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MOST_CHECKPOINTS, MOST_METHODS = 100, 200
-_NEWEST, _BEST = 40, 20  # of the checkpoints; the others are the ends of runs, and evenly spaced ones
+_NEWEST, _BEST = 40, 20  # numbers of checkpoints; the others are the ends of runs, and evenly spaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

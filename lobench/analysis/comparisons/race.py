@@ -27,7 +27,7 @@ from lobench.core.result import Outcome
 
 __all__ = ["Ending", "RaceResult", "Standing", "decided"]
 
-_STORED_MEAN = "the best mean that is stored"  # in the description of scales
+_STORED_MEAN = "the best mean that is stored"  # words in the description of scales
 Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
 
 

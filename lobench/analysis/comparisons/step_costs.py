@@ -26,7 +26,7 @@ __all__ = [
     "timed_difference",
 ]
 
-_Z = 1.96  # for 95% bounds of a ratio of times
+_Z = 1.96  # normal quantile for 95% bounds of a ratio of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

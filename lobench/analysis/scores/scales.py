@@ -310,7 +310,7 @@ class Scales:
             return {}
         start_values = cell.untrained.get(metric, {})
         if cell.case.evaluator and start_values == cell.final.get(metric):
-            start_values = {}  # a single value, which is not a start
+            start_values = {}  # a curve with a single value has no start
         return {**start_values, **self.starts(cell.case, metric)}
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:

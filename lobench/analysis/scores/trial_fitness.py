@@ -57,7 +57,7 @@ def fitness(
     means = []
     for case in cases:
         if case.identity in subject.repeated:
-            continue  # the other case counts for both
+            continue  # another case with the same problem counts for both
         cell = subject.cells.get(case.identity)
         if cell is None:
             return None

@@ -20,7 +20,7 @@ __all__ = ["Looks", "e_lond_level"]
 
 
 _EXPONENT = 1.3  # later tests get more than with 2, and the first one still a quarter
-_SUM = 3.93194921180954  # of n**-1.3 over all n >= 1: Riemann's zeta(1.3)
+_SUM = 3.93194921180954  # sum of n**-1.3 over all n >= 1: Riemann's zeta(1.3)
 
 
 def e_lond_level(rate: float, position: int, num_discoveries: int) -> float:
@@ -111,7 +111,7 @@ def nominal_levels(sizes: tuple[int, ...], alpha: float) -> tuple[float, ...]:
         share = alpha * (size - previous) / last_size
         step = math.sqrt(size - previous)
         weights = density * np.gradient(grid)
-        weights[[0, -1]] /= 2  # the trapezoid rule
+        weights[[0, -1]] /= 2  # weights of the trapezoid rule
         z = _bound(grid, weights, step, math.sqrt(size), share)
         levels.append(float(norm_sf(z)))
         new_grid = np.linspace(low, z * math.sqrt(size), _POINTS)

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
-_TAIL = 0.025  # of a 95% interval
+_TAIL = 0.025  # probability beyond each bound of a 95% interval
 # Bounds on the number of examples in a share: fewer would be a single trial, more make little difference.
 _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 _MOST_DIGITS = 6  # significant digits of a value that was logged as text

@@ -76,7 +76,8 @@ class McNemar:
         a = 2 * num_items
         b = -self.gains - self.losses + (2 * num_items - self.gains + self.losses) * shift
         c = -self.losses * shift * (1 - shift)
-        share = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)  # of losses, at this difference
+        # Share of losses that is most likely at this difference.
+        share = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a)
         variance = num_items * (2 * share + shift * (1 - shift))
         distance = self.gains - self.losses - num_items * shift
         if variance <= 0:

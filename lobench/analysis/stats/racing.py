@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["LEAST_SEEDS", "PairSums", "least_seeds", "log_threshold", "losers"]
 
-LEAST_SEEDS = 3  # no decision below this number
+LEAST_SEEDS = 3  # with fewer seeds nothing is decided
 # Variance of a normal prior of the standardised mean. Few seeds can only show means of a few standard deviations.
 _PRIOR = 20.0
 

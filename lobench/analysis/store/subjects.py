@@ -409,7 +409,7 @@ class CellBlock:
         primary = cells[0].case.primary_metric
         distinct = dict[int, bool]()
         first: CurveSummary | None = None
-        metrics = list[Collection[str]]()  # of each distinct head
+        metrics = list[Collection[str]]()  # metrics of each distinct head
         heads = heads_of(candidate._curves for candidate in candidates)
         first_places = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
         for head, place in sorted(first_places.items(), key=lambda one: one[1]):
@@ -1006,7 +1006,7 @@ _MADE_FIELDS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
     "_exploded": _exploded_of_one,
 }
 
-_ValuesBySeed: TypeAlias = Mapping[str, Mapping[int, float]]  # of each metric
+_ValuesBySeed: TypeAlias = Mapping[str, Mapping[int, float]]  # values by metric, then seed
 
 
 def _finals_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:

@@ -23,10 +23,10 @@ from lobench.core.subject import SubjectKey
 
 __all__ = ["Planner"]
 
-_STOPPING_SECONDS = 10.0  # in which a worker stops a command that ran past its deadline, before the worker is killed
-_GUESS_SECONDS = 1e-3  # an inner step of one seed of a case that never ran: only the order matters
+_STOPPING_SECONDS = 10.0  # time for a worker to stop a command that ran past its deadline; then the worker is killed
+_GUESS_SECONDS = 1e-3  # guessed time of an inner step of one seed of a case that never ran; only the order matters
 _OUTCOMES = {schedule.End.TIMEOUT: Outcome.TIMEOUT, schedule.End.POISONED: Outcome.POISONED}
-_COMMANDS_RANK = -1  # before any evaluation, because they take longest and produce further work
+_COMMANDS_RANK = -1  # commands come before any evaluation: they take longest and produce further work
 _TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # other outcomes may end early
 
 

@@ -200,7 +200,7 @@ class ScriptSearch(ProcessSearch):
         }
 
     def _is_ours(self, key: SearchKey) -> bool:
-        return False  # no subject is evaluated
+        return False  # a script's curves are read, and no subject is evaluated
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
         raise AssertionError("no subject of a script is evaluated")

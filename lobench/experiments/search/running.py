@@ -84,7 +84,7 @@ class SearchRun(ABC):
         self._waiting: list[Given] = []
         self._subjects: dict[SearchKey, Subject] = {}  # subjects of the search that were read
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
-        self._reports: set[SearchKey] = set()  # the best on fresh seeds
+        self._reports: set[SearchKey] = set()  # best trials that are evaluated on fresh seeds
         self._unreported: set[SearchKey] | None = None  # reports without an evaluation yet; None: the best is unknown
         self._written = {trial.number: trial for trial in known_trials.trials if known_trials.form == context.form}
 

@@ -29,7 +29,7 @@ from lobench.report.charts.task_panels import task_panels
 __all__ = ["sections"]
 
 _MOST_DRAWN = 2 * len(STYLES)
-_MOST_CURVES = len(STYLES)  # in a case's small chart
+_MOST_CURVES = len(STYLES)  # most curves of a case's small chart
 _MOST_WITH_TEST = 3
 _MOST_HEAT_MAPS = 60
 

@@ -26,7 +26,7 @@ __all__ = ["write_figures"]
 
 _FONT_SIZE = 8  # points, of every text
 _SIZED = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-_INCHES = 3.3  # a column of most papers
+_INCHES = 3.3  # width of a column in most papers
 _INCHES_OF_A_LETTER, _INCHES_OF_A_LINE = 0.06, 0.13
 _PER_PAGE = 12
 

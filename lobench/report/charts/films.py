@@ -14,7 +14,7 @@ __all__ = ["FilmFigure", "films", "moving"]
 
 _SIDE = 200
 _MAX_FILMS = 12  # films on a page
-_LAST_SECONDS = 0.5  # the last frame stands still
+_LAST_SECONDS = 0.5  # time for which the last frame is shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ _NUM_LOSSES = 4  # cases whose losses a line has without a baseline
 _MANY = 10  # checkpoints after which a line warns of many looks
 _SAME = 5e-4  # differences below this are invisible with three decimals
 _CLOSE_SECONDS = 10.0
-_SHARE = 0.1  # of the thread's time is spent on scores, so that other processes get the core
+_SHARE = 0.1  # share of the thread's time for scores; other processes get the core the rest of the time
 _LONGEST_REST = 1.0  # seconds between scores at most, because people wait for the lines
 
 LogLine = Callable[[str, str], None]  # a line, and its colour or ""
@@ -129,7 +129,7 @@ class CheckpointLines:
 
     def _log_one(self, event: _Finished, subject_score: Scored | None, problem: str) -> None:
         if (event.subject.key, event.subject.outer_step) == self._last:
-            return  # the same theta at two paths
+            return  # the same theta was found at two paths
         self._last = (event.subject.key, event.subject.outer_step)
         text, colour = problem, BAD
         if subject_score is not None:
@@ -145,7 +145,7 @@ class CheckpointLines:
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
 
-            self._num_logged += 1  # only once
+            self._num_logged += 1  # so that the line is logged only once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
     def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], Scored]:

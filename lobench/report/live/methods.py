@@ -326,7 +326,7 @@ class _LiveMethods(_Methods, LiveProgress):
     """Shows the methods as a table above the running evaluations."""
 
     def __init__(self, file: TextIO, methods: Methods, *, verbose: bool = False, colour: bool = True) -> None:
-        self._states: tuple[Sequence[MethodState], str] = ((), "")  # for the drawing thread
+        self._states: tuple[Sequence[MethodState], str] = ((), "")  # read by the thread that draws
         super().__init__(file, verbose=verbose, colour=colour)
         self._methods = methods
 

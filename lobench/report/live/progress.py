@@ -38,12 +38,12 @@ __all__ = [
 
 Colour = Literal["auto", "yes", "no"]
 
-_BEAT_SECONDS = 30.0  # without a line, after which a line on running work is logged
+_BEAT_SECONDS = 30.0  # time without a line, after which a line on running work is logged
 _CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 _RED = "red"
 _ERROR_WIDTH = 100  # characters of a repeated error
 _WIDE = 80  # columns from which a row has room for the number of the program that is compiled
-_MARGIN = 6  # for the gap between columns, and for `^C` by the terminal, which must not wrap a row
+_MARGIN = 6  # space for the gap between columns, and for the terminal's `^C`, which must not wrap a row
 
 
 class SilentProgress(WatchProgress):

@@ -132,7 +132,7 @@ class ReportSink:
 def _write_on_request(store: str, page: str, *suites: str) -> None:
     """Writes the page for each line of standard input, and answers with `_MADE`, or with `_FAILED` and a reason."""
     os.nice(_NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of its input ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends when its input ends
     gc.set_threshold(100_000, 50, 1000)  # objects made by reading live long
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.reading import StoreReading

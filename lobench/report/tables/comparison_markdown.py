@@ -27,8 +27,8 @@ __all__ = ["MOST_LETTERS", "comparison_markdown"]
 
 MOST_LETTERS = 65_536  # characters of a comment on GitHub
 
-_MARKS = {Verdict.PASS: "✅", Verdict.REGRESSED: "❌"}  # a question mark for all others
-_MOST_CASES = 60  # in a table
+_MARKS = {Verdict.PASS: "✅", Verdict.REGRESSED: "❌"}  # other verdicts have a question mark
+_MOST_CASES = 60  # most rows of a table
 _MOST_BARS = 32
 
 

@@ -22,7 +22,7 @@ Numbers = Literal["plain", "siunitx"]
 _LENGTHS = {"\\linewidth": 229.0, "\\columnwidth": 229.0, "\\textwidth": 345.0}  # points, of a 10pt article
 _POINTS = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
 _GAP = 6.0  # points, \tabcolsep
-_SHARE_OF_NAMES = 0.4  # of the width for names, at most
+_SHARE_OF_NAMES = 0.4  # largest share of the width that names get
 _WIDE = ("\\text", "\\dagger", "\\times", "\\infty", "\\quad", "\\ensuremath")
 
 # LaTeX names of Greek letters from alpha and Alpha on, in the order of Unicode.

@@ -22,7 +22,7 @@ from lobench.report.tables.text import interval_cell, text_table
 
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
 
-MOST_ROWS = 27  # without --all
+MOST_ROWS = 27  # most rows without --all
 _NAMED = 3
 _MOST_CASES = 4  # columns of final values, if there are no scores
 

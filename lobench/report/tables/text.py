@@ -44,7 +44,7 @@ __all__ = [
 
 _Cells: TypeAlias = Sequence[Sequence[str]]
 _GAP = "  "  # between columns
-_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"  # of shortened names; one column wide
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"  # end of shortened names; one column wide
 _LEAST_WIDTH = 40
 _MOST_TIMES = 10_000  # larger factors are given as "more than"
 _SHORT = 20  # names are not made shorter than this

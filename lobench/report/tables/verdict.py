@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _MANY_CENSORED = 0.1
-_NO_BREAK = "\N{NO-BREAK SPACE}"  # in pages; terminals get plain spaces
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # only used in pages; terminals get plain spaces
 _ROLES = {
     "meta_train": "meta_train, in distribution",
     "meta_valid": "meta_valid, chosen by",
@@ -173,7 +173,7 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     num_short = sum(
         summary.baseline(case) is not None and not summary.has_smooth_envelope(case) for case in case_indices
     )
-    if num_short:  # the envelope lags by the whole budget there
+    if num_short:  # such an envelope lags behind the curve by the whole budget
         notes += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
     mean_score = summary.interquartile_mean(summary.shown, "primary")
     value = "n/a" if math.isnan(mean_score.mean) else f"{mean_score.mean:z.3f}"

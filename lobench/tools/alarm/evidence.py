@@ -245,7 +245,8 @@ def read_run(
     subjects = list[Subject]()
     runs = list[str]()
     for name, subject, _ in ready_standings:
-        if not subjects or _position(subject) > _position(subjects[-1]):  # the first of two thetas at one step
+        # Of two thetas at one step, the first one counts.
+        if not subjects or _position(subject) > _position(subjects[-1]):
             subjects.append(subject)
             runs.append(name)
     stored_by_hash, other_subjects = {}, []
@@ -270,7 +271,7 @@ def read_run(
         if confirmation_snapshot is not None and row.key.code in confirmation_snapshot.edited and not keeps_results:
             continue
         if row.key.optimizer_hash not in optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), ()):
-            continue  # a confirmation of outdated bindings
+            continue  # the confirmation was made with outdated bindings
         # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
         block = row.key.seed_block
         start = block.start - (block.start - _FIRST_SEED) % _STRIDE

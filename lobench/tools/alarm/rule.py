@@ -312,7 +312,7 @@ class TwoStages:
     def _best_reference(self, scores: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
         earlier_indices = [index for index in range(self.place) if not math.isnan(scores[index])]
-        earlier_indices.sort(key=lambda index: -scores[index])  # the first of equal ones
+        earlier_indices.sort(key=lambda index: -scores[index])  # a stable sort: of equal scores the first comes first
         return next((index for index in earlier_indices if self.can_refer_to(index, self.kind, self.number + 1)), None)
 
     def _confirm(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:

@@ -47,7 +47,8 @@ __all__ = ["Audit", "Checked", "Verdict", "audit"]
 
 Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
 
-_ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)  # of a row that no lobench wrote
+# Errors of a row that was not written by lobench.
+_ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 # XLA compiles the same code for all processors of this class (`lobench.inner.backend`); else it depends on the model.
 _ONE_TARGET = "cpu: x86-64-v4"
 _MACHINE_OUTCOMES = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)

@@ -353,7 +353,7 @@ def _repeated_fitness(rows: Sequence[EvaluationRow], experiment: Experiment, fol
         return None  # each session trains a command's trials again
     cases = list({row.case.identity: row.case for row in rows}.values())
     try:
-        if all(sighting.is_imported for row in rows for sighting in row.sightings):  # a script's
+        if all(sighting.is_imported for row in rows for sighting in row.sightings):  # curves of a script
             return fitness_of_sessions(rows, sorted({row.key.seed_block.start for row in rows}), folders)
         return fitness(rows, cases, experiment.sessions, folders)
     except LobenchError:

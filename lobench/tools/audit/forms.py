@@ -73,7 +73,7 @@ def _other_origin(claimed: Curves, repeated: Curves) -> str | None:
 
 def _other_cost(claimed: Curves, repeated: Curves) -> str | None:
     if claimed.cost is None or repeated.cost is None:
-        return None  # an older lobench did not measure
+        return None  # an older lobench did not record a measurement
     pairs = [(claimed.cost, repeated.cost)]
     if claimed.cost.gradient is not None and repeated.cost.gradient is not None:
         pairs.append((claimed.cost.gradient, repeated.cost.gradient))

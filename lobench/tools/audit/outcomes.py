@@ -49,7 +49,7 @@ class Outcomes:
         if row.case.whole:
             return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
-        if file.endswith(".gin") and case.test:  # an item of an experiment
+        if file.endswith(".gin") and case.test:  # the case is an item of an experiment
             test_file = tests_below(Path(case.spec.path).parent)[case.test]
             return self._outcome_of_test(test_file, case.test, case.spec, Result(curves))
         if file.endswith(".gin"):

@@ -57,7 +57,7 @@ class Copies:
         if first_curve is None or first_curve.run == run.seed:
             return None
         if first_curve.key.seed_block.start == curves.seeds[0]:
-            return None  # the same run, which the store already has under another name
+            return None  # the store already has the same run under another name
         files = {str(source.path) for source in sources}
         hashes = {source.sha256 for source in sources}
         if files & first_curve.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):

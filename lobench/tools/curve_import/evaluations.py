@@ -97,7 +97,7 @@ def seeds_of(
         groups.setdefault((run.method, run.case), []).append(run)
     seeds: dict[CurveRun, int] = {}
     for group in groups.values():
-        limit = _SEED_LIMIT if are_draws else FIRST_REPORT_SEED  # a search has fresh seeds from there on
+        limit = _SEED_LIMIT if are_draws else FIRST_REPORT_SEED  # higher seeds are the fresh seeds of searches
         unusable_run = next((run for run in group if not _is_seed(run.seed, limit)), None)
         if unusable_run is not None and are_draws:
             raise UsageError(
@@ -166,7 +166,7 @@ def curves_of(
         steps = steps[steps <= until]
     values_by_metric, left_out_metrics = {}, []
     for name, curve in metrics.items():
-        if curve.steps is steps:  # the steps of the primary metric
+        if curve.steps is steps:  # the metric was logged at the steps of the primary metric
             values_by_metric[name] = _to_float32(curve.values)
             continue
         indices = np.searchsorted(curve.steps, steps)

@@ -158,7 +158,7 @@ class _Search:
                 direction = 1 if open_index > confirmed_index else -1
                 if confirmed_index == open_index:
                     continue
-                if not is_first:  # the neighbour is rarely confirmed if it was not before
+                if not is_first:  # a neighbour that was not confirmed before is rarely confirmed now
                     if (test := self._test_of_index(smaller, index, confirmed_index + direction)) is None:
                         continue
                     yield (smaller := test)

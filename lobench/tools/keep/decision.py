@@ -21,7 +21,7 @@ __all__ = ["DecisionRules", "KeepAnswer", "chance_to_keep", "decided", "log_evid
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-_LOG_PARTS = math.log(2)  # the evidence is the mean of two parts
+_LOG_PARTS = math.log(2)  # the evidence is the mean of two parts, so their sum is halved
 
 
 class KeepAnswer(enum.StrEnum):

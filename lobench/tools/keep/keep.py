@@ -217,7 +217,7 @@ def measure_total(
     folder = Path(store).absolute()
     revisions_folder = folder / "keep"
     decisions = DecisionStore(path=folder / DECISIONS)
-    decisions.read()  # before a lock makes the folder
+    decisions.read()  # the lock creates the folder, so decisions are read first
     with _DecisionLock(folder):
         sequence = decisions.read()
         if not sequence.chain:

@@ -323,7 +323,7 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     correlations = np.array(correlations_of_splits)
     case_order = _greedy_order(means)
     intervals = [_interval(correlations[:, size], len(means)) for size in range(len(case_order) - 1)]
-    intervals.append((1.0, 1.0))  # all cases, by definition
+    intervals.append((1.0, 1.0))  # all cases agree with themselves by definition
     return tuple(
         Subset(
             cases=tuple(case_order[: size + 1]),

@@ -90,7 +90,7 @@ def view(
                 app,
                 http=HeaderTimeout,
                 log_level="error",
-                access_log=False,  # the address holds the token
+                access_log=False,  # addresses contain the token, which must not be logged
                 lifespan="off",
                 ws="none",
                 server_header=False,

@@ -28,7 +28,7 @@ _TREE = "_METADATA"
 _STEP = "_CHECKPOINT_METADATA"
 _COMMIT = "commit_success.txt"
 _STRINGS = "_strings.json"
-_FILE = re.compile(r'local file "([^"]+)"')  # in tensorstore's messages
+_FILE = re.compile(r'local file "([^"]+)"')  # name of a file in tensorstore's messages
 _EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a leaf
 
 
@@ -164,7 +164,7 @@ def _json(file: epath.Path) -> Any:
         return json.loads(file.read_text())
     except FileNotFoundError:
         if not file.parent.exists():
-            raise  # the whole checkpoint is gone
+            raise  # the whole checkpoint was removed
         where = str(file.parent)
         problem = f"no {file.name}"
     except ValueError as error:

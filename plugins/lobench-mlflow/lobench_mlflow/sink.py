@@ -68,7 +68,7 @@ class MlflowSink(RunSink["_Run"]):
             raise PluginError("run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
         argument = address.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
-        with contextlib.ExitStack() as environment:  # until the sink is closed
+        with contextlib.ExitStack() as environment:  # closed together with the sink
             environment.enter_context(environment_with(_VARIABLES, as_defaults=True))
             try:
                 self._client = _client(argument if self._folder is None else self._folder.as_uri())

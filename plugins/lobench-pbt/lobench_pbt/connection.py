@@ -31,7 +31,7 @@ _REFUSALS = {code: refusal for refusal, code in CODES.items()}
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
 _LONGEST_WAIT = 2.0
-_LOG_AFTER_SECONDS = 3.0  # of waiting until it is logged; a restarting controller is back sooner
+_LOG_AFTER_SECONDS = 3.0  # wait before waiting is logged; a restarting controller is back sooner
 
 
 def read_token(path: Path, kind: type[LobenchError]) -> str:

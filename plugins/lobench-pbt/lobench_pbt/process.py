@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["Fate", "begin", "end", "fate", "who"]
 
-_LIVE: set[str] = set()  # of this process
+_LIVE: set[str] = set()  # names that this process holds
 _NUMBERS = itertools.count(1)
 _LOCK = threading.Lock()
 

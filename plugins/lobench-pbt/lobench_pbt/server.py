@@ -37,8 +37,8 @@ _THREADS = 16
 _PAGE = 500
 _PAGE_BYTES = 2 << 20  # clients accept messages of 4 MiB, and a trial with many cases has many metrics
 _TICK_SECONDS = 1.0
-_GRACE_SECONDS = 5.0  # for requests in progress when the controller ends
-_LAST_SECONDS = 2.0  # for threads to end
+_GRACE_SECONDS = 5.0  # time for requests in progress when the controller ends
+_LAST_SECONDS = 2.0  # time for threads to end
 _THREAD_NAMES = "lobench-pbt-request"
 _LINE = 800  # characters, which are encoded with up to nine bytes each
 

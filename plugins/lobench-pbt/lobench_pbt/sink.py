@@ -26,7 +26,7 @@ from lobench_pbt.proto import pbt_pb2
 __all__ = ["PbtSink", "metrics_of", "trial_of"]
 
 _LOG = logging.getLogger(__name__)
-_PATIENCE_SECONDS = 2.0  # the watch retries
+_PATIENCE_SECONDS = 2.0  # after this time the watch retries
 _LARGEST_TRIAL, _LARGEST_GENERATION = (1 << 63) - 1, (1 << 31) - 1  # limits of a message
 
 

@@ -199,7 +199,7 @@ class TrialSession:
         """
         for artifact, digest in ((self._trial.warm_checkpoint, checkpoint_sha256), (self._trial.warm_state, _bytes)):
             if artifact is None or (digest is checkpoint_sha256 and holds_theta(artifact.uri, artifact.sha256)):
-                continue  # also for a digest of an older version of lobench
+                continue  # `holds_theta` also accepts a digest of an older version of lobench
             if (actual := digest(artifact.uri)) != artifact.sha256:
                 raise LobenchError(
                     "the checkpoint to start from has changed", where=artifact.uri, got=actual, expected=artifact.sha256

@@ -254,7 +254,9 @@ class TrialTable:
         if best_outline is not None:
             return {best_outline.id}
         # With several objectives, all unbeaten members are best. They are all kept, so only kept trials are read.
-        first_by_fitness: dict[tuple[float, ...], Member] = {}  # the smallest id of a tie
+        first_by_fitness: dict[
+            tuple[float, ...], Member
+        ] = {}  # of trials with equal fitness, the one with the smallest id
         for trial in self._outlines("is_kept = 1 ORDER BY id"):
             if trial.fitness is not None:
                 first_by_fitness.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))

@@ -21,7 +21,7 @@ from lobench_pbt.trial import Artifact, Refusal, Refused
 __all__ = ["Vault", "bytes_sha256"]
 
 _NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # errors for which retries are useless
-_MOST_BYTES = 64 << 30  # of one artifact, because a sparse file may have any size
+_MOST_BYTES = 64 << 30  # limit for one artifact, because a sparse file may have any size
 _MOST_FILES = 10_000
 _CHUNK_BYTES = 8 << 20
 
@@ -93,7 +93,7 @@ class Vault:
             if error.filename is None or Path(error.filename).is_relative_to(folder):
                 raise  # an error of the store, not of the trainer
             raise Refused(Refusal.INVALID, "the controller may not read the checkpoint", where=artifact.uri) from error
-        except ValueError as error:  # a NUL
+        except ValueError as error:  # the path contains a NUL
             raise Refused(Refusal.INVALID, "no file has such a path", where=repr(artifact.uri)) from error
         except OSError as error:
             if error.errno not in _NO_PATH:

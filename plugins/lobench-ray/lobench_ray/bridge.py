@@ -83,7 +83,7 @@ class Bridge:
         self._files: OrderedDict[str, Any] = OrderedDict()
         self._parcel: Any = None
         self._actor_class: Any = None
-        self._machines: list[tuple[float, float]] | None = None  # as last reported
+        self._machines: list[tuple[float, float]] | None = None  # machines as last reported
         self._clock = AwakeClock()
         self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of living nodes, by Ray's id
         self._nodes_seen = 0.0
@@ -403,5 +403,5 @@ def main(descriptor: int) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the chief decides
+        signal.signal(number, signal.SIG_IGN)  # the chief decides when this process ends
     main(int(sys.argv[1]))

@@ -198,7 +198,7 @@ def _is_progress(message: bytes) -> bool:
 def _touch(*folders: Path) -> None:
     """Marks folders as used, so that they are not removed for a day."""
     for folder in folders:
-        with contextlib.suppress(OSError):  # a missing folder, or a full disk
+        with contextlib.suppress(OSError):  # the folder may be missing, or the disk full
             os.utime(folder)
 
 

@@ -30,9 +30,9 @@ __all__ = ["SlurmExecutor"]
 
 _FROM_SLOT: Codec[WorkerMessage | WorkerExited | Notice] = Codec(WorkerMessage, WorkerExited, Notice)
 _POLL_SECONDS = 5.0  # between calls of squeue while jobs wait
-_END_POLL_SECONDS = 1.0  # the same while the reason of an end is wanted
+_END_POLL_SECONDS = 1.0  # time between polls while the reason of a job's end is wanted
 _END_SECONDS = 15.0  # longest wait for the reason of an end
-_RETRY_SECONDS = 30.0  # until a refused job is submitted again
+_RETRY_SECONDS = 30.0  # time until a refused job is submitted again
 _LOOK_SECONDS = 0.5
 _HANDSHAKE_SECONDS = 20.0
 _WORK = ("job", "command")
@@ -79,7 +79,7 @@ class SlurmExecutor:
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
         self._is_accepted = self._is_refused = self._is_silent = self._is_closed = False
-        self._counting = threading.Lock()  # of `_Slot.num_jobs`
+        self._counting = threading.Lock()  # protects `_Slot.num_jobs`
         self._listener = Listener(("", 0), "AF_INET", backlog=128)
         self._commands.submit(self._jobs.cancel_all)
         threading.Thread(target=self._accept, name="lobench listens to its jobs", daemon=True).start()

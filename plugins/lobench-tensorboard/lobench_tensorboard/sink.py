@@ -44,7 +44,7 @@ _GENERATION = re.compile(r"generation_\d+")  # folders of generations; runs must
 _MAX_LENGTH = 200
 _RECORDS_OF_A_FILE = 512  # small, so that a late value rewrites few records
 _EMPTY_SECONDS = 60.0  # time for readers to leave an emptied file
-_NUMBERS = itertools.count()  # of this process's files
+_NUMBERS = itertools.count()  # numbers of this process's files
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
 
@@ -165,7 +165,7 @@ class _Run:
         self._new: list[tuple[int, list[Summary.Value]]] = []
         self._last: dict[str, int] = {}  # step of the last value of a tag
         self._last_of_files: dict[Path, int] = {}  # highest step in each file
-        self._num_records = 0  # in the open file
+        self._num_records = 0  # records in the open file
         self._late_from: int | None = None  # lowest step of a value that follows a later one
         for file in sorted(_event_files(folder)):
             self._read_file(file)

@@ -335,7 +335,7 @@ class Host:
         settings: Settings,
         scheduled: Sequence[str] = (),
     ) -> None:
-        torch.set_num_threads(1)  # the bits of a sum depend on it
+        torch.set_num_threads(1)  # the bits of a sum depend on the number of threads
         self._spec, self._shapes, self._scheduled = spec, dict(shapes), tuple(scheduled)
         self._sizes = [math.prod(shape) for shape in shapes.values()]
         self._cache = _InstanceCache()
@@ -593,7 +593,8 @@ class _RandomNumbers:
     """
 
     _lock = threading.Lock()  # only one step at a time may draw
-    _numpy_bits = np.random.MT19937()  # for steps; switching generators costs a tenth of copying the state twice
+    # Generator for steps; switching generators costs a tenth of copying the state twice.
+    _numpy_bits = np.random.MT19937()
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -199,7 +199,7 @@ class _Encoder:
         }
         self._num_new = 0
         self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []  # so that no id is used twice
+        self._alive: list[Any] = []  # keeps objects alive, so that no id is used twice
 
     def value(self, it: Any) -> Json:
         kind = type(it)

@@ -46,8 +46,8 @@ __all__ = ["WandbSink"]
 _AXIS = "outer_step"
 _AXIS_OF_GIVEN = "lobench/outer_step"  # the trainer may log an `outer_step` of its own
 _RUNS = "-2"  # version, incremented if the runs change
-_PATIENCE_SECONDS = 60.0  # for W&B's process to write rows
-_WRITERS_SECONDS = 15.0  # for a process of W&B's that outlives ours and writes its remaining rows
+_PATIENCE_SECONDS = 60.0  # time for W&B's process to write rows
+_WRITERS_SECONDS = 15.0  # time for a process of W&B's that outlives ours to write its remaining rows
 
 
 class WandbSink(RunSink["_Run"]):

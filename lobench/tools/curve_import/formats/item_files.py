@@ -244,7 +244,7 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
                 return header, json.loads(archive.read("summaries.json"))
             sample_names = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
             return header, [json.loads(archive.read(name)) for name in sample_names]
-    except NotImplementedError as error:  # the method of compression
+    except NotImplementedError as error:  # the method of compression is unknown
         convert = (
             f"`pip install zipfile-zstd`, or `inspect log convert {shlex.quote(str(path))} --to json --output-dir .`"
         )

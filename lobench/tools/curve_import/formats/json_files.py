@@ -95,7 +95,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     if has_more and (begins_with_object or path.suffix.lower() in _LINES):
         return None
     if not has_more and not begins_with_object and _head(first_line) == "{":
-        return None  # an incomplete line, or not JSON
+        return None  # the line is incomplete, or not JSON
     text = text_of(path).strip()
     try:
         documents, position = [], 0

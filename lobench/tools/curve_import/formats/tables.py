@@ -333,7 +333,7 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
                 body,  # pandas only needs the method `read`
                 usecols=lambda name: name in columns or name == body.extra_column,
                 dtype=dict.fromkeys(texts, object)
-                | {body.extra_column: "category"},  # as a category 1e-3 would be 0.001
+                | {body.extra_column: "category"},  # objects, because a category would change the text 1e-3 to 0.001
                 keep_default_na=False,
                 na_values={name: _MISSING for name in columns if name not in texts},
                 chunksize=_CHUNK_ROWS,
