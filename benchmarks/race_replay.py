@@ -51,7 +51,7 @@ def _quick() -> tuple[list[str], np.ndarray]:
             untrained=case.untrained["train/loss"],
             tuned=case.tuned["train/loss"],
             starts=case.starts["train/loss"],
-            curve=case.curves["train/loss"],
+            curve=case.curves.means["train/loss"],
             declared=case.scale or "",
             minimum=case.minimum,
         )

@@ -17,7 +17,8 @@ from lobench.engine.store.schema import intact_rows
 __all__ = ["EvaluationRow"]
 
 
-@dataclass(slots=True, kw_only=True)  # never changed, but a frozen one takes three times as long to create
+# Never changed, and a member of sets; a frozen one takes three times as long to create.
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class EvaluationRow:
     """Stored evaluation, with every sighting of its subject.
 

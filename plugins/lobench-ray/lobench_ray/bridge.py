@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -56,6 +56,7 @@ _MAX_FILES = 16  # files kept in the object store; slots that wait for a file ke
 _NODES_SECONDS = 2.0
 _PROGRESS_PER_SECOND = 200  # calls that return progress only, over all slots
 _REACH_SECONDS = 10.0
+_STARTS = 3  # attempts to start a Ray of this machine; together they take less time than the chief waits
 
 
 @dataclass(slots=True)
@@ -364,17 +365,32 @@ def _connect(address: str, *, insecure: bool) -> str:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS):
             pass
     is_protected: bool | None = None
+    attempts = 1
     if address == "local":
         options["include_dashboard"] = False
         is_protected = has_token_mode()
+        attempts = _STARTS
     elif head_address := canonicalize_bootstrap_address(address):
         check_token(head_address)
         is_protected = requires_token(head_address)
-    ray.init(**options)
+    _init(options, attempts)
     joined_address: str = ray.get_runtime_context().gcs_address
     if not insecure:
         check_access(joined_address, is_protected=is_protected)
     return joined_address
+
+
+def _init(options: Mapping[str, Any], attempts: int) -> None:
+    """Calls `ray.init`, again if a node was not up in time. Ray allows it 30 seconds, which a busy machine exceeds."""
+    for attempt in range(1, attempts + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:
+            if "timed out during startup" not in str(error) or attempt == attempts:
+                raise
+            print(f"attempt {attempt}: {error}", file=sys.stderr)
+            ray.shutdown()
 
 
 def _is_loss(error: BaseException) -> bool:
