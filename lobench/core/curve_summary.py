@@ -39,7 +39,7 @@ _NUM_COLUMNS = 4  # per metric: first, last, lowest and highest value of each se
 
 
 def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
-    """Returns the summary of curves: a text that many evaluations share, and the numbers of this one.
+    """Returns the summary of an evaluation's curves: a text that many evaluations share, and its own numbers.
 
     Args:
       curves: Curves to summarize.

@@ -243,7 +243,7 @@ class _Wanted:
         has_optimizer = _names_optimizer(file.shared)
         for method in methods:
             if method.kind == "script":
-                continue  # nothing of it is bound
+                continue  # curves of a script bind nothing
             if method.search is not None:
                 tried = [method.with_values(values) for values in _samples(searches[method.name].space)]
                 variants = [_waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in tried]

@@ -66,7 +66,7 @@ def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[st
 
 
 def with_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
-    """Shifts samples so that testing them at `rules.margin` equals testing the given ones at `margin`."""
+    """Returns shifted samples. Testing them at `rules.margin` equals testing the given samples at `margin`."""
     return samples.shifted(margin - rules.margin)
 
 

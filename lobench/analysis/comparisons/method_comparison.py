@@ -525,7 +525,7 @@ def _note(
     notes += [text for text in (verdict_words, values.note) if text]
     if not final_values.samples.is_paired:
         notes.append(APART.get(paired.method, ""))
-    elif seeds < max(final_values.num_seeds) and not has_lack:  # `lack_note` counts the common ones
+    elif seeds < max(final_values.num_seeds) and not has_lack:  # else `lack_note` has the number of common seeds
         notes.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *final_values.num_seeds))
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:

@@ -352,7 +352,7 @@ def _is_removed(removals: np.ndarray) -> Any:
 
 
 def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
-    """Returns the workload whose miss removed this one, with its rule; else ""."""
+    """Returns the workloads with a missed target because of which a workload was removed, with the rules; else ""."""
     name = targets.names[column]
     if removed[column] is Removal.BASE_MISSED:
         related_names = [targets.base_of[name]]

@@ -57,7 +57,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class ScaleKind(enum.StrEnum):
-    """Kind of a score: a fraction of orders of magnitude, or of a difference."""
+    """Kind of a score scale: whether scores are fractions of a ratio (in orders of magnitude) or of a difference."""
 
     LOG = "log"
     LINEAR = "linear"

@@ -36,7 +36,7 @@ def fitness(
 ) -> float | None:
     """Returns the mean over cases of the mean score over seeds; None if a seed of a case has no curve.
 
-    It is also None if a case has single values and one of them diverged, because no score stands for it.
+    It is also None if a case has single values in place of curves, and one of them diverged: such a seed has no score.
 
     Cases whose results have the same bits, because they are one training, count once.
 

@@ -22,8 +22,8 @@ __all__ = ["SHARE_WITH_INTERVAL", "are_ahead", "expected_best"]
 
 SHARE_WITH_INTERVAL = 0.2  # numbers of trials up to this share of all independent trials have an interval
 _SHARE_OF_DEPENDENT = 0.1
-# The bootstrap of a difference errs 1.2 to 1.5 times as often as its level at 20 trials (normal, t3), and at this share
-# of it at most as often; see docs/statistics.md.
+# At 20 trials (normal, t3) the bootstrap of a difference errs 1.2 to 1.5 times as often as its level allows. With this
+# share of the level it errs at most as often as the whole level allows; see docs/statistics.md.
 _SHARE_OF_LEVEL = 2 / 3
 _MIN_TRIALS = 5  # trials that an interval needs
 

@@ -69,8 +69,8 @@ def two_sided(p_value: float, other_p_value: float) -> float:
 def _boschloo(num_a: int, num_b: int) -> FloatArray:
     """Returns the p-value of each outcome, for B's share being above A's: float64[num_a + 1, num_b + 1].
 
-    The outcomes are ordered by Fisher's p-value. The p-value of an outcome is the probability of it and of all outcomes
-    before it, at the common share that makes it largest.
+    The outcomes are ordered by Fisher's p-value. The p-value of an outcome is the probability of this outcome and all
+    outcomes before it, for the common share of A and B at which this probability is largest.
     """
     log_ways = [_log_ways(size) for size in (num_a, num_b)]
     fisher = np.ones((num_a + 1, num_b + 1))

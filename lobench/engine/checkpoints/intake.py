@@ -115,9 +115,8 @@ class Intake:
         self._logged_lines: set[tuple[str, str]] = set()  # logged in this start
         self._found_checkpoints: deque[SeenCheckpoint] = deque()
         self._passed_over: list[str] = []
-        self._unreadable_checkpoints: dict[
-            tuple[str, str], tuple[SeenCheckpoint, str]
-        ] = {}  # newest unreadable ones, with the reason
+        # By run and folder: the newest checkpoint that cannot be read, with the reason.
+        self._unreadable_checkpoints: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}
         self._unbound_checkpoints: dict[tuple[str, str], _Unbound] = {}  # by run and folder
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
         self._fingerprints = ledger.fingerprints()  # fingerprints of checkpoints that earlier starts have read

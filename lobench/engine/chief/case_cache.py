@@ -56,10 +56,9 @@ class KnownCases:
         self._ledger = ledger
         self._config = config
         self._suite = suite
-        self._at_start: tuple[str, list[_Mark]] | None = None  # fingerprint and files
-        self._earlier_stamps: tuple[str, list[_Mark]] | None = (
-            None  # the same, recorded before a worker reads the files
-        )
+        # Fingerprint of the suite and stamps of its environment, at the start and before a worker reads the files.
+        self._at_start: tuple[str, list[_Mark]] | None = None
+        self._earlier_stamps: tuple[str, list[_Mark]] | None = None
 
     def recall(self, variant: Variant, stamps: dict[str, _Mark | None] | None = None) -> tuple[CaseInfo, ...] | None:
         """Returns the recorded cases of a variant; None if unknown, or if an input has changed since.

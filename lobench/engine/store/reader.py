@@ -460,7 +460,7 @@ class LedgerReader(Places, Codes):
                 )
 
 
-@functools.lru_cache(maxsize=1024)  # every subject has the same ones
+@functools.lru_cache(maxsize=1024)  # all subjects are evaluated on the same cases
 def case_json(case: CaseInfo) -> str:
     """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
     values_by_field = ((field, getattr(case, field.name)) for field in dataclasses.fields(case))

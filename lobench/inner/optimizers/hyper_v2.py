@@ -155,7 +155,9 @@ _LAYERS = ("linear", "linear_1", "linear_2")
 
 
 class _Networks:
-    """Networks of all tensors, each a mixture of theta's, as rows of numbers, so that one product mixes all of them.
+    """Networks of all tensors. Each is a mixture of theta's networks.
+
+    Networks are stored as rows of numbers, so that a single matrix product computes all mixtures.
 
     Args:
       stack: Networks of theta by leaf, with a leading axis over networks.

@@ -55,7 +55,7 @@ def _loop_over_steps(program: Any) -> Any:
 
 
 def _largest_array(equation: Any) -> int:
-    """Returns the size in bytes of the largest array that an equation, or one inside of it, computes."""
+    """Returns the size in bytes of the largest array that an equation, or an equation inside of it, computes."""
     output_bytes = max(
         (math.prod(variable.aval.shape) * _bytes_of(variable.aval.dtype) for variable in equation.outvars), default=0
     )

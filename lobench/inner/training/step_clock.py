@@ -19,9 +19,9 @@ _MOST_CALLS = 9  # calls without steps per program; the first ones are slow, and
 class StepClock:
     """Times of inner steps, without compilation and evaluations.
 
-    A program runs steps and the evaluations between them. So some chunks are cut to lie between two evaluations;
-    lengths of chunks change no bits. The overhead of a call is measured by nine calls without a step per program, or by
-    one for a training of milliseconds, because each takes a fiftieth of it.
+    A program runs steps and the evaluations between them. So some chunks are cut to lie between two evaluations. (The
+    length of chunks changes no bits.) The overhead of a call is measured by nine calls without a step per program. A
+    training of milliseconds has only one such call, because each takes a fiftieth of the training's time.
 
     Args:
       eval_steps: Inner steps before which an evaluation takes place, in order.

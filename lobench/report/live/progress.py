@@ -248,7 +248,7 @@ def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, c
 def writable(file: TextIO | None) -> TextIO:
     """Returns a file that accepts all characters.
 
-    Unknown ones are escaped, and a closed output is replaced by the null device.
+    Characters that its encoding lacks are escaped. A closed output is replaced by the null device.
     """
     if file is None:  # Python's value for a closed standard output
         return open(os.devnull, "w", encoding="utf-8")

@@ -533,7 +533,7 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
     margin = f"the {margins_text(effect)} of the score"
     if comparison.verdict is Effect.UNDECIDED and gate.overall.verdict is Verdict.REGRESSED:
         overall = gate.overall
-        # P_regressed is twice the smaller part; False for NaN.
+        # `p_regressed` is twice the smaller of its two parts. False for NaN.
         is_by_seeds = 2 * overall.p_diverged <= overall.p_regressed
         harm = f"loses more seeds than {a}{on}" if is_by_seeds else f"is worse than {a}{on} by more than {margin}"
         two_sided_note = "two-sided, no difference is shown"

@@ -1,4 +1,4 @@
-"""Tables and records of the costs of steps of two subjects, and of their metric at equal time."""
+"""Tables and records that compare two subjects by the cost of a step, and by a metric at equal time."""
 
 from __future__ import annotations
 

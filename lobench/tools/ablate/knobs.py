@@ -138,7 +138,7 @@ class _Statement:
     binding: Binding | None = None
 
     def default_statement(self, default: Callable[[Binding], str]) -> _Statement:
-        """Returns the statement for a side that lacks this one: its default, or an empty line."""
+        """Returns a statement for a side without this statement: it binds the default, or is an empty line."""
         text = default(self.binding) if self.binding is not None and self.binding.parameter else ""
         if text in ("", "None"):  # None cannot be an argument of a compiled program
             return _Statement(line="", text=f"{text} {_DEFAULT_NOTE}".lstrip())

@@ -1,4 +1,4 @@
-"""Rules of alarms along a run: suspicion on the usual seeds, confirmation on fresh ones, and the trend of a stall.
+"""Rules for alarms during a run: suspicions on the usual seeds, their confirmation on fresh seeds, and stalls.
 
 A gate at each of 50 checkpoints gives a false alarm in 2 to 17 of 100 runs. Here a checkpoint that is worse than the
 best one so far, at a plain level, is only suspected. A suspicion is tested on fresh seeds of both sides. The levels of

@@ -1,4 +1,4 @@
-"""Sample of evaluations chosen by a public beacon, and the chance that false ones escape it."""
+"""Sample of evaluations chosen by a public beacon, and the probability that it contains no false evaluation."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ __all__ = ["bisect"]
 _MAX_AT_ONCE = 8
 _FEW_ROUNDS = 3
 _SAME_SHARE = 0.01  # smaller changes of the probability of a fall count as none
-_MANY_PROBES = 4  # seed blocks of a checkpoint after which further ones hardly change its mean
+_MANY_PROBES = 4  # number of a checkpoint's seed blocks after which further blocks hardly change its mean
 _MIN_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
 
 

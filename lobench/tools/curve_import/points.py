@@ -180,7 +180,7 @@ class RequestedMetrics(Mapping[str, str]):
     def columns(self, names: Sequence[str]) -> list[str]:
         """Returns the columns of a table that are requested, in the order of the request.
 
-        Missing ones keep their spelling.
+        Names without a column stay as they were requested.
         """
         return [stored_spelling(name, names) for name in self._names]
 

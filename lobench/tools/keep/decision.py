@@ -78,7 +78,7 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
     is_worse = np.isfinite(test.log_evidence_of_divergence()) & (_probability_of_better_mean(sums) < rules.futility)
     keep &= ~diverges & ~is_worse
     is_hopeless = chance_to_keep(screen, test, rules) < rules.futility
-    # A test takes a level from all later ones, so none begins for a candidate that is not even better on shared seeds.
+    # Each test makes later tests stricter, so none begins for a candidate that is not even better on shared seeds.
     is_screened_out = (
         (test.seeds == 0) & (screen.seeds >= rules.num_screened) & ~(_probability_of_better_mean(screen) > 0.5)
     )

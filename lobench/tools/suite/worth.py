@@ -1,4 +1,4 @@
-"""Worth of the cases of a suite: signal to noise, redundancy, subsets that keep the order of methods, seeds needed.
+"""What the cases of a suite tell about methods: signal and noise, redundant cases, subsets that suffice, needed seeds.
 
 Signal and noise are defined as by Heineman et al. (arXiv 2508.13144) for benchmarks of language models: the spread
 between methods, and the spread within a method. Here the spread within a method is between seeds, after removing a

@@ -72,7 +72,7 @@ class Sampler:
 
         sampler_seed = fold(seed, wave) % (1 << 32)
         sampler_options = dict(self.options)
-        if self.name == "qmc":  # one sequence for all waves; parameters outside of it are drawn by wave
+        if self.name == "qmc":  # all waves share one sequence; parameters that are not in it are drawn by wave
             sampler_options = {
                 "scramble": True,
                 "independent_sampler": samplers.RandomSampler(seed=sampler_seed),

@@ -133,7 +133,7 @@ def _run_number(step_ranges: list[tuple[int, int]], first_step: int, last_step: 
     """
     fitting_runs = [number for number, (begin, _) in enumerate(step_ranges) if first_step > begin]
     last_seen_step = max((end for _, end in step_ranges), default=-1)
-    if fitting_runs:  # resumed: the run that it fits best, the latest of equal ones
+    if fitting_runs:  # the file resumes the run that it fits best; of several such runs, the latest
         number = min(reversed(fitting_runs), key=lambda candidate: max(0, first_step - step_ranges[candidate][1]))
     elif step_ranges and last_step > last_seen_step:
         number = len(step_ranges) - 1
