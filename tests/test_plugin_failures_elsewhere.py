@@ -284,14 +284,14 @@ def test_a_search_that_leaves_its_space_is_named_by_its_own_class() -> None:
 
 @pytest.mark.parametrize("does", DOES)
 def test_a_sink_that_is_wrong_is_refused_in_one_line(tmp_path: Path, does: str) -> None:
-    from lobench.api.components import _sink
+    from lobench.api.components import _make_sink
 
     manager, module = PluginManager(), ModuleType("mine")
     module.make = DOES[does]  # type: ignore[attr-defined]
     module.lobench_result_sinks = lambda: [Declaration(name="mine", factory=":make")]  # type: ignore[attr-defined]
     manager.take(module, "mine")
     with pytest.raises(PluginError, match=SHOWN["sink-mine-a"]) as caught:
-        _sink("mine:a", manager, SinkContext(store=tmp_path))
+        _make_sink("mine:a", manager, SinkContext(store=tmp_path))
     assert len(str(caught.value).splitlines()) == 1
 
 

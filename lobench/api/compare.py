@@ -69,10 +69,10 @@ __all__ = [
     "read_given",
 ]
 
-_OfCase = TypeVar("_OfCase", CaseSteps, CaseCosts)
+_CaseResult = TypeVar("_CaseResult", CaseSteps, CaseCosts)
 
 # Description of the scale if the curves have neither common seeds nor common starts.
-_OF_FINALS = "differences are of final values; other methods in the store do not change them"
+_FINALS_NOTE = "differences are of final values; other methods in the store do not change them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -177,8 +177,8 @@ def compare(
     check_baselines(baseline_paths or map(Path, suite_paths))
     specs = specs_called(cases, *suite_paths, with_tests=True) if cases and suite_paths else []
     case_names = tuple(spec.names[-1] for spec in specs)
-    evaluation = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
-    chosen_subjects = _subjects(names, store, suite_paths, progress or default_progress(), evaluation)
+    evaluation_options = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
+    chosen_subjects = _evaluated_subjects(names, store, suite_paths, progress or default_progress(), evaluation_options)
     return compare_stored(
         chosen_subjects,
         names,
@@ -232,9 +232,9 @@ def compare_stored(
         baselines or suites or None,
         among=subjects_setting_scales(chosen),
     )
-    stale = next((problem for problem in scales.baselines.problems if isinstance(problem, StaleBaseline)), None)
-    if baselines and stale is not None:
-        raise stale
+    stale_problem = next((problem for problem in scales.baselines.problems if isinstance(problem, StaleBaseline)), None)
+    if baselines and stale_problem is not None:
+        raise stale_problem
     labelled_subjects = _with_distinct_labels([stored.subject for stored in chosen], names)
     if cases:
         labelled_subjects = _restrict_to_cases(labelled_subjects, cases)
@@ -253,9 +253,9 @@ def compare_stored(
         for pair in pairs:
             case_steps = compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)
             steps.append(_with_case_names(pair, case_steps))
-    edges_of_first, *edges_of_others = map(_edges, chosen)
+    edges_of_first, *edges_of_others = map(_edge_notes, chosen)
     pairs = [replace(pair, edges=(*edges_of_first, *edges)) for pair, edges in zip(pairs, edges_of_others, strict=True)]
-    lines_of_first, *lines_of_others = map(_other_code, chosen)
+    lines_of_first, *lines_of_others = map(_other_code_notes, chosen)
     pairs = [
         replace(pair, other_code=(*lines_of_first, *lines)) for pair, lines in zip(pairs, lines_of_others, strict=True)
     ]
@@ -263,13 +263,13 @@ def compare_stored(
         _with_case_names(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
     )
     are_of_finals = all(pair.primary.is_of_finals for pair in pairs)
-    scale = _OF_FINALS if are_of_finals else scales.describe()
+    scale = _FINALS_NOTE if are_of_finals else scales.describe()
     if not any(pair.primary.comparison.cases for pair in pairs):
         scale = ""  # all cases are tests without metrics
     return Comparison(pairs=tuple(pairs), scale=scale, steps=tuple(steps), costs=costs)
 
 
-def _with_case_names(pair: MethodComparison, results: Iterable[_OfCase]) -> tuple[_OfCase, ...]:
+def _with_case_names(pair: MethodComparison, results: Iterable[_CaseResult]) -> tuple[_CaseResult, ...]:
     """Returns results of cases with the names of the cases in place of their identities."""
     return tuple(replace(result, case=pair.name(result.case)) for result in results)
 
@@ -299,15 +299,13 @@ def _restrict_to_cases(
 
     wanted_names = {name for names in names_by_case.values() for name in names}
 
-    def restricted(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+    def restrict(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted_names))}
 
-    return [
-        replace(subject, cells=restricted(subject.cells), former=restricted(subject.former)) for subject in subjects
-    ]
+    return [replace(subject, cells=restrict(subject.cells), former=restrict(subject.former)) for subject in subjects]
 
 
-def _edges(found_subject: Stored) -> list[str]:
+def _edge_notes(found_subject: Stored) -> list[str]:
     """Returns notes on the search that chose a method: settings at the edge of their range."""
     return [
         f"{found_subject.subject.label}: {line}"
@@ -315,7 +313,7 @@ def _edges(found_subject: Stored) -> list[str]:
     ]
 
 
-def _other_code(stored_subject: Stored) -> list[str]:
+def _other_code_notes(stored_subject: Stored) -> list[str]:
     """Returns a note on results computed by other code than the user's present code; [] if there are none."""
     line = stored_subject.snapshot.edited_code_line(stored_subject.subject.who.sha256)
     return [f"{stored_subject.subject.label}: {line}"] if line else []
@@ -334,7 +332,7 @@ def _with_distinct_labels(subjects: Sequence[StoredSubject], texts: Sequence[str
     return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
-def _subjects(
+def _evaluated_subjects(
     names: Sequence[str],
     store: Path | None,
     suites: Sequence[str],
@@ -367,16 +365,16 @@ def _subjects(
         new_subjects |= {first_name: named_first[0]}
     else:
         store_path = find_stored(first_name, store).store.resolve()
-        same_store = (
+        subjects_of_store = (
             stored_subject
             for stored_subject in stored_subjects.values()
             if stored_subject.store.resolve() == store_path
         )
-        candidates |= {stored_subject.subject.who.key for stored_subject in same_store}
+        candidates |= {stored_subject.subject.who.key for stored_subject in subjects_of_store}
         reference = find_stored(first_name, store, candidates=candidates, choices=choices)
     evaluated_subjects = {}
     if folder is not None and new_subjects:
-        evaluated_subjects = _evaluate(new_subjects, folder, suites, progress, options)
+        evaluated_subjects = _evaluate_missing(new_subjects, folder, suites, progress, options)
     if reference is None:
         reference = evaluated_subjects[first_name]
     if (
@@ -405,13 +403,13 @@ def _choice_path(text: str, store: Path | None, *, is_new: bool) -> str:
 def _record_choices(folder: Path, choices: Sequence[Choice]) -> None:
     """Records choices of references that the store does not have yet."""
     stored_choices = kept_choices([folder])
-    if new := [choice for choice in choices if choice not in stored_choices]:
+    if new_choices := [choice for choice in choices if choice not in stored_choices]:
         with Ledger.open(folder) as ledger:
-            for choice in new:
+            for choice in new_choices:
                 ledger.record_event(CHOICE, **choice.to_event())
 
 
-def _evaluate(
+def _evaluate_missing(
     subjects_by_name: Mapping[str, tuple[Given, Who]],
     store: Path,
     suites: Sequence[str],
@@ -445,8 +443,8 @@ def find_subjects(store: Path, subjects: Sequence[Who]) -> list[Stored | None]:
             continue
         stored_subject = subject_of(entrant.who, entrant.rows, {case.identity for case in entrant.cases})
         # All subjects of the store set the scale, as if the comparison were of stored results.
-        part = replace(snapshot, subjects=(stored_subject,), stored=snapshot.subjects)
-        found_subjects.append(Stored(subject=stored_subject, snapshot=part))
+        subject_snapshot = replace(snapshot, subjects=(stored_subject,), stored=snapshot.subjects)
+        found_subjects.append(Stored(subject=stored_subject, snapshot=subject_snapshot))
     return found_subjects
 
 
@@ -469,12 +467,14 @@ def named_subjects(
     """
     manager = plugins_of(suites, progress)
     readers = readers_for(suites, manager, allow_pickle=False)
-    is_whole = takes_any_checkpoint(*suites)
-    read_subject = partial(read_given, manager=manager, is_whole=is_whole)
-    return [_pin(*_find_subject(name, readers, suites, store, read_subject, candidates, choices)) for name in names]
+    takes_any = takes_any_checkpoint(*suites)
+    read_subject = partial(read_given, manager=manager, is_whole=takes_any)
+    return [
+        _pin_theta(*_find_subject(name, readers, suites, store, read_subject, candidates, choices)) for name in names
+    ]
 
 
-def _pin(request: Given, subject: Who) -> tuple[Given, Who]:
+def _pin_theta(request: Given, subject: Who) -> tuple[Given, Who]:
     """Ties a checkpoint to the theta that was read, so that it is not evaluated if its file changes."""
     return replace(request, sha256=subject.sha256) if isinstance(request, GivenCheckpoint) else request, subject
 
@@ -492,22 +492,22 @@ def _find_subject(
         request = find_given(text, store, candidates=candidates)
         return request, read_subject(request)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
-    newest_first = reversed(_checkpoints(name, readers, suites))
+    newest_first = reversed(_checkpoint_paths(name, readers, suites))
     checkpoints = [given_checkpoint(uri, bindings, label=text) for uri in newest_first]
     if not candidates:
         return checkpoints[0], read_subject(checkpoints[0])
     folder = str(Path(name).resolve())
-    chosen_before = {
+    earlier_references = {
         choice.reference for choice in choices if choice.candidate in candidates and choice.chosen_in == folder
     }
     subjects = ((checkpoint, read_subject(checkpoint)) for checkpoint in checkpoints)
-    possible = (pair for pair in subjects if pair[1].key not in candidates)
-    chosen = next(possible, None)
-    if chosen_before and chosen is not None and chosen[1].key not in chosen_before:
-        chosen = next((pair for pair in possible if pair[1].key in chosen_before), chosen)
-    if chosen is None:
+    possible_subjects = (pair for pair in subjects if pair[1].key not in candidates)
+    chosen_subject = next(possible_subjects, None)
+    if earlier_references and chosen_subject is not None and chosen_subject[1].key not in earlier_references:
+        chosen_subject = next((pair for pair in possible_subjects if pair[1].key in earlier_references), chosen_subject)
+    if chosen_subject is None:
         raise UsageError("the folder has no other checkpoint to compare with", where=name, got="the candidate alone")
-    return chosen
+    return chosen_subject
 
 
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
@@ -516,7 +516,7 @@ def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | Non
     return name if path_exists(name, kind="folder") and reader_for(epath.Path(name), readers) is None else None
 
 
-def _checkpoints(folder: str, readers: Mapping[str, CheckpointReader], suites: Sequence[str]) -> list[str]:
+def _checkpoint_paths(folder: str, readers: Mapping[str, CheckpointReader], suites: Sequence[str]) -> list[str]:
     """Returns the paths of a run's checkpoints, by the numbers in their names; files without a number come first."""
     source = DirectorySource(SourceContext(location=folder, readers=readers))
     deadline = time.monotonic() + 10.0

@@ -63,16 +63,18 @@ def _is_list_of(kind: type, value: object) -> bool:
     return isinstance(value, Sequence) and all(isinstance(entry, kind) for entry in value)
 
 
-def _is_positions(value: object) -> bool:
+def _are_positions(value: object) -> bool:
     return _is_list_of(Integral, value)
 
 
 _SOURCE_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "poll": partial(_is_list_of, SeenCheckpoint),
-    "pending": lambda found: isinstance(found, Mapping) and all(isinstance(one, Unfinished) for one in found.values()),
+    "pending": lambda result: (
+        isinstance(result, Mapping) and all(isinstance(entry, Unfinished) for entry in result.values())
+    ),
 }
 _POLICY_RESULTS: Mapping[str, Callable[[Any], bool]] = {
-    "admit": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_is_positions, found))
+    "admit": lambda result: isinstance(result, tuple) and len(result) == 2 and all(map(_are_positions, result))
 }
 
 
@@ -214,23 +216,23 @@ def make_sinks(settings: WatchSettings, manager: PluginManager, store: Path) -> 
     """
     suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)
     context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
-    return {address: _sink(address, manager, context) for address in settings.sinks}
+    return {address: _make_sink(address, manager, context) for address in settings.sinks}
 
 
-def _sink(address: str, manager: PluginManager, context: SinkContext) -> ResultSink:
+def _make_sink(address: str, manager: PluginManager, context: SinkContext) -> ResultSink:
     name, _, argument = address.partition(":")
     factory = manager.find("lobench_result_sinks", name, kind="sink").load()
 
-    def failure(error: BaseException) -> PluginError:
+    def setup_error(error: BaseException) -> PluginError:
         kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's argument
         got = headline(error)
         next_step = ""
-        if isinstance(error, PermissionError) and (whose := refusal(error, context.store)):
-            got = f"{got}: {whose}"
+        if isinstance(error, PermissionError) and (refusal_text := refusal(error, context.store)):
+            got = f"{got}: {refusal_text}"
             next_step = let_in(context.store)
         return kind("cannot be set up", where=f"sink {address!r}", got=got, next_step=next_step)
 
-    with plugin_errors(failure, LobenchError):
+    with plugin_errors(setup_error, LobenchError):
         sink: ResultSink = factory(replace(context, argument=argument))
         destination = getattr(sink, "destination", "")  # a property that may fail
         bool(getattr(sink, "keeps_first", False))

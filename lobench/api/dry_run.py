@@ -126,11 +126,11 @@ def collected(
                                 pool.send(0, request.to_bytes())
                         case Described(variant_key=key, cases=cases):
                             cases_by_variant[key] = cases
-                        case Failed(messages=messages, variant_key=failed):
-                            if failed is None:
+                        case Failed(messages=messages, variant_key=failed_key):
+                            if failed_key is None:
                                 raise SuiteError("; ".join(messages))
-                            problems[labels_by_key.get(failed, "")] = "; ".join(messages)
-                            cases_by_variant[failed] = ()
+                            problems[labels_by_key.get(failed_key, "")] = "; ".join(messages)
+                            cases_by_variant[failed_key] = ()
                     if len(cases_by_variant) > num_found:
                         deadline = time.monotonic() + _COLLECT_SECONDS
                 if len(cases_by_variant) == len(labels):

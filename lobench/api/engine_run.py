@@ -124,7 +124,7 @@ def run_rounds(
                 before_first()
                 store = settings.store_folder
                 stack.enter_context(removed_if_refused(store))
-            options = _options(settings, core_seconds, num_rounds, has_source=has_source)
+            options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
             ending = _run_round(options, store, components, source, given, progress, guest)
             outcomes.update(ending.outcomes)
             core_seconds = core_seconds + ending.core_seconds
@@ -133,8 +133,8 @@ def run_rounds(
             if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break
         left_out = {path: file.reason for path, file in source.pending().items()} if source is not None else {}
-        was_there = ending.num_checkpoints or ending.unbound or ending.unread
-        if not was_there and not ending.interrupted and guest is None:
+        found_any = ending.num_checkpoints or ending.unbound or ending.unread
+        if not found_any and not ending.interrupted and guest is None:
             raise CheckpointError(
                 "no checkpoint to evaluate",
                 where=settings.location or ", ".join(subject.uri for subject in given),
@@ -143,8 +143,8 @@ def run_rounds(
                 or "`lobench list readers` shows the formats that can be read",
             )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
-    width = num_workers(settings.workers)
-    utilisation = measuring.line(num_workers=width, num_cores=num_cores() if is_here else width)
+    worker_count = num_workers(settings.workers)
+    utilisation = measuring.line(num_workers=worker_count, num_cores=num_cores() if is_here else worker_count)
     return Watched(store=store, ending=ending, left_out=left_out, utilisation=utilisation)
 
 
@@ -158,7 +158,9 @@ def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
     return f"there are checkpoints in {first_of(runs, 3)}: --source population watches the runs below a folder"
 
 
-def _options(settings: WatchSettings, core_seconds: float, num_rounds: int, *, has_source: bool) -> WatchSettings:
+def _round_settings(
+    settings: WatchSettings, core_seconds: float, num_rounds: int, *, has_source: bool
+) -> WatchSettings:
     """Returns the settings of the next round, after rounds that used `core_seconds`.
 
     Given subjects are compared with each other, so all of them are planned again after an edit. Checkpoints of a source
@@ -192,7 +194,7 @@ def _run_round(
         isinstance(subject, GivenCheckpoint) for subject in given
     )
     with_tests = guest is None and only_checkpoints
-    config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
+    make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
     with (
@@ -218,7 +220,7 @@ def _run_round(
         def make_executor(wakeup: Connection) -> Executor:
             if settings.suites and (line := unshared_cache_line(store)):
                 progress.warn(line)
-            return components.make_executor(config(), wakeup)
+            return components.make_executor(make_config(), wakeup)
 
         chief = Chief(
             ledger=ledger,
@@ -228,7 +230,7 @@ def _run_round(
             source=source,
             given=given,
             arrivals=arrivals,
-            known=KnownCases(ledger, config, suite),
+            known=KnownCases(ledger, make_config, suite),
             readers=components.readers,
             make_executor=make_executor,
             policy=components.policy,

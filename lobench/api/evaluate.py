@@ -154,7 +154,7 @@ def evaluate_into(
         once=True,
         retry_errors=True,
     )
-    requests = [_as_given(subject, has_run=bool(location)) for subject in subjects]
+    requests = [_to_request(subject, has_run=bool(location)) for subject in subjects]
     outcome = run_rounds(settings, progress or default_progress(), given=requests, has_source=not requests)
     if outcome.ending.interrupted:
         raise KeyboardInterrupt
@@ -211,7 +211,7 @@ class StoreEvaluator:
         )
 
 
-def _as_given(subject: str | Path | Given, *, has_run: bool) -> Given:
+def _to_request(subject: str | Path | Given, *, has_run: bool) -> Given:
     if not isinstance(subject, str | Path):
         return subject
     request = given_subject(str(subject))

@@ -72,7 +72,7 @@ def race(
     check_keywords("race", options, EvaluationKeywords)
     names = texts(methods)
     suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
-    _check(names, suite_paths, seeds, block)
+    _check_arguments(names, suite_paths, seeds, block)
     folder = Path(store) if store else default_store_of(suite_paths)
     progress = progress or default_progress()
     subjects = named_subjects(names, folder, suite_paths, progress)
@@ -104,7 +104,7 @@ def race(
 
     logged_notes = set[str]()
 
-    def entrants() -> Sequence[Entrant]:
+    def read_entrants() -> Sequence[Entrant]:
         with Ledger.open(folder, read_only=True) as ledger:
             entrants_so_far = entrants_of(ledger, zip(wanted_subjects, labels, strict=True))
         if (
@@ -116,7 +116,7 @@ def race(
 
     return play(
         evaluate,
-        entrants,
+        read_entrants,
         rules,
         baseline_paths or [Path(suite) for suite in suite_paths],
         progress.log,
@@ -162,9 +162,9 @@ def play(
     racing_indices: Sequence[int] = range(count)
     while True:
         log(f"{counted(num_rounds * rules.block, 'seed')} a case of {counted(len(racing_indices), 'method')}")
-        goes_on = evaluate(racing_indices, num_rounds)
+        may_continue = evaluate(racing_indices, num_rounds)
         race_result = decided(entrants(), rules, suite_paths, last_look=num_rounds)
-        if race_result.ending is not None or not goes_on:
+        if race_result.ending is not None or not may_continue:
             return race_result
         if race_result.looks < num_rounds:
             raise LobenchError(
@@ -175,7 +175,7 @@ def play(
         racing_indices, num_rounds = race_result.racing, num_rounds + 1
 
 
-def _check(names: Sequence[str], suite_paths: Sequence[str], seeds: int, block: int) -> None:
+def _check_arguments(names: Sequence[str], suite_paths: Sequence[str], seeds: int, block: int) -> None:
     if len(names) < 2:
         raise UsageError("a race takes two methods or more", got=", ".join(map(repr, names)))
     if not suite_paths:

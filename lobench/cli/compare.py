@@ -116,7 +116,7 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     if kind == "markdown":
         _refuse([*(["--rule"] if rule is not None else []), *(["--race"] if race else [])], "not for --format markdown")
     if rule is not None:
-        _track3(subjects, options["store"], options["target"], strict=strict, kind=kind)
+        _track3(subjects, options["store"], options["target"], strict=strict, output_format=kind)
         return
     if race:
         _race(subjects, {"strict": strict, **options}, kind)
@@ -164,7 +164,7 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     sys.exit(ExitCode.ERROR if subjects_without_pairs else ExitCode.OK)
 
 
-def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
+def _race(methods: tuple[str, ...], options: dict[str, Any], output_format: str) -> None:
     from lobench.api.race import race
     from lobench.report.tables.race_output import race_record, race_text
 
@@ -175,13 +175,15 @@ def _race(methods: tuple[str, ...], options: dict[str, Any], kind: str) -> None:
     options |= {name: options[name] or default for name, default in _RACE_OPTIONS.items()}
     options["margin"] = options["margin"] or 0.0
     race_result = logged_aside(race, *methods, **options)
-    if kind == "json":
+    if output_format == "json":
         emit("compare.race", race_record(race_result, options["alpha"]))
     else:
         show(race_text(race_result, options["alpha"], options["margin"]))
 
 
-def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, strict: bool, kind: str) -> None:
+def _track3(
+    names: tuple[str, ...], store: Path | None, target: str | None, *, strict: bool, output_format: str
+) -> None:
     from lobench.analysis.comparisons.steps_to_target import parse_target
     from lobench.analysis.comparisons.track3 import judge
     from lobench.api.resolve import find_stored
@@ -196,7 +198,7 @@ def _track3(names: tuple[str, ...], store: Path | None, target: str | None, *, s
     _refuse(refused_flags, "not of --rule, which defines all but the target")
     parsed_target = parse_target(target) if target is not None else None
     verdicts = judge([find_stored(name, store).subject for name in names], parsed_target)
-    if kind == "json":
+    if output_format == "json":
         emit("compare.track3", track3_record(verdicts))
     else:
         show(track3_text(verdicts))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-_FOLDERS = ("png", "pdf")
+_FOLDER_FORMATS = ("png", "pdf")
 _FORMATS = ("html", "text", "json", "latex", "png", "pdf", "appendix", "badge")
 _FORMATS_BY_SUFFIX = {  # possible formats by suffix; the first one is the default
     **dict.fromkeys((".html", ".htm"), ("html",)),
@@ -32,7 +32,7 @@ _FORMATS_BY_SUFFIX = {  # possible formats by suffix; the first one is the defau
     ".pdf": ("pdf",),
     ".png": ("png",),
 }
-_PRINTED = ("text", "json", "appendix", "badge")  # formats allowed without --output
+_PRINTED_FORMATS = ("text", "json", "appendix", "badge")  # formats allowed without --output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +108,15 @@ def report(
 
     latex = settings_from(LatexSettings, options)
     kind = _format_of(kind, output)
-    if output is None and kind not in _PRINTED:
+    if output is None and kind not in _PRINTED_FORMATS:
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and kind in (*_PRINTED, "latex"):
+    if figure is not None and kind in (*_PRINTED_FORMATS, "latex"):
         raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
     spec = read_table(table) if table is not None else None
     snapshot = read_methods(store, options["experiment"] or None, include_all=options["every"], summarized=True)
     summary = summary_of(store, baselines or None, snapshot=snapshot)
     summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # methods left out still define the scale
-    if output is None or kind in _PRINTED:
+    if output is None or kind in _PRINTED_FORMATS:
         from lobench.cli.results_output import written
         from lobench.report.tables.text import wrapped
 
@@ -129,7 +129,7 @@ def report(
 
             text = badge_svg(summary)
         else:
-            text = _verdict(summary, spec, kind, latex.precision) + "\n"
+            text = _verdict_output(summary, spec, kind, latex.precision) + "\n"
         if output is None:
             emit_text(wrapped(text) if kind == "text" else text)
         else:
@@ -157,7 +157,7 @@ def report(
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
 
 
-def _format_of(kind: str, output: Path | None) -> str:
+def _format_of(requested_format: str, output: Path | None) -> str:
     """Returns the format of a report: the requested one, or that of the file's name.
 
     Raises:
@@ -165,30 +165,32 @@ def _format_of(kind: str, output: Path | None) -> str:
     """
     from lobench.core.errors import UsageError
 
-    if output is None or output.is_dir() or (kind in _FOLDERS and not output.suffix):
-        return kind
-    is_chosen = click.get_current_context().get_parameter_source("kind") is ParameterSource.COMMANDLINE
+    if output is None or output.is_dir() or (requested_format in _FOLDER_FORMATS and not output.suffix):
+        return requested_format
+    is_given = click.get_current_context().get_parameter_source("kind") is ParameterSource.COMMANDLINE
     formats = _FORMATS_BY_SUFFIX.get(output.suffix.lower(), ())
-    if formats and formats[0] in _FOLDERS:
+    if formats and formats[0] in _FOLDER_FORMATS:
         name = formats[0]
         raise UsageError(
             f"--format {name} writes a file for each figure",
             where=str(output),
             expected=f"--format {name} --output FOLDER",
         )
-    if not is_chosen and formats:
+    if not is_given and formats:
         return formats[0]
-    if (formats and kind not in formats) or (not is_chosen and output.suffix):
+    if (formats and requested_format not in formats) or (not is_given and output.suffix):
         raise UsageError(
-            f"a report of format {kind} has another suffix",
+            f"a report of format {requested_format} has another suffix",
             where="--output",
             got=str(output),
-            expected=" or ".join(sorted(suffix for suffix, formats in _FORMATS_BY_SUFFIX.items() if kind in formats)),
+            expected=" or ".join(
+                sorted(suffix for suffix, formats in _FORMATS_BY_SUFFIX.items() if requested_format in formats)
+            ),
         )
-    return kind
+    return requested_format
 
 
-def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -> str:
+def _verdict_output(summary: Summary, spec: TableSpec | None, output_format: str, digits: int) -> str:
     """Returns the verdict, and the table of methods if there are several, as text or as JSON."""
     from lobench.analysis.tables.table import TableSpec
     from lobench.analysis.tables.tabulate import tabulate
@@ -197,8 +199,8 @@ def _verdict(summary: Summary, spec: TableSpec | None, kind: str, digits: int) -
     from lobench.report.tables.verdict import verdict_text
 
     text = verdict_text(summary)
-    shows = spec is not None or summary.snapshot.groups.shows_methods
-    table = tabulate(summary, spec or TableSpec(costs=True), digits=digits) if shows else None
-    if kind == "json":
+    shows_table = spec is not None or summary.snapshot.groups.shows_methods
+    table = tabulate(summary, spec or TableSpec(costs=True), digits=digits) if shows_table else None
+    if output_format == "json":
         return json_text("report", verdict_record(summary, method_records(table) if table is not None else []))
     return text if table is None else f"{text}\n\n{method_text(table)}"

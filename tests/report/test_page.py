@@ -25,7 +25,7 @@ from lobench.report.charts.charts import sections
 from lobench.report.page.page import render_page, write_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.result_records import records
-from lobench.report.tables.verdict import _span, verdict_text, warnings
+from lobench.report.tables.verdict import _speedup_text, verdict_text, warnings
 
 SHOWN = texts_of("report")
 
@@ -130,7 +130,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
 )
 def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], message: str) -> None:
     form = Form.BEST_SINGLE
-    assert _span([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == message
+    assert _speedup_text([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == message
 
 
 def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Path) -> None:

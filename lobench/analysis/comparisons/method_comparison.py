@@ -234,8 +234,8 @@ def compare_subjects(
 
 
 def _compare(
-    first: StoredSubject,
-    other: StoredSubject,
+    first_subject: StoredSubject,
+    other_subject: StoredSubject,
     subjects: Sequence[StoredSubject],
     metrics: Sequence[str],
     rules: GateRules,
@@ -243,37 +243,40 @@ def _compare(
     margin: float | None,
     design: CaseDesign,
 ) -> MethodComparison:
-    changed_names = _changed(first, other)
-    if not first.cells.keys() & other.cells.keys():
+    changed_names = _changed_cases(first_subject, other_subject)
+    if not first_subject.cells.keys() & other_subject.cells.keys():
         raise UsageError(
-            f"{first.label} and {other.label} have no case in common",
+            f"{first_subject.label} and {other_subject.label} have no case in common",
             got=f"changed between the two: {', '.join(changed_names)}"
             if changed_names
-            else f"{_names(first)}, and {_names(other)}",
+            else f"{_case_names_text(first_subject)}, and {_case_names_text(other_subject)}",
             next_step="evaluate both on the same suite" + (", in its current form" if changed_names else ""),
         )
-    chosen = _metrics([first, other, *subjects], metrics)
-    effects = [_effect(first, other, label, metric, scales, rules, margin, design) for label, metric in chosen]
-    tests = outcomes_of_tests(first, other)
+    labels_and_metrics = _labelled_metrics([first_subject, other_subject, *subjects], metrics)
+    effects = [
+        _effect(first_subject, other_subject, label, metric, scales, rules, margin, design)
+        for label, metric in labels_and_metrics
+    ]
+    tests = outcomes_of_tests(first_subject, other_subject)
     if tests.are_any and not metrics and not any(effects):
-        effects = [_without_cases(rules)]
+        effects = [_empty_effect(rules)]
     if not any(effects):
         raise UsageError(
-            f"neither {first.label} nor {other.label} has the metric",
-            got=", ".join(label for label, _ in chosen),
-            expected=", ".join(sorted(first.metrics() | other.metrics())),
+            f"neither {first_subject.label} nor {other_subject.label} has the metric",
+            got=", ".join(label for label, _ in labels_and_metrics),
+            expected=", ".join(sorted(first_subject.metrics() | other_subject.metrics())),
         )
-    cases = {identity: cell.case for side in (first, other) for identity, cell in side.cells.items()}
+    cases = {identity: cell.case for side in (first_subject, other_subject) for identity, cell in side.cells.items()}
     names = case_names(list(cases.values()))
     return MethodComparison(
-        a=first,
-        b=other,
+        a=first_subject,
+        b=other_subject,
         effects=tuple(_with_names(effect, names) for effect in effects if effect),
         cases={names[identity]: case for identity, case in cases.items()},
         changed=changed_names,
         parted={
             names[identity]: step
-            for identity, step in first_differences(first, other).items()
+            for identity, step in first_differences(first_subject, other_subject).items()
             if not cases[identity].has_outcome_alone
         },
         design=design,
@@ -281,9 +284,9 @@ def _compare(
     )
 
 
-def _without_cases(rules: GateRules) -> MetricEffect:
+def _empty_effect(rules: GateRules) -> MetricEffect:
     """Returns an empty effect, for subjects that have only tests without metrics."""
-    nothing = GateResult(case="", verdict=Verdict.INCONCLUSIVE, num_seeds=0, harm=math.nan)
+    empty_result = GateResult(case="", verdict=Verdict.INCONCLUSIVE, num_seeds=0, harm=math.nan)
     comparison = PairComparison(
         cases=(),
         overall=Interval(),
@@ -294,7 +297,7 @@ def _without_cases(rules: GateRules) -> MetricEffect:
         alpha=rules.alpha,
         num_undecidable=0,
     )
-    gate = GateReport(cases=(), overall=nothing, verdict=nothing.verdict, rules=rules)
+    gate = GateReport(cases=(), overall=empty_result, verdict=empty_result.verdict, rules=rules)
     return MetricEffect(metric=PASSED, comparison=comparison, gate=gate)
 
 
@@ -307,7 +310,7 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
         if isinstance(values, Mapping)
     }
 
-    def in_groups(groups: _Groups) -> _Groups:
+    def with_group_names(groups: _Groups) -> _Groups:
         return tuple(tuple(names[identity] for identity in group) for group in groups)
 
     comparison, gate = effect.comparison, effect.gate
@@ -316,12 +319,12 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
         comparison=dataclasses.replace(
             comparison,
             cases=tuple(dataclasses.replace(case, case=names[case.case]) for case in comparison.cases),
-            groups=in_groups(comparison.groups),
+            groups=with_group_names(comparison.groups),
         ),
         gate=dataclasses.replace(
             gate,
             cases=tuple(dataclasses.replace(case, case=names[case.case]) for case in gate.cases),
-            groups=in_groups(gate.groups),
+            groups=with_group_names(gate.groups),
         ),
         **renamed_fields,
     )
@@ -341,11 +344,11 @@ def _on_common_forms(a: StoredSubject, b: StoredSubject) -> tuple[StoredSubject,
     return former_a, former_b
 
 
-def _names(subject: StoredSubject) -> str:
+def _case_names_text(subject: StoredSubject) -> str:
     return ", ".join(sorted(f"{cell.case.suite}/{cell.case.name}" for cell in subject.cells.values())) or "none"
 
 
-def _metrics(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[tuple[str, str | None]]:
+def _labelled_metrics(subjects: Sequence[StoredSubject], names: Sequence[str]) -> list[tuple[str, str | None]]:
     """Returns each metric with its label. None means the primary metric of each case, if these differ."""
     stored_metrics = set().union(*(subject.metrics() for subject in subjects))
     names = list(dict.fromkeys(stored_spelling(metric, stored_metrics) for metric in names))
@@ -384,10 +387,10 @@ def _effect(
     margins = {key: values.scale.default_margin if margin is None else margin for key, values in values_by_case.items()}
     samples = {key: redesigned(values.samples, design) for key, values in values_by_case.items()}
     # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
-    gated = {key: without_scale(sample) if key in signed_cases else sample for key, sample in samples.items()}
+    gated_samples = {key: without_scale(sample) if key in signed_cases else sample for key, sample in samples.items()}
     comparison = compare_cases(samples, alpha=rules.alpha)
     final_values = {
-        key: final_values for key in values_by_case if (final_values := _Ends.of(a, b, key, names[key], scales))
+        key: final_values for key in values_by_case if (final_values := _FinalValues.of(a, b, key, names[key], scales))
     }
     effects = {effect.case: effect.paired for effect in comparison.cases}
     verdict_words = {
@@ -396,7 +399,7 @@ def _effect(
     missing_notes = {key: lack_note(a, b, key) for key in values_by_case}
     notes = {
         key: _note(
-            end,
+            finals_of_case,
             values_by_case[key],
             effects[key],
             verdict_words[key],
@@ -404,21 +407,26 @@ def _effect(
             cases[key].replicate,
             bool(missing_notes[key]),
         )
-        for key, end in final_values.items()
+        for key, finals_of_case in final_values.items()
     }
-    limits = {key: (missing_notes[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
-    notes = {key: "; ".join(filter(None, (*limits[key], notes.get(key, "")))) for key in values_by_case}
+    case_notes = {key: (missing_notes[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
+    notes = {key: "; ".join(filter(None, (*case_notes[key], notes.get(key, "")))) for key in values_by_case}
     notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
         metric=label,
         comparison=comparison,
-        gate=decide(gated, rules, margins),
+        gate=decide(gated_samples, rules, margins),
         improvement=improvement(a, b, metric, scales, design),
         num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
         tolerated={key: values.ratio(-margins[key]) for key, values in values_by_case.items()},
-        ratios={key: _ratio(effects[key], end, values_by_case[key]) for key, end in final_values.items()},
-        values=simultaneous_differences({key: end.samples for key, end in final_values.items()}, alpha=rules.alpha),
+        ratios={
+            key: _loss_ratio(effects[key], finals_of_case, values_by_case[key])
+            for key, finals_of_case in final_values.items()
+        },
+        values=simultaneous_differences(
+            {key: finals_of_case.samples for key, finals_of_case in final_values.items()}, alpha=rules.alpha
+        ),
         is_of_finals=all(values.is_of_finals for values in values_by_case.values()),
         notes=notes,
         directions={key: scales.direction(cases[key], names[key]) for key in final_values},
@@ -432,7 +440,7 @@ def _negative(difference: MeanDifference) -> MeanDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
+class _FinalValues:
     """Final values of both sides on a case. NaN if a seed diverged or exploded. Common seeds are in the same order.
 
     Attributes:
@@ -449,7 +457,7 @@ class _Ends:
     samples: Samples
 
     @classmethod
-    def of(cls, a: StoredSubject, b: StoredSubject, identity: str, metric: str, scales: Scales) -> _Ends | None:
+    def of(cls, a: StoredSubject, b: StoredSubject, identity: str, metric: str, scales: Scales) -> _FinalValues | None:
         if identity not in a.cells or identity not in b.cells:
             return None
         cells = [finals_of_side.cells[identity] for finals_of_side in (a, b)]
@@ -486,7 +494,7 @@ class _Ends:
         return mean_a, mean_b
 
 
-def _ratio(paired: MeanDifference, final_values: _Ends, values: PairedValues) -> LossRatio:
+def _loss_ratio(paired: MeanDifference, final_values: _FinalValues, values: PairedValues) -> LossRatio:
     """Returns B's mean loss divided by A's, over converged seeds. NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
@@ -511,7 +519,7 @@ APART = {
 
 
 def _note(
-    final_values: _Ends,
+    final_values: _FinalValues,
     values: PairedValues,
     paired: MeanDifference,
     verdict_words: str,
@@ -520,17 +528,19 @@ def _note(
     has_lack: bool,
 ) -> str:
     notes = [SIGNED] if is_signed else []
-    seeds = len(final_values.ours)
+    num_common = len(final_values.ours)
     scale = values.scale
     notes += [text for text in (verdict_words, values.note) if text]
     if not final_values.samples.is_paired:
         notes.append(APART.get(paired.method, ""))
-    elif seeds < max(final_values.num_seeds) and not has_lack:  # else `lack_note` has the number of common seeds
-        notes.append("{} of {} and {}".format(counted(seeds, f"common {replicate}"), *final_values.num_seeds))
+    elif num_common < max(final_values.num_seeds) and not has_lack:  # else `lack_note` has the number of common seeds
+        notes.append("{} of {} and {}".format(counted(num_common, f"common {replicate}"), *final_values.num_seeds))
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
-        if silent := are_undecided(final_values.ours, final_values.theirs, scale, starts=final_values.begins[0]).sum():
-            notes.append(silence(silent, seeds))
+        if num_silent := are_undecided(
+            final_values.ours, final_values.theirs, scale, starts=final_values.begins[0]
+        ).sum():
+            notes.append(silence(num_silent, num_common))
         if scale.is_usable and scale.is_thin:
             notes.append("thin scale")
     return "; ".join(notes)
@@ -542,19 +552,19 @@ def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on the 2 common seeds".
     """
     labels_and_cells = [(subject.label, subject.cells[identity]) for subject in (a, b) if identity in subject.cells]
-    missing_texts = [f"{label} has {_count_of(cell)}" for label, cell in labels_and_cells if cell.missing]
+    missing_texts = [f"{label} has {_count_text(cell)}" for label, cell in labels_and_cells if cell.missing]
     if not missing_texts:
         return ""
     cells = [cell for _, cell in labels_and_cells]
     num_common = len(cells[0].sources.keys() & cells[-1].sources.keys()) if len(cells) == 2 else 0
     is_paired = num_common > 0 and are_common(cells[0].draws, cells[-1].draws)
-    on = f": compared on the {counted(num_common, f'common {cells[0].case.replicate}')}" if is_paired else ""
-    return "; ".join(missing_texts) + on
+    common_text = f": compared on the {counted(num_common, f'common {cells[0].case.replicate}')}" if is_paired else ""
+    return "; ".join(missing_texts) + common_text
 
 
-def _count_of(cell: Cell) -> str:
-    num_there = cell.num_planned - len(cell.missing)
-    return f"{num_there} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
+def _count_text(cell: Cell) -> str:
+    num_present = cell.num_planned - len(cell.missing)
+    return f"{num_present} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
 
 
 def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
@@ -579,7 +589,7 @@ def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     return f"finals at different steps, {' against '.join(spans)}: --until-step common compares at one step"
 
 
-def _changed(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
+def _changed_cases(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
     """Returns the names of cases that both subjects have, in forms that they do not share."""
     cases = {identity: cell.case for subject in (a, b) for identity, cell in subject.cells.items()}
     names = {f"{case.suite}/{case.name}" for identity, case in cases.items() if is_changed(identity, a, b)}

@@ -33,7 +33,7 @@ __all__ = [
 
 # Finals are compared without a logarithm if the largest is at most this multiple of the smallest. A logarithm would
 # agree to three digits, and published p-values are of the values.
-_NARROW = 2.0
+_NARROW_RATIO = 2.0
 
 Finals = Mapping[int, float]  # by seed; NaN if it diverged
 FloatArray = NDArray[np.float64]
@@ -109,10 +109,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     if scale.direction is None:
         return PairedValues(samples=without_scale(samples), scale=scale)
     scale, note = _scale_of_two(a, b, name, scales)
-    in_units, share_of_a = _in_units(samples, scale, is_relative=_is_relative(a, b, name))
+    unit_samples, share_of_a = _samples_in_units(samples, scale, is_relative=_is_relative(a, b, name))
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
-        in_units = dataclasses.replace(in_units, binary_unit=1 / abs(scale.unit))
-    return PairedValues(samples=in_units, scale=scale, is_of_finals=True, note=note, share_of_a=share_of_a)
+        unit_samples = dataclasses.replace(unit_samples, binary_unit=1 / abs(scale.unit))
+    return PairedValues(samples=unit_samples, scale=scale, is_of_finals=True, note=note, share_of_a=share_of_a)
 
 
 def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozenset[int], frozenset[int]]:
@@ -122,12 +122,12 @@ def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozens
     have no plan: if seeds are the same draws on both sides, a seed that only one side has is missing on the other side.
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
-    end = max((step for cell in cells for step in cell.last_steps().values()), default=0)
+    last_step = max((step for cell in cells for step in cell.last_steps().values()), default=0)
     missing_by_side = [frozenset[int](), frozenset[int]()]
     for index, cell in enumerate((a, b)):
         if cell is not None:
             last_steps = cell.last_steps().items() if cell in cells else ()
-            early_seeds = {seed for seed, step in last_steps if step < end and seed not in cell.unconverged}
+            early_seeds = {seed for seed, step in last_steps if step < last_step and seed not in cell.unconverged}
             without_metric = (
                 cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
             )
@@ -195,14 +195,14 @@ def paired_block(
     block = PairBlock.of(
         side_scores[0],
         side_scores[1:],
-        step=_in_unit_of_each(rounding_steps(values_of_a, values_of_others), values_of_both, scale),
+        step=_steps_in_units(rounding_steps(values_of_a, values_of_others), values_of_both, scale),
         precision=_precision_of_each(values_of_both, scale),
     )
     return tuple(indices), block
 
 
-def _in_unit_of_each(steps: FloatArray, values: FloatArray, scale: ScoreScale) -> FloatArray:
-    """Converts the rounding step of each pair, as `_in_unit` does.
+def _steps_in_units(steps: FloatArray, values: FloatArray, scale: ScoreScale) -> FloatArray:
+    """Converts the rounding step of each pair, as `_step_in_units` does.
 
     `values` is finite, float64[num_pairs, 2 num_seeds].
     """
@@ -294,10 +294,12 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
         for value, score in zip(all_values, raw_scores, strict=True)
     ]
     scores_by_side = all_scores[: len(values[0])], all_scores[len(values[0]) :]
-    step = _in_unit(rounding_step(values[0], values[1], is_paired=is_paired), all_values, scale)
+    step = _step_in_units(rounding_step(values[0], values[1], is_paired=is_paired), all_values, scale)
     precision = _precision(all_values, scale)
-    finite = [value for value in all_values if math.isfinite(value)]
-    may_vary = bool(finite) and max(finite) - min(finite) > 4 * FLOAT_STEP * max(map(abs, finite))
+    finite_values = [value for value in all_values if math.isfinite(value)]
+    may_vary = bool(finite_values) and max(finite_values) - min(finite_values) > 4 * FLOAT_STEP * max(
+        map(abs, finite_values)
+    )
     scores_a, scores_b = (tuple(side_finals) for side_finals in scores_by_side)
     return Samples(
         a=scores_a,
@@ -310,14 +312,14 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     )
 
 
-def _in_unit(step: float, values: Sequence[float], scale: ScoreScale) -> float:
+def _step_in_units(step: float, values: Sequence[float], scale: ScoreScale) -> float:
     """Converts a rounding step of values to a step of scores. On a log scale it is larger for smaller values."""
     if not step or not scale.is_usable:
         return 0.0
     if scale.kind is ScaleKind.LINEAR:
         return step / abs(scale.unit)
-    finite = np.asarray([value for value in values if math.isfinite(value)]) - (scale.minimum or 0.0)
-    return float(np.sqrt(np.mean((step / np.maximum(finite, step)) ** 2)) / scale.unit)
+    distances = np.asarray([value for value in values if math.isfinite(value)]) - (scale.minimum or 0.0)
+    return float(np.sqrt(np.mean((step / np.maximum(distances, step)) ** 2)) / scale.unit)
 
 
 def _precision(values: Sequence[float], scale: ScoreScale) -> float:
@@ -328,7 +330,7 @@ def _precision(values: Sequence[float], scale: ScoreScale) -> float:
     return FLOAT_STEP * (1.0 if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 
 
-def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tuple[Samples, float]:
+def _samples_in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tuple[Samples, float]:
     """Returns final values in units of a scale, where higher is better, and without clipping.
 
     Args:
@@ -341,8 +343,8 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
     """
     share_of_a = math.nan
     low = scale.minimum or 0.0
-    finite = [value - low for value in (*samples.a, *samples.b) if math.isfinite(value)]
-    step = _in_unit(samples.step, [value + low for value in finite], scale)
+    finite_distances = [value - low for value in (*samples.a, *samples.b) if math.isfinite(value)]
+    step = _step_in_units(samples.step, [value + low for value in finite_distances], scale)
     if scale.kind is ScaleKind.LINEAR:
 
         def signed_value(value: float) -> float:
@@ -350,7 +352,7 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
 
     elif is_relative:
         converged = samples.converged()
-        distances = [value - low for value in (*converged.a, *converged.b)] or finite or [1.0]
+        distances = [value - low for value in (*converged.a, *converged.b)] or finite_distances or [1.0]
         unit = scale.unit * math.fsum(distances) / len(distances)
         share_of_a = len(converged.a) / max(len(converged.a) + len(converged.b), 1)
 
@@ -366,7 +368,7 @@ def _in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool) -> tupl
         tuple(value if value == DIVERGED else signed_value(value) for value in values)
         for values in (samples.a, samples.b)
     )
-    precision = _precision([value + low for value in finite], scale)
+    precision = _precision([value + low for value in finite_distances], scale)
     return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision), share_of_a
 
 
@@ -379,8 +381,8 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
         return False
     low = (a.case.minimum or 0.0) if metric == a.case.primary_metric else 0.0
     finals = [value - low for cell in (a, b) for value in cell.converged_finals(metric).values()]
-    finite = [value for value in finals if math.isfinite(value)]
-    return not finite or max(finite) <= _NARROW * min(finite)
+    finite_finals = [value for value in finals if math.isfinite(value)]
+    return not finite_finals or max(finite_finals) <= _NARROW_RATIO * min(finite_finals)
 
 
 def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
@@ -394,16 +396,16 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     low = minimum or 0.0
     direction = scale.direction or Direction.MIN
     finals = [cell.converged_finals(metric) for cell in (a, b)]
-    finite = [value - low for side_finals in finals for value in side_finals.values() if math.isfinite(value)]
-    lowest = min(finite, default=math.nan)
+    finite_finals = [value - low for side_finals in finals for value in side_finals.values() if math.isfinite(value)]
+    lowest = min(finite_finals, default=math.nan)
     declared_scale = (a.case.scale or "") if is_primary else ""
     is_loss = metric.rpartition("/")[2] == "loss" and direction is Direction.MIN
-    start, why = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "each item has one value")
+    start, reason = _common_start(a, b, metric) if a.draws != ITEM_DRAWS else (math.nan, "each item has one value")
     # Losses of 0 count as the floor. They do not make the scale linear, because a linear scale hides orders of
     # magnitude.
     smallest_loss = ROUNDED_ZERO * (start - low) if start > low else 0.0
     is_log = (is_loss or bool(declared_scale)) and declared_scale != ScaleKind.LINEAR
-    is_log = is_log and lowest >= smallest_loss and max(finite) > 0
+    is_log = is_log and lowest >= smallest_loss and max(finite_finals) > 0
     pair_scale = ScoreScale.among(
         metric,
         direction,
@@ -417,17 +419,17 @@ def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreS
     if math.isfinite(start) and any(
         2 * sum(map(math.isfinite, side_finals.values())) < len(side_finals) for side_finals in finals
     ):
-        why = "no side that keeps half of its seeds ends better than step 0"
+        reason = "no side that keeps half of its seeds ends better than step 0"
     unit = 1.0 if direction is Direction.MIN else -1.0
-    how = ""
+    unit_text = ""
     if is_log:
         unit = 1.0
-        how = ", relative to their mean" if _is_relative(a, b, metric) else ", as logarithms"
-    elif is_loss and (size := math.fsum(map(abs, finite)) / max(len(finite), 1)) > 0:
-        unit, how = size, ", relative to their size"  # otherwise a margin would depend on the unit of the loss
-    floor = 1e-12 * (lowest if lowest > 0 else max(finite)) if is_log else -math.inf
+        unit_text = ", relative to their mean" if _is_relative(a, b, metric) else ", as logarithms"
+    elif is_loss and (size := math.fsum(map(abs, finite_finals)) / max(len(finite_finals), 1)) > 0:
+        unit, unit_text = size, ", relative to their size"  # otherwise a margin would depend on the unit of the loss
+    floor = 1e-12 * (lowest if lowest > 0 else max(finite_finals)) if is_log else -math.inf
     pair_scale = dataclasses.replace(pair_scale, untrained=math.nan, log_unit=abs(unit), linear_unit=unit, floor=floor)
-    return pair_scale, f"compared by final values{how}, because {why}"
+    return pair_scale, f"compared by final values{unit_text}, because {reason}"
 
 
 def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
@@ -435,9 +437,13 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     if a.has_single_values and b.has_single_values:
         return math.nan, "each seed has one value, and no step 0 before it"
     starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
-    missing = [side_name for side_name, values in zip(("first", "second"), starts, strict=True) if not values]
-    if missing:
-        return math.nan, f"the {missing[0]} has no step 0" if len(missing) == 1 else "neither has a step 0"
+    sides_without_start = [
+        side_name for side_name, values in zip(("first", "second"), starts, strict=True) if not values
+    ]
+    if sides_without_start:
+        return math.nan, f"the {sides_without_start[0]} has no step 0" if len(
+            sides_without_start
+        ) == 1 else "neither has a step 0"
     means = [math.fsum(values) / len(values) for values in starts]
     are_close = abs(means[1] - means[0]) <= _START_TOLERANCE * max(map(abs, means))
     if not are_close and not mean_difference(Samples.of(starts[0], starts[1], is_paired=False)).p_value > 0.05:

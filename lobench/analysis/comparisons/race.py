@@ -105,18 +105,18 @@ def decided(
     num_looks = 0
     leader = None
     ending = None
-    missing = tuple[str, ...]()
+    missing_texts = tuple[str, ...]()
     racing_methods = list(range(len(entrants)))
     scales = None
     while ending is None and num_looks != last_look:
-        missing = _missing_evaluations([entrants[index] for index in racing_methods], rules, num_looks + 1)
-        if missing:
+        missing_texts = _missing_evaluations([entrants[index] for index in racing_methods], rules, num_looks + 1)
+        if missing_texts:
             break
         num_looks += 1
         if scales is None:
             scales = _scales(entrants, rules, suite_paths)
         subjects = [_subject_so_far(entrants[index], rules, num_looks) for index in racing_methods]
-        pairs = _pairs(subjects, rules.block * num_looks, scales)
+        pairs = _pair_sums(subjects, rules.block * num_looks, scales)
         is_out, beats = losers(pairs, level)
         width = pairs.half_width(level)
         leader_index = _leader(subjects, scales, is_out)
@@ -141,7 +141,7 @@ def decided(
             for size, exit_look in zip(sizes, out_at, strict=True)
         ),
         all_steps=max(sizes) * rules.rounds,
-        missing=missing,
+        missing=missing_texts,
         scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
         edges=() if leader is None else tuple(edges_among([entrant.who for entrant in entrants], leader)),
     )
@@ -207,7 +207,7 @@ def _scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path
     return scales
 
 
-def _pairs(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) -> PairSums:
+def _pair_sums(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales) -> PairSums:
     """Returns the sums of all pairs: [j, i] compares j (as `a`) with i."""
     count = len(subjects)
     cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}

@@ -247,18 +247,22 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
     if rules is not None:
         targets = rules.scored(targets, set(log["workload"]))
     scored_log = log[log["workload"].isin(targets.names)]
-    ignored = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
-    finite = scored_log[
+    ignored_counts = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
+    finite_rows = scored_log[
         np.isfinite(scored_log[["val_metric", "time", "global_step"]]).all(axis=1) & (scored_log["time"] >= 0)
     ]
-    trial = ["submission", "study", "workload", "trial"]
+    trial_columns = ["submission", "study", "workload", "trial"]
     budgets = rules.budgets if rules is not None else {}
-    seconds = finite["workload"].map({name: budgets.get(targets.base_of.get(name, name)) for name in targets.names})
-    in_time = finite[~(finite["time"] > seconds.astype(float))]
-    usable = in_time.sort_values([*trial, "global_step", "time"]).drop_duplicates([*trial, "global_step"])
+    budget_seconds = finite_rows["workload"].map(
+        {name: budgets.get(targets.base_of.get(name, name)) for name in targets.names}
+    )
+    rows_in_time = finite_rows[~(finite_rows["time"] > budget_seconds.astype(float))]
+    usable_rows = rows_in_time.sort_values([*trial_columns, "global_step", "time"]).drop_duplicates(
+        [*trial_columns, "global_step"]
+    )
     studies = _studies(scored_log)
-    trials = scored_log.groupby(["submission", "workload", "study"])["trial"].nunique()
-    times_by_study = _study_times(usable, trial, targets)
+    num_trials = scored_log.groupby(["submission", "workload", "study"])["trial"].nunique()
+    times_by_study = _study_times(usable_rows, trial_columns, targets)
     medians = {
         key: float(np.median([times_by_study.get((*key, study), math.inf) for study in names_of_studies]))
         for key, names_of_studies in studies.items()
@@ -282,16 +286,16 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
                 cause=_cause(removals[row], column, targets),
                 studies=len(studies.get(key, ())),
                 studies_that_reached=sum((*key, study) in times_by_study for study in studies.get(key, ())),
-                trials=min((int(trials[(*key, study)]) for study in studies.get(key, ())), default=0),
+                trials=min((int(num_trials[(*key, study)]) for study in studies.get(key, ())), default=0),
             )
         scores_by_name[name] = SubmissionScore(score=float(scores[row]), workloads=workloads)
     return AlgoPerfScores(
         submissions=scores_by_name,
-        ignored_workloads={str(name): int(count) for name, count in ignored.items()},
+        ignored_workloads={str(name): int(count) for name, count in ignored_counts.items()},
         num_evaluations=len(log),
-        num_not_finite=len(scored_log) - len(finite),
-        num_repeated=len(in_time) - len(usable),
-        num_past_budget=len(finite) - len(in_time),
+        num_not_finite=len(scored_log) - len(finite_rows),
+        num_repeated=len(rows_in_time) - len(usable_rows),
+        num_past_budget=len(finite_rows) - len(rows_in_time),
         targets=targets,
     )
 
@@ -305,19 +309,23 @@ def _studies(log: pd.DataFrame) -> dict[tuple[str, str], list[str]]:
     return log_studies
 
 
-def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> dict[tuple[str, str, str], float]:
+def _study_times(
+    usable_rows: pd.DataFrame, trial_columns: list[str], targets: Targets
+) -> dict[tuple[str, str, str], float]:
     """Returns the time of each (submission, workload, study) that reached its target."""
     values = {name: target.value for name, target in targets.targets.items()}
     signs = {name: 1.0 if target.higher else -1.0 for name, target in targets.targets.items()}
     # Without any evaluation pandas would make strings.
-    value, sign = (usable["workload"].map(workload_values).astype(float) for workload_values in (values, signs))
-    numbered = usable.assign(evaluation=usable.groupby(trial).cumcount())
-    on_target = numbered[sign * usable["val_metric"] >= sign * value]
+    target_values, target_signs = (
+        usable_rows["workload"].map(workload_values).astype(float) for workload_values in (values, signs)
+    )
+    numbered_rows = usable_rows.assign(evaluation=usable_rows.groupby(trial_columns).cumcount())
+    rows_on_target = numbered_rows[target_signs * usable_rows["val_metric"] >= target_signs * target_values]
     # First evaluation of a trial that reaches the target, then the trial with the fewest, and on ties the shorter time.
-    order = on_target.sort_values(["evaluation", "time"]).drop_duplicates(["submission", "workload", "study"])
+    first_rows = rows_on_target.sort_values(["evaluation", "time"]).drop_duplicates(["submission", "workload", "study"])
     return {
         (submission, workload, study): float(time)
-        for submission, workload, study, time in order[["submission", "workload", "study", "time"]].itertuples(
+        for submission, workload, study, time in first_rows[["submission", "workload", "study", "time"]].itertuples(
             index=False
         )
     }
@@ -326,9 +334,9 @@ def _study_times(usable: pd.DataFrame, trial: list[str], targets: Targets) -> di
 def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[bool]]) -> np.ndarray:
     """Returns the rule that removed each workload, or None: object[num_submissions, num_workloads]."""
     removals: np.ndarray = np.full(times.shape, None, object)
-    missing = ~np.asarray(in_log, bool)
+    is_missing = ~np.asarray(in_log, bool)
     removals[np.isinf(times)] = Removal.NOT_REACHED
-    removals[missing] = Removal.NO_EVALUATION
+    removals[is_missing] = Removal.NO_EVALUATION
     column_by_workload = {name: column for column, name in enumerate(targets.names)}
     for variant, base in targets.base_of.items():
         newly_removed = _is_removed(removals[:, column_by_workload[base]]) & ~_is_removed(
@@ -351,14 +359,14 @@ def _is_removed(removals: np.ndarray) -> Any:
     return removals != None  # noqa: E711  (elementwise)
 
 
-def _cause(removed: np.ndarray, column: int, targets: Targets) -> str:
+def _cause(rules_of_row: np.ndarray, column: int, targets: Targets) -> str:
     """Returns the workloads with a missed target because of which a workload was removed, with the rules; else ""."""
     name = targets.names[column]
-    if removed[column] is Removal.BASE_MISSED:
+    if rules_of_row[column] is Removal.BASE_MISSED:
         related_names = [targets.base_of[name]]
-    elif removed[column] is Removal.HELD_OUT_MISSED:
+    elif rules_of_row[column] is Removal.HELD_OUT_MISSED:
         related_names = [variant for variant, base in targets.base_of.items() if base == name]
     else:
         return ""
-    removals = [(related_name, removed[targets.names.index(related_name)]) for related_name in related_names]
+    removals = [(related_name, rules_of_row[targets.names.index(related_name)]) for related_name in related_names]
     return "; ".join(f"{related_name}: {rule}" for related_name, rule in removals if rule is not None)

@@ -196,8 +196,8 @@ def stratified_t(
         return Interval(mean=mean)
     if variance == 0:
         return Interval(mean=mean, lower=mean, upper=mean, degrees=math.inf)
-    half = t_isf(0.5 - confidence / 2, degrees) * math.sqrt(variance)
-    return Interval(mean=mean, lower=mean - half, upper=mean + half, degrees=degrees)
+    half_width = t_isf(0.5 - confidence / 2, degrees) * math.sqrt(variance)
+    return Interval(mean=mean, lower=mean - half_width, upper=mean + half_width, degrees=degrees)
 
 
 def _is_share_name(metric: str) -> bool:
@@ -265,9 +265,9 @@ def num_examples(share: float) -> int:
     >>> num_examples(0.97), num_examples(0.96875), num_examples(1.0)
     (100, 32, 4)
     """
-    for number in range(1, _MOST_EXAMPLES):
-        if abs(share * number - round(share * number)) <= EQUAL * number:
-            return number * -(-_LEAST_EXAMPLES // number)
+    for count in range(1, _MOST_EXAMPLES):
+        if abs(share * count - round(share * count)) <= EQUAL * count:
+            return count * -(-_LEAST_EXAMPLES // count)
     return _MOST_EXAMPLES
 
 
@@ -283,13 +283,14 @@ def logged_step(value: float) -> float:
     if not math.isfinite(value) or value == 0:
         return 0.0
     fraction, exponent = math.frexp(abs(value))
-    binary = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
-    leading = math.floor(math.log10(abs(value)) + EQUAL)  # a float32 just below a power of ten counts as that power
-    for index in range(max(-leading, 0), _MOST_DIGITS - leading):
-        shifted = value * 10.0**index
-        if abs(shifted - round(shifted)) <= EQUAL * abs(shifted):
-            return max(binary, 10.0**-index)
-    return binary
+    binary_step = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
+    # A float32 just below a power of ten counts as that power.
+    leading_exponent = math.floor(math.log10(abs(value)) + EQUAL)
+    for num_decimals in range(max(-leading_exponent, 0), _MOST_DIGITS - leading_exponent):
+        scaled = value * 10.0**num_decimals
+        if abs(scaled - round(scaled)) <= EQUAL * abs(scaled):
+            return max(binary_step, 10.0**-num_decimals)
+    return binary_step
 
 
 def agreed_variance(metric: str, values: Sequence[float]) -> float:
@@ -305,18 +306,18 @@ def agreed_variance(metric: str, values: Sequence[float]) -> float:
         return 0.0
     if _is_share_name(metric) and 0 <= values[0] <= 1:
         mean = metric_mean(metric, values)
-        half = (mean.upper - mean.lower) / 2
-        return len(values) * (half / t_isf(_TAIL, len(values) - 1)) ** 2
+        half_width = (mean.upper - mean.lower) / 2
+        return len(values) * (half_width / t_isf(_TAIL, len(values) - 1)) ** 2
     return logged_step(values[0]) ** 2 / 12
 
 
 @functools.lru_cache(maxsize=4096)
 def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
     """Returns the bounds of a share that is equal on all seeds, as the share of the examples of all seeds together."""
-    number = num_examples(share)
-    trials = number * num_seeds
-    right = round(share * number) * num_seeds
-    return min(least_share(right, trials, _TAIL), share), max(most_share(right, trials, _TAIL), share)
+    num_per_seed = num_examples(share)
+    num_trials = num_per_seed * num_seeds
+    num_right = round(share * num_per_seed) * num_seeds
+    return min(least_share(num_right, num_trials, _TAIL), share), max(most_share(num_right, num_trials, _TAIL), share)
 
 
 def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -327,9 +328,9 @@ def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
     count = rows.shape[-2]
     logs = np.log(rows)
     variance = np.minimum(logs.var(axis=-2, ddof=1), _MOST_LOG_VARIANCE)
-    half = t_isf(_TAIL, count - 1) * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
+    half_width = t_isf(_TAIL, count - 1) * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
     centre = logs.mean(axis=-2) + variance / 2
-    return np.exp(centre - half), np.exp(centre + half)
+    return np.exp(centre - half_width), np.exp(centre + half_width)
 
 
 def metric_bounds(
@@ -368,27 +369,27 @@ def metric_bounds(
     deviation = rows.std(axis=-2, ddof=1)
     for mask in zip(*np.nonzero(is_positive & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))), strict=True):
         deviation[mask] = max(deviation[mask], logged_step(float(mean[mask])) / math.sqrt(12))
-    half = t_isf(_TAIL, count - 1) * deviation / math.sqrt(count)
-    lower, upper = mean - half, mean + half
+    half_width = t_isf(_TAIL, count - 1) * deviation / math.sqrt(count)
+    lower, upper = mean - half_width, mean + half_width
     if is_positive.any():
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            factor = np.exp(half / mean)
-            low, high = mean / factor, mean * factor
+            factor = np.exp(half_width / mean)
+            loss_lower, loss_upper = mean / factor, mean * factor
             if count > 2:
                 lowest, highest = _lognormal_bounds(rows)
-                low = np.minimum(low, lowest)
-                high = np.maximum(high, highest)
-            lower = np.where(is_positive, low, lower)
-            upper = np.where(is_positive, high, upper)
+                loss_lower = np.minimum(loss_lower, lowest)
+                loss_upper = np.maximum(loss_upper, highest)
+            lower = np.where(is_positive, loss_lower, lower)
+            upper = np.where(is_positive, loss_upper, upper)
     if not is_share.any():
         return lower, upper, methods
-    is_inside = is_share & (mean > 0) & (mean < 1) & (half > 0)
-    safe = np.where(is_inside, mean, 0.5)
-    centre = np.log(safe / (1 - safe))
-    logit_half_width = half / (safe * (1 - safe))
+    is_inside = is_share & (mean > 0) & (mean < 1) & (half_width > 0)
+    safe_mean = np.where(is_inside, mean, 0.5)
+    centre = np.log(safe_mean / (1 - safe_mean))
+    logit_half_width = half_width / (safe_mean * (1 - safe_mean))
     lower, upper = (
-        np.where(is_inside, 0.5 + np.tanh((centre + shift) / 2) / 2, plain)
-        for shift, plain in ((-logit_half_width, lower), (logit_half_width, upper))
+        np.where(is_inside, 0.5 + np.tanh((centre + shift) / 2) / 2, plain_bound)
+        for shift, plain_bound in ((-logit_half_width, lower), (logit_half_width, upper))
     )
     are_equal = is_share & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))
     for mask in zip(*np.nonzero(are_equal), strict=True):

@@ -69,8 +69,8 @@ def read_methods(
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:
         experiment_rows = [row for row in ledger.experiments() if row.config]
-        row = _asked_experiment(store, experiment_rows, experiment)
-        return snapshot if row is None else _experiment_part(snapshot, row, ledger)
+        row = _find_experiment(store, experiment_rows, experiment)
+        return snapshot if row is None else _experiment_snapshot(snapshot, row, ledger)
 
 
 def read_parts(store: Path) -> list[Snapshot]:
@@ -91,9 +91,11 @@ def read_parts(store: Path) -> list[Snapshot]:
         last_rows = {row.name: row for row in ledger.experiments() if row.config}
         rows = sorted(last_rows.values(), key=lambda row: (row.last_at, row.id))
         snapshots = [
-            experiment_part for row in rows if (experiment_part := _experiment_part(store_snapshot, row, ledger)).rows
+            experiment_part
+            for row in rows
+            if (experiment_part := _experiment_snapshot(store_snapshot, row, ledger)).rows
         ]
-    # Rows are compared by id, because snapshots may have copies of rows with another identity; see `_Forms`.
+    # Rows are compared by id, because snapshots may have copies of rows with another identity; see `_CaseIdentities`.
     used_ids = {row.id for snapshot in snapshots for row in snapshot.rows}
     other_rows = [row for row in store_snapshot.rows if row.id not in used_ids]
     if other_rows:
@@ -105,11 +107,11 @@ def read_parts(store: Path) -> list[Snapshot]:
     return snapshots
 
 
-def _experiment_part(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
+def _experiment_snapshot(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
     """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
     experiment_snapshot = of_members(store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id))
-    named = dataclasses.replace(experiment_snapshot.experiment, name=row.name)
-    return with_race(dataclasses.replace(experiment_snapshot, experiment=named), row.config, ledger)
+    named_experiment = dataclasses.replace(experiment_snapshot.experiment, name=row.name)
+    return with_race(dataclasses.replace(experiment_snapshot, experiment=named_experiment), row.config, ledger)
 
 
 def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
@@ -117,25 +119,25 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
 
     It has none if the methods do not race, or some have no result yet.
     """
-    rules = race_of(_bindings(config))
+    rules = race_of(_parse_bindings(config))
     if rules is None or list(snapshot.experiment.methods) != list(_bindings_of_methods(config)):
         return snapshot
     subjects_and_labels = [
         (subject.who, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)
     ]
     entrants = entrants_of(ledger, subjects_and_labels, rules.first_seed)
-    racing = dataclasses.replace(snapshot.experiment, race=StoredRace(rules=rules, entrants=entrants))
-    return dataclasses.replace(snapshot, experiment=racing)
+    racing_experiment = dataclasses.replace(snapshot.experiment, race=StoredRace(rules=rules, entrants=entrants))
+    return dataclasses.replace(snapshot, experiment=racing_experiment)
 
 
 def check_experiment(store: Path, name: str | None) -> None:
     """Raises UsageError if a store lacks the experiment `name`. None: nothing is checked."""
     if name is not None:
         with Ledger.open(store, read_only=True) as ledger:
-            _asked_experiment(store, [row for row in ledger.experiments() if row.config], name)
+            _find_experiment(store, [row for row in ledger.experiments() if row.config], name)
 
 
-def _asked_experiment(store: Path, experiments: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
+def _find_experiment(store: Path, experiments: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
     experiment_rows = [row for row in experiments if name in (None, row.name)]
     if name is not None and not experiment_rows:
         names = ", ".join(dict.fromkeys(row.name for row in experiments)) or "none: `lobench run` makes one"
@@ -143,7 +145,7 @@ def _asked_experiment(store: Path, experiments: Sequence[ExperimentRow], name: s
     return experiment_rows[-1] if experiment_rows else None
 
 
-class _Part(NamedTuple):
+class _SeedRow(NamedTuple):
     """A seed of a method, and the evaluation that contains it."""
 
     row: EvaluationRow
@@ -165,7 +167,7 @@ def of_members(
     for stored_row in snapshot.rows:
         rows[_evaluation_key(stored_row)] = rows[_evaluation_key(stored_row), stored_row.key.code] = stored_row
     bindings_by_method = _bindings_of_methods(config)
-    groups: dict[tuple[str, int | str], dict[int, list[_Part]]] = {}
+    groups: dict[tuple[str, int | str], dict[int, list[_SeedRow]]] = {}
     latest_members: dict[object, tuple[Membership, EvaluationRow | None]] = {}
     for member in members:
         evaluation_key = (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block, member.program)
@@ -174,49 +176,61 @@ def of_members(
         latest_members[member.method, member.trial, member.session, evaluation_key] = member, row_of_member
     members_and_rows = list(latest_members.values())
     # If the suite was edited between two runs, members have both forms; former forms are in no table.
-    forms = _Forms(members_and_rows, snapshot.current, are_own=_may_differ(config))
+    case_identities = _CaseIdentities(members_and_rows, snapshot.current, are_per_method=_may_differ(config))
     for member, row in members_and_rows:
         if row is None or not isinstance(member.session, int) or not isinstance(member.trial, int):
             continue
-        if (row := forms.as_one(member, row)) is None:
+        if (row := case_identities.with_common_identity(member, row)) is None:
             continue
         # Each meta-training of a command is a trial; together they are one method, or one trial of it (`mine/3`).
-        method, _, number = member.method.partition("/")
-        is_command = _is_training(bindings_by_method.get(method, {}))
+        method, _, trial_number = member.method.partition("/")
+        is_command = _trains_checkpoints(bindings_by_method.get(method, {}))
         key, session = (
-            ((method, int(number or 0)), member.trial) if is_command else ((method, member.trial), member.session)
+            ((method, int(trial_number or 0)), member.trial) if is_command else ((method, member.trial), member.session)
         )
-        groups.setdefault(key, {}).setdefault(session, []).append(_Part(row, member.session))
+        groups.setdefault(key, {}).setdefault(session, []).append(_SeedRow(row, member.session))
     used_rows = [
-        part.row for sessions in groups.values() for member_parts in sessions.values() for part in member_parts
+        seed_row.row for sessions in groups.values() for seed_rows in sessions.values() for seed_row in seed_rows
     ]
-    best = best_trials(trials, groups, [name for name, bindings in bindings_by_method.items() if "search" in bindings])
-    groups = {(name, trial): sessions for (name, trial), sessions in groups.items() if best.get(name, trial) == trial}
-    order = [name for name in bindings_by_method if any(method == name for method, _ in groups)]
-    counts = Counter(name for name, _ in groups)
+    best_by_method = best_trials(
+        trials, groups, [name for name, bindings in bindings_by_method.items() if "search" in bindings]
+    )
+    groups = {
+        (name, trial): sessions
+        for (name, trial), sessions in groups.items()
+        if best_by_method.get(name, trial) == trial
+    }
+    method_order = [name for name in bindings_by_method if any(method == name for method, _ in groups)]
+    num_trials = Counter(name for name, _ in groups)
     subjects, names, searches = [], [], []
-    for method, trial in sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else len(order), key)):
+    for method, trial in sorted(
+        groups, key=lambda key: (method_order.index(key[0]) if key[0] in method_order else len(method_order), key)
+    ):
         bindings = bindings_by_method.get(method, {})
         sessions = groups[method, trial]
-        name = f"{method} {trial}" if counts[method] > 1 else method
+        name = f"{method} {trial}" if num_trials[method] > 1 else method
         label = bindings.get("label", method)
-        if counts[method] > 1:
+        if num_trials[method] > 1:
             label = f"{label} trial {trial}"
-        make = functools.partial(_method, current=snapshot.current, is_command=_is_training(bindings))
-        subject, search = chosen_by_search(sessions, make) if method in best else (make(sessions), None)
+        make_subject = functools.partial(
+            _method_subject, current=snapshot.current, is_command=_trains_checkpoints(bindings)
+        )
+        subject, search = (
+            chosen_by_search(sessions, make_subject) if method in best_by_method else (make_subject(sessions), None)
+        )
         if search is not None:
             search = dataclasses.replace(
                 search,
                 num_infeasible=num_infeasible(trials, method),
                 strategy=bindings["search"],
-                space=_space(config, method),
+                space=_search_space(config, method),
                 parameters=next(
                     (row.parameters for row in trials if (row.method, row.number) == (method, trial)),
                     search.parameters,
                 ),
             )
         if "command" in bindings:
-            subject = _with_failed(subject, trials, [method, f"{method}/{trial}"])
+            subject = _with_failed_sessions(subject, trials, [method, f"{method}/{trial}"])
         label_suffix = " (imported)" if subject.who.is_imported and "command" not in bindings else ""
         subjects.append(subject.named(label + label_suffix))
         names.append(name)
@@ -232,7 +246,7 @@ def of_members(
         stored=snapshot.stored or snapshot.subjects,
         cases=sorted_cases,
         rows=tuple({id(row): row for row in used_rows}.values()),
-        left_out=dataclasses.replace(snapshot.left_out, former_cases=forms.changed()),
+        left_out=dataclasses.replace(snapshot.left_out, former_cases=case_identities.former_case_counts()),
         labels=tuple(subject.label for subject in subjects),
         names=case_names(sorted_cases),
         experiment=ExperimentMethods(
@@ -244,12 +258,12 @@ def of_members(
     )
 
 
-def _is_training(bindings: Mapping[str, str]) -> bool:
+def _trains_checkpoints(bindings: Mapping[str, str]) -> bool:
     """Returns whether a method's command produces checkpoints, so that each of its sessions is a meta-training."""
     return "command" in bindings and "curves" not in bindings
 
 
-class _Forms:
+class _CaseIdentities:
     """Identities of an experiment's cases: a case has several if its bindings differ between runs or methods.
 
     If the suite was edited between two runs, the members have both forms. The form planned last is current, and the
@@ -268,38 +282,38 @@ class _Forms:
         members_and_rows: Sequence[tuple[Membership, EvaluationRow | None]],
         current: CurrentCases,
         *,
-        are_own: bool,
+        are_per_method: bool,
     ) -> None:
-        self._cases, self._are_own = current, are_own
-        self._current: dict[tuple[str, CasePlace], str] = {}
-        self._one: dict[CasePlace, str] = {}
+        self._current_cases, self._are_per_method = current, are_per_method
+        self._current_identities: dict[tuple[str, CasePlace], str] = {}
+        self._common_identities: dict[CasePlace, str] = {}
         self._rows: dict[int, EvaluationRow] = {}
-        self._former: dict[int, EvaluationRow] = {}
+        self._former_rows: dict[int, EvaluationRow] = {}
         recorded_members = [(member, row) for member, row in members_and_rows if row is not None]
         for member, row in sorted(recorded_members, key=lambda pair: current.last_planned(pair[1])):
-            self._current[self._form_key(member, row)] = row.case.identity
+            self._current_identities[self._identity_key(member, row)] = row.case.identity
         for member, row in recorded_members:
-            if self._current[self._form_key(member, row)] == row.case.identity:
-                self._one.setdefault(place_of(row.case), row.case.identity)
+            if self._current_identities[self._identity_key(member, row)] == row.case.identity:
+                self._common_identities.setdefault(place_of(row.case), row.case.identity)
 
-    def _form_key(self, membership: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
-        return (membership.method if self._are_own else ""), place_of(row.case)
+    def _identity_key(self, membership: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
+        return (membership.method if self._are_per_method else ""), place_of(row.case)
 
-    def as_one(self, membership: Membership, row: EvaluationRow) -> EvaluationRow | None:
+    def with_common_identity(self, membership: Membership, row: EvaluationRow) -> EvaluationRow | None:
         """Returns an evaluation with the common identity of its case's forms; None for a former form."""
-        has_bindings = any(self._cases.has_bindings(row, subject) for subject in row.sightings)
-        if self._current[self._form_key(membership, row)] != row.case.identity or not has_bindings:
-            self._former[id(row)] = row
+        has_bindings = any(self._current_cases.has_bindings(row, subject) for subject in row.sightings)
+        if self._current_identities[self._identity_key(membership, row)] != row.case.identity or not has_bindings:
+            self._former_rows[id(row)] = row
             return None
-        identity = self._one[place_of(row.case)]
+        identity = self._common_identities[place_of(row.case)]
         if identity == row.case.identity:
             return row
         case = dataclasses.replace(row.case, identity=identity)
         return self._rows.setdefault(id(row), dataclasses.replace(row, case=case))
 
-    def changed(self) -> tuple[tuple[str, int], ...]:
+    def former_case_counts(self) -> tuple[tuple[str, int], ...]:
         """Returns the names of the cases that have former forms, with the numbers of evaluations of these."""
-        return tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in self._former.values()).items()))
+        return tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in self._former_rows.values()).items()))
 
 
 def _may_differ(config: str) -> bool:
@@ -308,11 +322,11 @@ def _may_differ(config: str) -> bool:
         binding.selector.rsplit(".", 1)[-1] == "Experiment"
         and binding.parameter == "fixed"
         and binding.value != ["Case.*"]
-        for binding in _bindings(config)
+        for binding in _parse_bindings(config)
     )
 
 
-def _bindings(config: str) -> list[Binding]:
+def _parse_bindings(config: str) -> list[Binding]:
     """Returns the bindings of an experiment's file; [] if it cannot be parsed."""
     try:
         return [entry for entry in parse_text(config, "the experiment") if isinstance(entry, Binding)]
@@ -320,9 +334,9 @@ def _bindings(config: str) -> list[Binding]:
         return []
 
 
-def _space(config: str, method: str) -> tuple[Parameter, ...]:
+def _search_space(config: str, method: str) -> tuple[Parameter, ...]:
     """Returns the parameters that an experiment's file searches for a method; () if it cannot be parsed."""
-    bindings = _bindings(config)
+    bindings = _parse_bindings(config)
     try:
         return space_of(method, [binding for binding in bindings if binding.scope.split("/")[0] == method], bindings)
     except ConfigError:
@@ -339,7 +353,7 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     `@random()` becomes `random`.
     """
     bindings_by_method: dict[str, dict[str, str]] = {}
-    for binding in _bindings(config):
+    for binding in _parse_bindings(config):
         if binding.name == "Method":
             value = binding.value
             value_text = (
@@ -349,13 +363,15 @@ def _bindings_of_methods(config: str) -> dict[str, dict[str, str]]:
     return bindings_by_method
 
 
-def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, is_command: bool) -> StoredSubject:
+def _method_subject(
+    sessions: Mapping[int, Sequence[_SeedRow]], *, current: CurrentCases, is_command: bool
+) -> StoredSubject:
     """Returns a method as a subject whose seeds are its sessions.
 
     A session of an optimizer, or of a checkpoint, is a seed of its evaluations. A session of a command is a whole
     meta-training: its value is the mean over the seeds of the last checkpoint that was evaluated.
     """
-    rows = list({id(part.row): part.row for group in sessions.values() for part in group}.values())
+    rows = list({id(seed_row.row): seed_row.row for group in sessions.values() for seed_row in group}.values())
     identities = {row.case.identity for row in rows}
     if not is_command:
         sighting = rows[0].sightings[-1]
@@ -365,10 +381,16 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
         )
     cells: dict[str, dict[int, Cell]] = {}
     for session, group in sessions.items():
-        sorted_parts = sorted(group, key=lambda part: (part.row.sightings[-1].outer_step, part.row.id))
-        last_sha256 = sorted_parts[-1].row.key.checkpoint_sha256
-        last_rows = list({id(p.row): p.row for p in group if p.row.key.checkpoint_sha256 == last_sha256}.values())
-        seeds = {part.seed for part in group}
+        sorted_rows = sorted(group, key=lambda seed_row: (seed_row.row.sightings[-1].outer_step, seed_row.row.id))
+        last_sha256 = sorted_rows[-1].row.key.checkpoint_sha256
+        last_rows = list(
+            {
+                id(seed_row.row): seed_row.row
+                for seed_row in group
+                if seed_row.row.key.checkpoint_sha256 == last_sha256
+            }.values()
+        )
+        seeds = {seed_row.seed for seed_row in group}
         sighting = last_rows[0].sightings[-1]
         for identity, cell in subject_of(sighting, current.ordered(sighting, last_rows), identities).cells.items():
             cells.setdefault(identity, {})[session] = _cell_of_seeds(cell, seeds)
@@ -376,24 +398,26 @@ def _method(sessions: Mapping[int, Sequence[_Part]], *, current: CurrentCases, i
     return dataclasses.replace(method_subject, cells={key: _cell_of_sessions(cell) for key, cell in cells.items()})
 
 
-def _with_failed(subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]) -> StoredSubject:
+def _with_failed_sessions(
+    subject: StoredSubject, trials: Sequence[TrialRow], methods: Collection[str]
+) -> StoredSubject:
     """Returns a method of commands whose failed sessions are missing on each of its cases.
 
     `methods` are the method's names in `trials`: its own name, and its trial's name.
     """
-    failed = {
+    failed_states = {
         row.number: row.state
         for row in trials
         if row.method in methods and "folder" in row.parameters and row.state in ("failed", "infeasible")
     }
-    if not failed:
+    if not failed_states:
         return subject
     cells = {
         identity: dataclasses.replace(
             cell,
             missing={
                 **cell.missing,
-                **{session: why for session, why in failed.items() if session not in cell.sources},
+                **{session: why for session, why in failed_states.items() if session not in cell.sources},
             },
         )
         for identity, cell in subject.cells.items()
@@ -405,15 +429,15 @@ def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     """Returns a cell with only the given seeds."""
     kept_seeds = {seed for seed in cell.sources if seed in seeds}
 
-    def of(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
+    def keep_seeds(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
         return {
             name: {seed: value for seed, value in row.items() if seed in kept_seeds} for name, row in values.items()
         }
 
     return dataclasses.replace(
         cell,
-        final=of(cell.final),
-        untrained=of(cell.untrained),
+        final=keep_seeds(cell.final),
+        untrained=keep_seeds(cell.untrained),
         diverged_at={seed: divergence_step for seed, divergence_step in cell.diverged_at.items() if seed in kept_seeds},
         missing={seed: outcome for seed, outcome in cell.missing.items() if seed in seeds},
         sources={seed: cell.sources[seed] for seed in sorted(kept_seeds)},
@@ -423,7 +447,7 @@ def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
 def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     """Joins the cells of trained checkpoints. Each session has one value, which is NaN if one of its seeds diverged."""
 
-    def of(field: str) -> dict[str, dict[int, float]]:
+    def join_values(field: str) -> dict[str, dict[int, float]]:
         values_by_metric: dict[str, dict[int, float]] = {}
         for session, cell in sorted(cells.items()):
             for metric, row in getattr(cell, field).items():
@@ -434,8 +458,8 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     first_cell = next(iter(cells.values()))
     return dataclasses.replace(
         first_cell,
-        final=of("final"),
-        untrained=of("untrained"),
+        final=join_values("final"),
+        untrained=join_values("untrained"),
         diverged_at={
             session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
         },

@@ -34,7 +34,7 @@ from lobench.engine.store.series import numbered_by_arrival
 
 __all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
-_BY_STEP = ("outer step ", "generation ")  # beginnings of labels that are not names
+_STEP_PREFIXES = ("outer step ", "generation ")  # beginnings of labels that are not names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,29 +151,29 @@ class Snapshot:
           made_subjects: Subjects of an earlier snapshot, as in `subjects_of`.
           groups: Rows by subject, as in `subjects_of`.
         """
-        superseded = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
-        if superseded and not any(row.present for row in rows):
+        superseded_subjects = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
+        if superseded_subjects and not any(row.present for row in rows):
             # All runs are superseded, so they are shown.
-            rows, superseded = [replace(row, superseded=()) for row in rows], ()
+            rows, superseded_subjects = [replace(row, superseded=()) for row in rows], ()
             groups = None
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = current.which_are_current(rows)
         cases_by_identity = dict[str, CaseInfo]()
-        former = Counter[str]()
-        for case, counts in zip([row.case for row in rows], is_current, strict=True):
-            if counts:
+        former_counts = Counter[str]()
+        for case, counts_as_current in zip([row.case for row in rows], is_current, strict=True):
+            if counts_as_current:
                 cases_by_identity[case.identity] = case
             else:
-                former[f"{case.suite}/{case.name}"] += 1
+                former_counts[f"{case.suite}/{case.name}"] += 1
         subjects = tuple(subjects_of(rows, positions, current, made_subjects=made_subjects, groups=groups))
         shown_identities = {identity for subject in subjects for identity in subject.cells}
-        repeated = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
+        repeated_cases = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
         cases_by_identity = {
             identity: case for identity, case in cases_by_identity.items() if identity in shown_identities
         }
         cases = tuple(sorted(cases_by_identity.values(), key=lambda case: (case.suite, case.name, case.identity)))
         numbered_positions = numbered_by_arrival({position: subject for subject, position in (positions or {}).items()})
-        labels = _labels(
+        labels = _labels_of(
             subjects, {subject for subject, position in (positions or {}).items() if position in numbered_positions}
         )
         return cls(
@@ -185,9 +185,9 @@ class Snapshot:
             events=tuple(events),
             left_out=LeftOut(
                 num_skipped=num_skipped,
-                former_cases=tuple(sorted(former.items())),
-                superseded=superseded,
-                repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated)),
+                former_cases=tuple(sorted(former_counts.items())),
+                superseded=superseded_subjects,
+                repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated_cases)),
             ),
             labels=tuple(labels),
             names=case_names(cases),
@@ -196,7 +196,9 @@ class Snapshot:
     @functools.cached_property
     def openings(self) -> tuple[str, ...]:
         """Labels at the start of a sentence. Names of files and optimizers keep their spelling."""
-        return tuple(label[:1].upper() + label[1:] if label.startswith(_BY_STEP) else label for label in self.labels)
+        return tuple(
+            label[:1].upper() + label[1:] if label.startswith(_STEP_PREFIXES) else label for label in self.labels
+        )
 
     @property
     def method_labels(self) -> dict[str, str]:
@@ -239,7 +241,7 @@ class Snapshot:
         if not self.stored:
             return self.subjects
         stored_keys = {(subject.who.key, identity) for subject in self.stored for identity in subject.every_form()}
-        unstored = [
+        unstored_subjects = [
             dataclasses.replace(
                 subject,
                 cells={key: cell for key, cell in subject.cells.items() if (subject.who.key, key) not in stored_keys},
@@ -247,7 +249,7 @@ class Snapshot:
             )
             for subject in self.subjects
         ]
-        return (*self.stored, *(subject for subject in unstored if subject.cells))
+        return (*self.stored, *(subject for subject in unstored_subjects if subject.cells))
 
     @functools.cached_property
     def groups(self) -> MethodGroups:
@@ -308,7 +310,7 @@ class Snapshot:
         return self.names[self.cases[case].identity]
 
 
-def _labels(subjects: Sequence[StoredSubject], without_step: Collection[Who]) -> list[str]:
+def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Who]) -> list[str]:
     """Returns the label of each subject: its outer step, or its name if the step does not distinguish it.
 
     Checkpoints in `without_step` are labelled by name: their `outer_step` only counts arrivals.

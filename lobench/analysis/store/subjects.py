@@ -58,14 +58,14 @@ __all__ = [
 NOT_RUN = "not run"  # a planned seed without an evaluation
 NOT_IMPORTED = "not imported"  # an imported seed that only other curves of its training, or the other side, have
 ENDED_EARLY = "ended early"  # a seed whose training stopped before the last step of the others
-_OF_IMPORTS = IMPORTED.key
+_IMPORT_PROGRAM = IMPORTED.key
 _MOST_STEPS = 6  # outer steps named of each group
-_LABELS = ""  # draws of seeds that are labels
+_LABEL_DRAWS = ""  # draws of seeds that are labels
 
 
 def are_common(draws: str, other_draws: str) -> bool:
     """Returns whether seeds with equal numbers have the same draws on two sides, so that they form pairs."""
-    return draws == other_draws != _LABELS
+    return draws == other_draws != _LABEL_DRAWS
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
@@ -266,7 +266,7 @@ class Cell:
         }
 
 
-_NOTHING: Mapping[Any, Any] = {}  # shared, and never changed
+_EMPTY_MAPPING: Mapping[Any, Any] = {}  # shared, and never changed
 _NO_SEEDS = frozenset[int]()
 
 
@@ -279,7 +279,7 @@ class _OneBlockCell(Cell):
     # In a dictionary, fields that are added later take three times the memory.
     __slots__ = ("_curves", "_exploded", "case", "diverged_at", "final", "missing", "sources", "untrained")
 
-    lost = _NOTHING
+    lost = _EMPTY_MAPPING
     failures = ()
     _curves: CurveSummary
     _exploded: frozenset[int]
@@ -307,9 +307,9 @@ class _OneBlockCell(Cell):
 
     def __getattr__(self, name: str) -> Any:
         """Makes a field when it is first read."""
-        if name not in _MADE_FIELDS:
+        if name not in _FIELD_MAKERS:
             raise AttributeError(name)
-        value = _MADE_FIELDS[name](self)
+        value = _FIELD_MAKERS[name](self)
         _set(self, name, value)
         return value
 
@@ -401,77 +401,79 @@ class CellBlock:
           None if there are no such cells.
         """
         if like is not None and metric in like.metrics:
-            finals, untrained = _last_and_first([cell._curves for cell in like.cells], metric)
+            finals, untrained = _finals_and_starts([cell._curves for cell in like.cells], metric)
             return dataclasses.replace(like, finals=finals, untrained=untrained)
         candidates = [cell for cell in cells if isinstance(cell, _OneBlockCell)]
         if not candidates:
             return None
-        primary = cells[0].case.primary_metric
-        distinct = dict[int, bool]()
-        first: CurveSummary | None = None
+        primary_metric = cells[0].case.primary_metric
+        is_usable_head = dict[int, bool]()
+        first_curves: CurveSummary | None = None
         metrics = list[Collection[str]]()  # metrics of each distinct head
         heads = heads_of(candidate._curves for candidate in candidates)
-        first_places = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
-        for head, place in sorted(first_places.items(), key=lambda one: one[1]):
-            one = candidates[place]._curves
-            is_known = one.has_sorted_seeds and {metric, primary} <= {*one.kept}
-            first = one if first is None and is_known else first
-            is_alike = first is not None and one.seeds == first.seeds
-            begins_alike = first is not None and (one.eval_steps[0] == 0) == (first.eval_steps[0] == 0)
-            distinct[head] = is_known and is_alike and begins_alike
-            metrics += [one.kept] if distinct[head] else []
-        if first is None:
+        first_index_by_head = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
+        for head, index in sorted(first_index_by_head.items(), key=lambda pair: pair[1]):
+            head_curves = candidates[index]._curves
+            is_known = head_curves.has_sorted_seeds and {metric, primary_metric} <= {*head_curves.kept}
+            first_curves = head_curves if first_curves is None and is_known else first_curves
+            has_same_seeds = first_curves is not None and head_curves.seeds == first_curves.seeds
+            begins_alike = first_curves is not None and (head_curves.eval_steps[0] == 0) == (
+                first_curves.eval_steps[0] == 0
+            )
+            is_usable_head[head] = is_known and has_same_seeds and begins_alike
+            metrics += [head_curves.kept] if is_usable_head[head] else []
+        if first_curves is None:
             return None
-        chosen = candidates
-        if not all(distinct.values()):
-            chosen = [cell for cell, head in zip(candidates, heads, strict=True) if distinct[head]]
-        curves = [cell._curves for cell in chosen]
-        shape = len(curves), len(first.seeds)
-        packed = packed_ends(curves, primary)
-        starts_and_stops = np.frombuffer(packed, "<f4").reshape(len(curves), 2, -1)
+        usable_cells = candidates
+        if not all(is_usable_head.values()):
+            usable_cells = [cell for cell, head in zip(candidates, heads, strict=True) if is_usable_head[head]]
+        curves = [cell._curves for cell in usable_cells]
+        shape = len(curves), len(first_curves.seeds)
+        packed_values = packed_ends(curves, primary_metric)
+        starts_and_stops = np.frombuffer(packed_values, "<f4").reshape(len(curves), 2, -1)
         has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
         # See `_exploded_of_one`.
         may_be_lost = np.any(~(starts_and_stops[:, 1] <= starts_and_stops[:, 0]) | has_diverged, axis=1)
-        lost = None
-        for cell, is_candidate in zip(chosen, may_be_lost.tolist(), strict=True):
+        is_lost = None
+        for cell, is_candidate in zip(usable_cells, may_be_lost.tolist(), strict=True):
             if not is_candidate:
-                _set(cell, "diverged_at", _NOTHING)
+                _set(cell, "diverged_at", _EMPTY_MAPPING)
                 _set(cell, "_exploded", _NO_SEEDS)
         for row in np.flatnonzero(may_be_lost).tolist():
-            if lost_seeds := chosen[row].unconverged:
-                lost = np.zeros(shape, bool) if lost is None else lost
-                lost[row] = [seed in lost_seeds for seed in first.seeds]
-        finals, untrained = _last_and_first(curves, metric, packed if metric == primary else None)
+            if lost_seeds := usable_cells[row].unconverged:
+                is_lost = np.zeros(shape, bool) if is_lost is None else is_lost
+                is_lost[row] = [seed in lost_seeds for seed in first_curves.seeds]
+        finals, untrained = _finals_and_starts(curves, metric, packed_values if metric == primary_metric else None)
         return cls(
-            cells=chosen,
-            seeds=first.seeds,
+            cells=usable_cells,
+            seeds=first_curves.seeds,
             finals=finals,
             untrained=untrained,
-            lost=lost,
-            rows={id(cell): row for row, cell in enumerate(chosen)},
+            lost=is_lost,
+            rows={id(cell): row for row, cell in enumerate(usable_cells)},
             metrics=frozenset(metrics[0]).intersection(*metrics),
         )
 
 
-def _last_and_first(
-    curves: Sequence[CurveSummary], metric: str, packed: bytes | None = None
+def _finals_and_starts(
+    curves: Sequence[CurveSummary], metric: str, packed_values: bytes | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Returns `CellBlock.finals` and `CellBlock.untrained`.
 
     Args:
       curves: Summaries of the cells.
       metric: Name of the metric.
-      packed: `packed_ends(curves, metric)`, if the caller has it.
+      packed_values: `packed_ends(curves, metric)`, if the caller has it.
     """
-    ends = np.frombuffer(packed_ends(curves, metric) if packed is None else packed, "<f4")
-    ends = ends.reshape(len(curves), 2, -1).astype(np.float64)
-    return ends[:, 1], ends[:, 0] if curves[0].eval_steps[0] == 0 else None
+    starts_and_finals = np.frombuffer(packed_ends(curves, metric) if packed_values is None else packed_values, "<f4")
+    starts_and_finals = starts_and_finals.reshape(len(curves), 2, -1).astype(np.float64)
+    return starts_and_finals[:, 1], starts_and_finals[:, 0] if curves[0].eval_steps[0] == 0 else None
 
 
 def _diverged_of_one(cell: _OneBlockCell) -> Mapping[int, int]:
     curves = cell._curves
     if not curves.num_diverged:
-        return _NOTHING
+        return _EMPTY_MAPPING
     return {seed: step for seed, step in sorted(zip(curves.seeds, curves.diverged_at, strict=True)) if step >= 0}
 
 
@@ -637,17 +639,17 @@ def subjects_of(
             subjects += made_subjects[key][1]
             continue
         ordered_rows = current.ordered(key, members)
-        counting = current.with_bindings(ordered_rows, key)
+        counting_rows = current.with_bindings(ordered_rows, key)
         # If the present bindings have no result yet, nothing is current.
-        row_groups = _by_optimizer(counting) if counting else [ordered_rows]
-        identities = current.identities if counting else frozenset[str]()
+        row_groups = _rows_by_optimizer(counting_rows) if counting_rows else [ordered_rows]
+        identities = current.identities if counting_rows else frozenset[str]()
         made_subjects[key] = len(members), [subject_of(key, group, identities) for group in row_groups]
         subjects += made_subjects[key][1]
-    sights = positions or {}
+    position_by_subject = positions or {}
 
     def sort_key(subject: StoredSubject) -> tuple[int, int, int]:
         key = subject.who
-        return key.generation, key.outer_step, sights.get(key, -1)
+        return key.generation, key.outer_step, position_by_subject.get(key, -1)
 
     return sorted(subjects, key=sort_key)
 
@@ -701,16 +703,18 @@ def headline_metrics(subjects: Sequence[StoredSubject]) -> list[tuple[str, str |
     None. The losses of train and test follow.
     """
     names_with_values = set().union(*(subject.metrics() for subject in subjects))
-    primary = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
+    primary_metrics = {cell.case.primary_metric for subject in subjects for cell in subject.cells.values()}
     losses = [name for name in ("train/loss", "test/loss") if name in names_with_values]
-    if len(primary) > 1:
+    if len(primary_metrics) > 1:
         return [("primary", None), *((name, name) for name in losses)]
     # Without any curve the metrics are unknown, but the lost seeds must be reported.
-    names = [name for name in dict.fromkeys([*primary, *losses]) if name in names_with_values] or sorted(primary)
+    names = [name for name in dict.fromkeys([*primary_metrics, *losses]) if name in names_with_values] or sorted(
+        primary_metrics
+    )
     return [(name, name) for name in names]
 
 
-def _by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
+def _rows_by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[EvaluationRow]]:
     """Divides rows by the bindings of their optimizers, if a case was evaluated with several of them.
 
     Otherwise they are one subject, because a case may require its own bindings.
@@ -737,9 +741,11 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
     rows_by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         rows_by_case.setdefault(row.case.identity, []).append(row)
-    cells = {identity: _cell(members) for identity, members in rows_by_case.items()}
-    repeated = _repeated_identities([cell for identity, cell in cells.items() if identity in current])
-    cells = _with_holes({identity: cell for identity, cell in cells.items() if identity not in repeated})
+    cells = {identity: _join_rows(members) for identity, members in rows_by_case.items()}
+    repeated_identities = _repeated_identities([cell for identity, cell in cells.items() if identity in current])
+    cells = _with_missing_seeds(
+        {identity: cell for identity, cell in cells.items() if identity not in repeated_identities}
+    )
     origins = [curves.origin for cell in cells.values() for curves in cell.blocks]
     origins = list({id(origin): origin for origin in origins}.values())  # most cells share one object
     return StoredSubject(
@@ -747,31 +753,31 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
         cells={identity: cell for identity, cell in cells.items() if identity in current},
         former={identity: cell for identity, cell in cells.items() if identity not in current},
-        repeated=frozenset(repeated),
+        repeated=frozenset(repeated_identities),
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
         codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),
     )
 
 
-def _with_holes(cells: Mapping[str, Cell]) -> dict[str, Cell]:
+def _with_missing_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     """Returns cells in which the seeds that an imported case lacks, and other cases of its training have, are missing.
 
     Imports have no plan, so such a seed is treated like a planned one without a value. The cells are of one subject.
     """
-    imported = {key: cell for key, cell in cells.items() if cell.is_imported}
-    if len(imported) < 2:
+    imported_cells = {key: cell for key, cell in cells.items() if cell.is_imported}
+    if len(imported_cells) < 2:
         return dict(cells)
-    keys = list(imported)
-    trainings = [trainings_of(cell.blocks) for cell in imported.values()]
-    completed = dict(cells)
+    keys = list(imported_cells)
+    trainings = [trainings_of(cell.blocks) for cell in imported_cells.values()]
+    completed_cells = dict(cells)
     for indices in group_places(trainings):
-        seeds = frozenset().union(*(imported[keys[index]].sources for index in indices))
-        for cell in (imported[keys[index]] for index in indices):
-            if holes := seeds - cell.sources.keys():
-                missing = {**dict.fromkeys(sorted(holes), NOT_IMPORTED), **cell.missing}
-                completed[cell.case.identity] = dataclasses.replace(cell, missing=missing)
-    return completed
+        seeds = frozenset().union(*(imported_cells[keys[index]].sources for index in indices))
+        for cell in (imported_cells[keys[index]] for index in indices):
+            if lacking_seeds := seeds - cell.sources.keys():
+                missing = {**dict.fromkeys(sorted(lacking_seeds), NOT_IMPORTED), **cell.missing}
+                completed_cells[cell.case.identity] = dataclasses.replace(cell, missing=missing)
+    return completed_cells
 
 
 def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
@@ -794,16 +800,16 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     Returns:
       The line, on the run with the most such checkpoints, or "".
     """
-    latest: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
+    latest_rows: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
     for row in rows:
         for subject in row.subjects:
             is_of_run = subject.kind == "checkpoint" and not subject.variant.bindings and subject not in row.superseded
             if is_of_run and current.is_current(row, subject):
-                row_by_subject = latest.setdefault((subject.run, subject.generation, row.case.identity), {})
+                row_by_subject = latest_rows.setdefault((subject.run, subject.generation, row.case.identity), {})
                 if subject not in row_by_subject or row_by_subject[subject].id < row.id:
                     row_by_subject[subject] = row
     subjects_by_bindings: dict[str, list[Who]] = {}
-    for row_by_subject in latest.values():
+    for row_by_subject in latest_rows.values():
         subjects_of_case: dict[str, list[Who]] = {}
         for subject, row in row_by_subject.items():
             subjects_of_case.setdefault(row.case.optimizer_hash, []).append(subject)
@@ -836,21 +842,23 @@ def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
         if case.problem and cell.num_seeds:
             key = case.problem, case.num_inner_steps, case.primary_metric, case.scale, case.minimum, cell.draws
             groups.setdefault(key, []).append(cell)
-    repeated = set[str]()
+    repeated_identities = set[str]()
     for group in groups.values():
         if len(group) < 2:
             continue
         group.sort(key=lambda cell: (-cell.num_seeds, place_of(cell.case), cell.case.identity))
         for position, cell in enumerate(group):
             earlier_cells = (
-                earlier_cell for earlier_cell in group[:position] if earlier_cell.case.identity not in repeated
+                earlier_cell
+                for earlier_cell in group[:position]
+                if earlier_cell.case.identity not in repeated_identities
             )
-            if any(_is_same(earlier_cell, cell) for earlier_cell in earlier_cells):
-                repeated.add(cell.case.identity)
-    return repeated
+            if any(_has_same_finals(earlier_cell, cell) for earlier_cell in earlier_cells):
+                repeated_identities.add(cell.case.identity)
+    return repeated_identities
 
 
-def _is_same(cell: Cell, other: Cell) -> bool:
+def _has_same_finals(cell: Cell, other: Cell) -> bool:
     """Returns whether the first cell has all seeds of the second, with bit-identical final values."""
     if not other.sources.keys() <= cell.sources.keys() or other.diverged_at.items() - cell.diverged_at.items():
         return False
@@ -868,12 +876,12 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     )
     if len(programs) < 2:
         return programs
-    counting: dict[tuple[str, int], Program] = {}
+    program_by_seed: dict[tuple[str, int], Program] = {}
     for row in rows:
         if row.has_curves:
             seeds = ((row.case.identity, seed) for seed in row.key.seed_block.seeds)
-            counting.update(dict.fromkeys(seeds, row.program.whole))
-    return frozenset(counting.values())
+            program_by_seed.update(dict.fromkeys(seeds, row.program.whole))
+    return frozenset(program_by_seed.values())
 
 
 def diverged_names(cell: Cell) -> dict[str, int]:
@@ -895,7 +903,7 @@ def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     none either.
     """
     for row in reversed(rows):
-        if row.key.program_version != _OF_IMPORTS and not row.case.has_items:
+        if row.key.program_version != _IMPORT_PROGRAM and not row.case.has_items:
             case = row.case
             planned_seeds = _seeds_of((case.num_seeds, case.seed_block, case.first_seed, case.block_sizes))
             if planned_seeds.issuperset(row.key.seed_block.seeds):
@@ -912,7 +920,7 @@ def _seeds_of(plan: _SeedPlan) -> frozenset[int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _not_run(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]) -> Mapping[int, str]:
+def _unrun_seeds(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]) -> Mapping[int, str]:
     """Returns `Cell.missing` of a case's only evaluation, which must not be changed.
 
     Args:
@@ -920,19 +928,19 @@ def _not_run(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]) ->
       block: Start and size of the evaluated seed block.
       seeds: Seeds that gave curves.
     """
-    planned_subjects = _seeds_of(plan)
+    planned_seeds = _seeds_of(plan)
     start, size = block
     return (
-        dict.fromkeys(planned_subjects.difference(seeds), NOT_RUN)
-        if planned_subjects.issuperset(range(start, start + size))
+        dict.fromkeys(planned_seeds.difference(seeds), NOT_RUN)
+        if planned_seeds.issuperset(range(start, start + size))
         else {}
     )
 
 
-def _cell(rows: Sequence[EvaluationRow]) -> Cell:
+def _join_rows(rows: Sequence[EvaluationRow]) -> Cell:
     """Joins the evaluations of one case, given in the order of their recording."""
     if rows[-1].case.has_items:
-        rows = _last_of_items(rows)
+        rows = _last_item_rows(rows)
     elif (
         len(rows) == 1
         and isinstance(only_curves := rows[0].at_hand, CurveSummary)
@@ -941,10 +949,10 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
     ):
         (row,) = rows
         case = row.case
-        missing = _NOTHING
-        if row.key.program_version != _OF_IMPORTS:
+        missing = _EMPTY_MAPPING
+        if row.key.program_version != _IMPORT_PROGRAM:
             plan = case.num_seeds, case.seed_block, case.first_seed, case.block_sizes
-            missing = _not_run(plan, (row.key.seed_block.start, row.key.seed_block.size), only_curves.seeds)
+            missing = _unrun_seeds(plan, (row.key.seed_block.start, row.key.seed_block.size), only_curves.seeds)
         return _OneBlockCell.of(row, only_curves, missing)
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost_outcomes: dict[int, str] = {}
@@ -972,25 +980,25 @@ def _cell(rows: Sequence[EvaluationRow]) -> Cell:
         final = _finals_of_one(block)
         untrained = _starts_of_one(block)
     else:
-        final, untrained = _ends(blocks.values(), sources)
-    diverged = (
+        final, untrained = _finals_and_starts_of(blocks.values(), sources)
+    divergence_steps = (
         sorted((seed, block.diverged_at[index]) for seed, (block, index) in sources.items()) if has_diverged else ()
     )
     return Cell(
         case=rows[-1].case,
         final=final,
         untrained=untrained,
-        diverged_at={seed: divergence_step for seed, divergence_step in diverged if divergence_step >= 0},
+        diverged_at={seed: divergence_step for seed, divergence_step in divergence_steps if divergence_step >= 0},
         lost=Counter(lost_outcomes.values()) if lost_outcomes else {},
         missing={**dict.fromkeys(_planned_seeds(rows) - sources.keys(), NOT_RUN), **lost_outcomes},
         failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
         sources=sources,
         directions=directions,
-        draws=draws.pop() if len(draws) == 1 else _LABELS if draws else LOBENCH_SEEDS,
+        draws=draws.pop() if len(draws) == 1 else _LABEL_DRAWS if draws else LOBENCH_SEEDS,
     )
 
 
-def _last_of_items(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
+def _last_item_rows(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
     """Returns the last evaluation that has values of items, as a list. Without one, all evaluations.
 
     Values of earlier evaluations are not merged, because they may come from another data set.
@@ -998,7 +1006,7 @@ def _last_of_items(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
     return [row for row in rows if row.measured is not None][-1:] or rows
 
 
-_MADE_FIELDS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
+_FIELD_MAKERS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
     "final": lambda cell: _finals_of_one(cell._curves),
     "untrained": lambda cell: _starts_of_one(cell._curves),
     "sources": lambda cell: {seed: (cell._curves, index) for index, seed in enumerate(cell._curves.seeds)},
@@ -1023,7 +1031,7 @@ def _starts_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, f
     }
 
 
-def _ends(
+def _finals_and_starts_of(
     blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]
 ) -> tuple[_ValuesBySeed, _ValuesBySeed]:
     """Returns the last and the first values of the selected seeds of several blocks."""

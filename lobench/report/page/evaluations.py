@@ -89,15 +89,15 @@ def evaluation_list(
         for index, stored_subject in enumerate(snapshot.subjects)
         for optimizer_hash in stored_subject.optimizer_hashes
     }
-    final_columns_values = [_final([summary.final for summary in summaries], name) for name in finals]
-    numbers = zip(
+    final_columns_values = [_final_column([summary.final for summary in summaries], name) for name in finals]
+    number_rows = zip(
         *final_columns_values,
         short([summary.best for summary in summaries]),
         short([summary.wall_seconds for summary in summaries]),
         strict=True,
     )
     lines = list[list[object]]()
-    for (summary, head, counts), (*finals_of_row, best, wall_seconds) in zip(evaluations, numbers, strict=True):
+    for (summary, head, counts), (*finals_of_row, best, wall_seconds) in zip(evaluations, number_rows, strict=True):
         row = summary.row
         indices = subjects.get((summary.subject, row.key.optimizer_hash), -1), cases.get(row.case.identity, -1)
         lines.append([*head, *finals_of_row, best, *counts, wall_seconds, *indices])
@@ -134,7 +134,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         return record
     steps = cell.steps
     seeds = cell.seed_names()
-    points = evenly(len(steps), most_points)
+    point_indices = evenly(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     metric_rows = [
         (index, cell.curves_of_seeds(name))
@@ -144,9 +144,9 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     return record | {
         "facts": _facts([curves.whole() for curves in cell.blocks]),
         "seeds": list(seeds.values()),
-        "steps": steps[points].tolist(),
+        "steps": steps[point_indices].tolist(),
         "metrics": [name for name, _ in metric_rows],
-        "curves": short_rows([rows[:, points] for _, rows in metric_rows]),
+        "curves": short_rows([rows[:, point_indices] for _, rows in metric_rows]),
         "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
 
@@ -183,7 +183,7 @@ def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
     ]
 
 
-def _final(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:
+def _final_column(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:
     """Returns the final values: None without the metric, "diverged" if the value is not finite."""
     shortened = short([final.get(name, math.nan) for final in finals])
     return [

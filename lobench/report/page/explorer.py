@@ -29,13 +29,13 @@ from lobench.report.page.pairs import pair_record
 
 __all__ = ["PageParts", "explorer_curves", "explorer_data", "subject_keys"]
 
-_MOST_NUMBERS = 200_000  # numbers of curves in one file, about 1.4 MB
-_POINTS = (64, 24)  # points of a curve, if all fit, and if they do not
+_MAX_NUMBERS = 200_000  # numbers of curves in one file, about 1.4 MB
+_POINTS_PER_CURVE = (64, 24)  # points of a curve, if all fit, and if they do not
 _MOST_POINTS = 240  # points of a requested curve
 _MOST_SEED_NUMBERS = 100_000  # numbers of single seeds' curves in one file
 _MOST_EFFECTS = 2_000  # tests of cases in the pairs of one file
-_MOST_PAIRED = 6  # subjects with all pairs in a file
-_HASHED = 8  # hex digits
+_MAX_PAIRED_SUBJECTS = 6  # subjects with all pairs in a file
+_HASH_DIGITS = 8  # hex digits
 
 
 class PageParts:
@@ -47,20 +47,20 @@ class PageParts:
 
     def __init__(self) -> None:
         self._cases: tuple[CaseInfo, ...] = ()
-        self._parts: dict[int, _SubjectPart] = {}  # by the `id` of the subject, which is held
+        self._subject_parts: dict[int, _SubjectPart] = {}  # by the `id` of the subject, which is held
         self.evaluations: dict[int, list[ListedEvaluation]] = {}
 
     def of(self, snapshot: Snapshot) -> list[_SubjectPart]:
         """Returns the part of each subject. Only the parts of this snapshot are kept."""
-        earlier = self._parts if snapshot.cases == self._cases else {}
+        earlier_parts = self._subject_parts if snapshot.cases == self._cases else {}
         texts_of_cells: dict[int, _Texts] | None = None
         seed_texts = _SeedTexts()
         parts = list[_SubjectPart]()
         for subject in snapshot.subjects:
-            part = earlier.get(id(subject))
+            part = earlier_parts.get(id(subject))
             if part is None:
                 if texts_of_cells is None:  # a renamed subject has the same cells
-                    texts_of_cells = _texts_by_cell(self._parts.values())
+                    texts_of_cells = _texts_by_cell(self._subject_parts.values())
                 cells = tuple(subject.cells.get(case.identity) for case in snapshot.cases)
                 texts = (
                     (texts_of_cells.get(id(cell)) or _cell_texts(cell, seed_texts)) if cell is not None else None
@@ -70,7 +70,7 @@ class PageParts:
                 part = _SubjectPart(subject=subject, cells=cells, texts=tuple(texts), paces=paces)
             parts.append(part)
         self._cases = snapshot.cases
-        self._parts = {id(part.subject): part for part in parts}
+        self._subject_parts = {id(part.subject): part for part in parts}
         return parts
 
 
@@ -125,52 +125,52 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
             indices_of_texts[cell_texts] = [indices.setdefault(text, len(indices) - 1) for text in cell_texts]
         cells += indices_of_texts[cell_texts]
     paces = np.reshape([part.paces for part in parts_of_subjects], (len(parts_of_subjects), 2, -1))
-    keys = [] if served else _embedded_keys(viewer_index)
-    curves = curves_of(viewer_index, keys, _num_points(viewer_index, keys)) if keys else {}
+    curve_keys = [] if served else _embedded_keys(viewer_index)
+    curves = curves_of(viewer_index, curve_keys, _num_points(viewer_index, curve_keys)) if curve_keys else {}
     subjects_with_curves = {subject for subject, *_ in curves}
     styles = method_styles(viewer_index.summary, [index for index in viewer_index.best if index is not None])
-    pair = viewer_index.summary.shown, viewer_index.summary.first
-    names = subject_keys(snapshot)
+    headline_pair = viewer_index.summary.shown, viewer_index.summary.first
+    link_keys = subject_keys(snapshot)
     run_marks = _run_marks(viewer_index)
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     return {
         "store": shlex.quote(str(snapshot.store)),
         "styles": every_style(),
-        "pair": [names[index] for index in pair],
+        "pair": [link_keys[index] for index in headline_pair],
         "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
-        "runs": [_escaped(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
+        "runs": [_escape(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
         "course": "outer step" if are_by_step(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
         "subjects": [
             {
                 "key": key,
-                "label": _escaped(snapshot.labels[index]),
+                "label": _escape(snapshot.labels[index]),
                 "style": styles[index],
-                "with": _escaped(with_subject(_without_folders(subject.who))),
+                "with": _escape(with_subject(_without_folders(subject.who))),
                 "curves": served or index in subjects_with_curves,
                 **run_marks.get(index, {}),
             }
-            for index, (key, subject) in enumerate(zip(names, snapshot.subjects, strict=True))
+            for index, (key, subject) in enumerate(zip(link_keys, snapshot.subjects, strict=True))
         ],
         "cases": [
             {
-                "name": _escaped(snapshot.name(index)),
+                "name": _escape(snapshot.name(index)),
                 "primary": metrics.get(case.primary_metric, -1),
                 "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
-                "file": _escaped(case.node_id.partition("::")[0]),
-                "train": _escaped(trained_by(case)),
-                "show": _escaped(shown_by(case)),
+                "file": _escape(case.node_id.partition("::")[0]),
+                "train": _escape(trained_by(case)),
+                "show": _escape(shown_by(case)),
             }
             for index, case in enumerate(snapshot.cases)
         ],
         "cells": cells,
-        "texts": [_escaped(text) for text in indices if text],
+        "texts": [_escape(text) for text in indices if text],
         "seconds": short(paces[:, 0]),
         "gradients": short(paces[:, 1]),
         "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _pack_curves(viewer_index, curves),
         "held": {} if served else _evaluation_records(viewer_index),
-        "pairs": {} if served else _pairs(viewer_index),
+        "pairs": {} if served else _pair_records(viewer_index),
         "evaluations": evaluation_list(snapshot, parts.evaluations),
     }  # fmt: skip
 
@@ -197,20 +197,22 @@ def _evaluation_records(viewer_index: ViewerIndex) -> dict[str, Any]:
     snapshot = viewer_index.snapshot
     records = dict[str, Any]()
     num_values = 0
-    order = [(subject, case) for subject in viewer_index.by_interest() for case in range(len(snapshot.cases))]
-    cells = [(indices, cell) for indices in order if (cell := snapshot.cell(*indices)) is not None]
+    index_pairs = [(subject, case) for subject in viewer_index.by_interest() for case in range(len(snapshot.cases))]
+    cells = [(indices, cell) for indices in index_pairs if (cell := snapshot.cell(*indices)) is not None]
     for (subject, case), cell in sorted(cells, key=lambda entry: not (entry[1].diverged_at or entry[1].failures)):
-        num_values += min(len(cell.steps), _POINTS[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
+        num_values += (
+            min(len(cell.steps), _POINTS_PER_CURVE[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
+        )
         if records and num_values > _MOST_SEED_NUMBERS:
             break
-        records[f"{subject},{case}"] = evaluation_record(viewer_index, subject, case, _POINTS[0])
+        records[f"{subject},{case}"] = evaluation_record(viewer_index, subject, case, _POINTS_PER_CURVE[0])
     return records
 
 
-def _pairs(viewer_index: ViewerIndex) -> dict[str, Any]:
+def _pair_records(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns the pairs in a file: the headline's pair, and pairs of the first methods in charts."""
     summary = viewer_index.summary
-    chart_subjects = summary.snapshot.groups.beside(summary.shown)[:_MOST_PAIRED]
+    chart_subjects = summary.snapshot.groups.beside(summary.shown)[:_MAX_PAIRED_SUBJECTS]
     pairs = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(chart_subjects, 2)])
     max_pairs = _MOST_EFFECTS // max(len(summary.snapshot.cases), 1)
     records = ((pair, pair_record(summary, *pair)) for pair in list(pairs)[: max(max_pairs, 1)] if pair[0] != pair[1])
@@ -249,18 +251,18 @@ def _cell_texts(cell: Cell, seed_texts: _SeedTexts) -> tuple[str, str, str]:
     blocks = frozenset((block.seeds[0], len(block.seeds)) for block, _ in cell.sources.values())
     key = id(cell.case), cell.seeds, blocks
     if key not in seed_texts:
-        seed_texts[key] = _seeds(cell.case, cell.seeds, blocks)
+        seed_texts[key] = _texts_on_seeds(cell.case, cell.seeds, blocks)
     seeds_text, arguments = seed_texts[key]
-    diverged = [f"{name} diverged at inner step {step}" for name, step in diverged_names(cell).items()]
-    lost_seeds = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
-    origin = curves.provenance
-    imported = [f"imported from {origin.imported.get('file', '?')}"] if origin.imported else []
-    exploded = [f"{name} exploded" for name in exploded_names(cell)]
-    description = "; ".join([seeds_text, *diverged, *exploded, *lost_seeds, *imported, *failures])
-    return description, origin.bindings, arguments
+    diverged_texts = [f"{name} diverged at inner step {step}" for name, step in diverged_names(cell).items()]
+    lost_texts = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
+    provenance = curves.provenance
+    import_texts = [f"imported from {provenance.imported.get('file', '?')}"] if provenance.imported else []
+    exploded_texts = [f"{name} exploded" for name in exploded_names(cell)]
+    description = "; ".join([seeds_text, *diverged_texts, *exploded_texts, *lost_texts, *import_texts, *failures])
+    return description, provenance.bindings, arguments
 
 
-def _seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:
+def _texts_on_seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple[int, int]]) -> tuple[str, str]:
     """Returns a text on the seeds or items of a cell, and the options that select them."""
     if case.has_items:
         return counted(len(seeds), "item"), ""  # one run gives all of them
@@ -279,7 +281,7 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
     for subject in snapshot.subjects:
         identity = subject.who
         step = f"@{identity.outer_step}" if identity.has_theta else ""
-        key = "-".join(filter(None, (identity.sha256[:_HASHED], identity.variant.key[:4]))) + step
+        key = "-".join(filter(None, (identity.sha256[:_HASH_DIGITS], identity.variant.key[:4]))) + step
         num_subjects[key] = num_subjects.get(key, 0) + 1
         keys.append(key if num_subjects[key] == 1 else f"{key}~{num_subjects[key]}")
     return keys
@@ -289,24 +291,29 @@ def _run_marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
     marks: dict[int, dict[str, Any]] = {}
     is_by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
-    for number, (run, best) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
-        for order, index in enumerate(run):
-            step = viewer_index.snapshot.subjects[index].who.outer_step if is_by_step else order
+    for number, (run, best_index) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
+        for position, index in enumerate(run):
+            step = viewer_index.snapshot.subjects[index].who.outer_step if is_by_step else position
             marks[index] = {"run": number, "step": step}
         marks[run[-1]]["last"] = True
-        if best is not None:
-            marks[best]["best"] = True
+        if best_index is not None:
+            marks[best_index]["best"] = True
     return marks
 
 
 def _num_points(viewer_index: ViewerIndex, keys: Sequence[CurveKey]) -> int:
     """Returns the number of points that each of these curves may have."""
     return next(
-        (num_points for num_points in _POINTS if _size(viewer_index, keys, num_points) <= _MOST_NUMBERS), _POINTS[-1]
+        (
+            num_points
+            for num_points in _POINTS_PER_CURVE
+            if _num_curve_values(viewer_index, keys, num_points) <= _MAX_NUMBERS
+        ),
+        _POINTS_PER_CURVE[-1],
     )
 
 
-def _size(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int) -> int:
+def _num_curve_values(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int) -> int:
     cells = (viewer_index.snapshot.cell(subject, case) for subject, case, _ in keys)
     return sum(
         min(len(cell.steps), most_points) * (1 if len(cell.sources) == 1 else 6) for cell in cells if cell is not None
@@ -319,8 +326,8 @@ def _embedded_keys(viewer_index: ViewerIndex) -> list[CurveKey]:
     num_values = 0
     for index in viewer_index.by_interest():
         keys = viewer_index.keys_of(index)
-        num_values += _size(viewer_index, keys, _POINTS[-1])
-        if curve_keys and num_values > _MOST_NUMBERS:
+        num_values += _num_curve_values(viewer_index, keys, _POINTS_PER_CURVE[-1])
+        if curve_keys and num_values > _MAX_NUMBERS:
             break
         curve_keys += keys
     return curve_keys
@@ -332,6 +339,6 @@ def _without_folders(subject: Subject) -> Subject:
     return dataclasses.replace(subject, uri=os.path.basename(path) if os.path.isabs(path) else path)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escapes control characters except for line breaks."""
     return "\n".join(one_line(line) for line in text.split("\n"))

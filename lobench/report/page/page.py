@@ -40,14 +40,14 @@ from lobench.report.tables.verdict import cards, interval_text, pair_card, subti
 __all__ = ["reading_page", "render_page", "waiting_page", "write_page"]
 
 _MAX_FAILURES = 50
-_MOST_ROWS = 40  # rows of the map of methods by cases
+_MAX_HEAT_ROWS = 40  # rows of the map of methods by cases
 _VIEWS = (
     ("overview", "Overview"), ("cases", "Cases"), ("curves", "Curves"), ("evaluations", "Evaluations"),
     ("compare", "Compare"), ("searches", "Searches"), ("alarms", "Alarms"), ("failures", "Failures"),
     ("provenance", "Provenance"),
 )  # fmt: skip
-_MOST_WHOLE = 5  # columns of a table whose cells are in one line
-_SHADES = 8  # shades in the style sheet
+_MAX_ONE_LINE_COLUMNS = 5  # columns of a table whose cells are in one line
+_NUM_SHADES = 8  # shades in the style sheet
 
 
 def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
@@ -81,11 +81,11 @@ def render_page(
     comparison = summary.change()
     cases = summary.shown_cases(comparison)
     listed_parts = listed_parts or listed_part(summary)
-    keys = _keys_of(listed_parts.subjects.snapshot)
+    keys = _link_keys(listed_parts.subjects.snapshot)
     chart_sections = sections(summary, figure)
     explorer: str | Markup = ""
     if figure is None:  # a served page gets only the version of the data, and requests them itself
-        explorer = version or _json(explorer_data(ViewerIndex(listed_parts.subjects), served=False))
+        explorer = version or _script_json(explorer_data(ViewerIndex(listed_parts.subjects), served=False))
     costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
         "subtitle": subtitle(snapshot),
@@ -142,7 +142,7 @@ def _left_out_note(listed_parts: ListedPart, snapshot: Snapshot) -> str:
     )
 
 
-def _keys_of(snapshot: Snapshot) -> dict[int, str]:
+def _link_keys(snapshot: Snapshot) -> dict[int, str]:
     """Returns the keys of subjects in links, by the `id` of the subject."""
     return dict(zip(map(id, snapshot.subjects), subject_keys(snapshot), strict=True))
 
@@ -165,7 +165,7 @@ def _panel(panel: Panel, table: Tabulated) -> tuple[str, list[str], list[list[st
     """Returns title, columns and rows of a panel. Cells of wide tables have several lines."""
     title = panel.heading or "mean score"
     num_columns = max((len(line.entries) for line in panel.lines), default=0)
-    is_wide = num_columns > _MOST_WHOLE
+    is_wide = num_columns > _MAX_ONE_LINE_COLUMNS
     rows = list[list[str | TableCell]]()
     for line in panel.lines:
         row: list[str | TableCell] = [line.heading.text]
@@ -173,7 +173,7 @@ def _panel(panel: Panel, table: Tabulated) -> tuple[str, list[str], list[list[st
             text = cell_text(entry, panel.digits)
             text = text.replace(" [", "\n[").replace(" (", "\n(") if is_wide else text
             is_mean = entry is not None and not entry.against
-            value = _value(entry.interval.mean) if entry is not None and is_mean else ""
+            value = _sort_value(entry.interval.mean) if entry is not None and is_mean else ""
             row.append(TableCell(text=text, value=value, is_bold=entry is not None and entry.is_bold))
         rows.append(row)
     return title, [title, *(column.text for column in table.columns[:num_columns])], rows
@@ -185,17 +185,17 @@ def _link(view: str, *path_parts: str) -> str:
 
 
 def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
-    """Returns the mean score of each method on each case, the best method on top. `keys` are those of `_keys_of`."""
+    """Returns the mean score of each method on each case, the best method on top. `keys` are those of `_link_keys`."""
     snapshot = summary.snapshot
     means = {index: summary.mean_score(index, "primary").mean for index in snapshot.groups.ends(summary.shown)}
     indices = sorted((index for index, mean in means.items() if not math.isnan(mean)), key=lambda index: -means[index])
     rows = []
-    for index in indices[:_MOST_ROWS]:
+    for index in indices[:_MAX_HEAT_ROWS]:
         scores = summary.own_scores(index, "primary")
         cells: list[str | TableCell] = [snapshot.labels[index]]
         for case, info in enumerate(snapshot.cases):
             mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
-            shade = round(_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
+            shade = round(_NUM_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
             text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(index, case) else ""
             key = keys.get(id(snapshot.subjects[index]), "")
             link = _link("evaluation", key, snapshot.name(case)) if key else ""
@@ -203,8 +203,8 @@ def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
             cells.append(TableCell(text=text, kind=kind, link=link))
         rows.append(cells)
     note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
-    if len(indices) > _MOST_ROWS:
-        note += f" The best {_MOST_ROWS} of {len(indices)} are here."
+    if len(indices) > _MAX_HEAT_ROWS:
+        note += f" The best {_MAX_HEAT_ROWS} of {len(indices)} are here."
     names = [snapshot.name(case) for case in range(len(snapshot.cases))]
     columns = ["score", *(TableCell(text=name, link=_link("case", name)) for name in names)]
     return {"columns": columns, "rows": rows, "note": note} if rows else {}
@@ -223,10 +223,12 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
         texts["tuned"] = f"final value of {summary.baseline_label}"
     if comparison is not None:
         are_paired = {case.paired.is_paired for case in comparison.cases}
-        how = "paired by seed" if are_paired == {True} else "not paired by seed"
-        how = how if len(are_paired) == 1 else "paired by seed on some cases"
-        other = summary.snapshot.labels[summary.first]
-        texts["change"] = f"difference of the score to {other}, {how}, without seeds that diverged or exploded"
+        pairing_text = "paired by seed" if are_paired == {True} else "not paired by seed"
+        pairing_text = pairing_text if len(are_paired) == 1 else "paired by seed on some cases"
+        reference_label = summary.snapshot.labels[summary.first]
+        texts["change"] = (
+            f"difference of the score to {reference_label}, {pairing_text}, without seeds that diverged or exploded"
+        )
     return texts
 
 
@@ -237,11 +239,11 @@ def _cases_note(summary: Summary, cases: Sequence[CaseFinding]) -> str:
     return note
 
 
-_Columns = Mapping[str, Mapping[int, TableCell]]  # by name, then case
+_CellColumns = Mapping[str, Mapping[int, TableCell]]  # by name, then case
 
 
 def _case_table(
-    summary: Summary, cases: Sequence[CaseFinding], costs: _Columns, meanings: Mapping[str, str]
+    summary: Summary, cases: Sequence[CaseFinding], costs: _CellColumns, meanings: Mapping[str, str]
 ) -> dict[str, Any]:
     has_baseline = bool(summary.baseline_label)
     has_effect = any(case.effect is not None for case in cases)
@@ -265,17 +267,17 @@ def _case_table(
     return {"case_columns": columns, "case_rows": rows, "case_words": verdict_columns}
 
 
-def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _Columns:
+def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _CellColumns:
     """Returns columns with the cost of a step of the shown subject, per class of machines."""
     columns: dict[str, dict[int, TableCell]] = {}
     for case in (case.case for case in cases):
         cell = summary.snapshot.cell(summary.shown, case)
         for costs in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
             for side in costs.timed_sides:
-                seconds = TableCell(text=step_cell(side.seconds), value=_value(side.seconds.median))
+                seconds = TableCell(text=step_cell(side.seconds), value=_sort_value(side.seconds.median))
                 columns.setdefault(f"seconds of a step ({costs.machine})", {})[case] = seconds
                 if not math.isnan(side.overhead.ratio):
-                    ratio = TableCell(text=overhead_cell(side.overhead), value=_value(side.overhead.ratio))
+                    ratio = TableCell(text=overhead_cell(side.overhead), value=_sort_value(side.overhead.ratio))
                     columns.setdefault(f"times a gradient step ({costs.machine})", {})[case] = ratio
     return columns
 
@@ -291,7 +293,9 @@ def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_ef
             is_tuned = baseline is not None and name in baseline.tuned
             row.append(_number_cell(baseline.tuned_mean(name)) if baseline and is_tuned else TableCell(text="-"))
         score = case.score.get(metric)
-        row.append(TableCell(text=interval_text(score), value=_value(score.mean)) if score else TableCell(text="-"))
+        row.append(
+            TableCell(text=interval_text(score), value=_sort_value(score.mean)) if score else TableCell(text="-")
+        )
     if has_baseline:
         row += [_speedup_cell(case.best_single), _speedup_cell(case.envelope)]
     if has_effect:
@@ -310,22 +314,22 @@ def _effect_cells(finding: CaseFinding) -> list[TableCell]:
     verdict = str(finding.effect.verdict)
     kind = {"better": "good", "worse": "bad"}.get(verdict, "")
     return [
-        TableCell(text=interval_text(paired), value=_value(paired.mean)),
+        TableCell(text=interval_text(paired), value=_sort_value(paired.mean)),
         TableCell(text=verdict, value=verdict, kind=kind),
     ]
 
 
 def _number_cell(value: float) -> TableCell:
-    return TableCell(text="diverged" if math.isnan(value) else number(value), value=_value(value))
+    return TableCell(text="diverged" if math.isnan(value) else number(value), value=_sort_value(value))
 
 
 def _speedup_cell(speedup: Speedup | None) -> TableCell:
     if speedup is None:
         return TableCell(text="-")
-    return TableCell(text=f"{speedup}" + ("" if math.isnan(speedup.value) else "x"), value=_value(speedup.value))
+    return TableCell(text=f"{speedup}" + ("" if math.isnan(speedup.value) else "x"), value=_sort_value(speedup.value))
 
 
-def _value(value: float) -> str:
+def _sort_value(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else ""
 
 
@@ -334,21 +338,24 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
 
     Args:
       snapshot: Content of the store.
-      keys: Key of each subject for links to its evaluations, as returned by `_keys_of`.
+      keys: Key of each subject for links to its evaluations, as returned by `_link_keys`.
     """
     lines = list[TableCell]()
     for index, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(index, case)
         if cell is None or not (cell.unconverged or cell.failures):
             continue
-        diverged = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
+        diverged_texts = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
         texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
-        if diverged:
+        if diverged_texts:
             num_seeds_text = counted(len(cell.seeds), cell.case.replicate)
-            texts.insert(0, f"{len(diverged)} of {num_seeds_text} diverged: {', '.join(diverged)}")
-        if exploded := exploded_names(cell):
+            texts.insert(0, f"{len(diverged_texts)} of {num_seeds_text} diverged: {', '.join(diverged_texts)}")
+        if exploded_texts := exploded_names(cell):
             num_seeds_text = counted(len(cell.seeds), cell.case.replicate)
-            texts.append(f"{len(exploded)} of {num_seeds_text} exploded, above twice the start: {', '.join(exploded)}")
+            texts.append(
+                f"{len(exploded_texts)} of {num_seeds_text} exploded, above twice the start: "
+                f"{', '.join(exploded_texts)}"
+            )
         where = f"{snapshot.labels[index]}, {snapshot.name(case)}"
         key = keys.get(id(snapshot.subjects[index]), "")
         link = _link("evaluation", key, snapshot.name(case)) if key else ""
@@ -361,8 +368,8 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
     )
     lines = [*(TableCell(text=note) for note in notes if note), *lines]
     if snapshot.left_out.num_skipped:
-        count = counted(snapshot.left_out.num_skipped, "checkpoint")
-        lines.append(TableCell(text=f"skipped: {count}, by --checkpoints: newer ones waited"))
+        count_text = counted(snapshot.left_out.num_skipped, "checkpoint")
+        lines.append(TableCell(text=f"skipped: {count_text}, by --checkpoints: newer ones waited"))
     num_omitted = len(lines) - _MAX_FAILURES
     return [
         *lines[:_MAX_FAILURES],
@@ -370,7 +377,7 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
     ]
 
 
-def _json(value: Any) -> Markup:
+def _script_json(value: Any) -> Markup:
     """Returns JSON for a script element, escaped so that it can neither end the element nor start a comment."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -95,7 +95,7 @@ class ResultRecord(TypedDict):
 
 ResultRecords: TypeAlias = list[ResultRecord]
 
-_COST = (
+_COST_FIELDS = (
     "step_seconds", "step_unsteady", "gradient_seconds", "overhead", "step_spread", "state_bytes", "peak_bytes",
     "machine", "num_together",
 )  # fmt: skip
@@ -103,7 +103,7 @@ _COST = (
 # Fields of a record besides checkpoint, case, seeds, outcome, message, metrics and eval_steps.
 _FIELDS = (
     "optimizer", "role", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
-    "wall_seconds", "ahead_seconds", *_COST, "num_params", "num_compilations", "program_version", "program",
+    "wall_seconds", "ahead_seconds", *_COST_FIELDS, "num_params", "num_compilations", "program_version", "program",
     "experiment", "trial", "session", "recorded_at", "provenance",
 )  # fmt: skip
 
@@ -158,7 +158,7 @@ def _label(subject: Subject) -> str:
 def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRecord:
     curves = row.curves
     provenance = dataclasses.asdict(curves.provenance) if curves else None
-    imported = provenance.pop("imported") if provenance else None  # origin of imported curves
+    import_origin = provenance.pop("imported") if provenance else None  # origin of imported curves
     record: ResultRecord = {
         "kind": subject.kind,
         "label": _label(subject),
@@ -181,12 +181,12 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "diverged": curves.num_diverged if curves else None,
         "diverged_at": list(curves.diverged_at) if curves else None,
         "exploded": curves.num_exploded(row.case) if curves else None,
-        "metrics": {name: _metric(curves, name) for name in sorted(curves.metrics)} if curves else {},
+        "metrics": {name: _metric_record(curves, name) for name in sorted(curves.metrics)} if curves else {},
         "eval_steps": list(curves.eval_steps) if curves else [],
         "compile_seconds": curves.compile_seconds if curves else None,
         "wall_seconds": curves.wall_seconds if curves else None,
         "ahead_seconds": curves.ahead_seconds if curves else None,
-        **_cost(curves.cost if curves else None),  # type: ignore[typeddict-item]
+        **_cost_fields(curves.cost if curves else None),  # type: ignore[typeddict-item]
         "num_params": curves.num_params if curves else None,
         "num_compilations": curves.num_compilations if curves else None,
         "program_version": row.key.program_version,
@@ -197,8 +197,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "recorded_at": row.recorded_at,
         "provenance": provenance,
     }
-    if imported:
-        record["imported"] = imported
+    if import_origin:
+        record["imported"] = import_origin
     if curves is not None and curves.resumed_at:
         record["resumed_at"] = curves.resumed_at  # resumed from a saved state
     if curves is not None and curves.items:
@@ -213,9 +213,9 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
     return record
 
 
-def _cost(cost: StepCost | None) -> dict[str, Any]:
+def _cost_fields(cost: StepCost | None) -> dict[str, Any]:
     if cost is None:
-        return dict.fromkeys(_COST)
+        return dict.fromkeys(_COST_FIELDS)
     seconds = StepSeconds.of([cost])
     overhead = Overhead.of([cost])
     return {
@@ -231,15 +231,15 @@ def _cost(cost: StepCost | None) -> dict[str, Any]:
     }
 
 
-def _metric(curves: Curves, name: str) -> MetricRecord:
-    final = curves.final(name)
-    mean = curves.mean(name)
+def _metric_record(curves: Curves, name: str) -> MetricRecord:
+    final_values = curves.final(name)
+    means = curves.mean(name)
     direction = curves.direction(name)
     return {
         # With a diverged seed there is no final value, as in every table.
-        "final": finite_or_none(math.nan if curves.num_diverged else mean_of(final)),
+        "final": finite_or_none(math.nan if curves.num_diverged else mean_of(final_values)),
         "best": finite_or_none(mean_of(curves.best(name))) if direction is not None else None,
         "direction": direction,
-        "mean": finite_or_none(mean_of(mean)),
-        "per_seed": finite_or_none(list(final)),
+        "mean": finite_or_none(mean_of(means)),
+        "per_seed": finite_or_none(list(final_values)),
     }

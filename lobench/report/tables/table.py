@@ -26,16 +26,16 @@ from lobench.report.tables.text import (
 __all__ = ["COLUMNS", "results_table"]
 
 _CostColumns = tuple[list[str], Callable[[StepCost], list[str]]]
-_COST: _CostColumns = (
+_COST_COLUMNS: _CostColumns = (
     ["step s", "state B"],
     lambda cost: [step_cell(StepSeconds.of([cost])), str(cost.state_bytes)],
 )
-_OVERHEAD: _CostColumns = (["over gradient"], lambda cost: [overhead_cell(Overhead.of([cost]))])
+_OVERHEAD_COLUMNS: _CostColumns = (["over gradient"], lambda cost: [overhead_cell(Overhead.of([cost]))])
 
-_Key = Callable[[EvaluationSummary], Any]
+_SortKey = Callable[[EvaluationSummary], Any]
 
 
-def _value(metric: str) -> _Key:
+def _metric_key(metric: str) -> _SortKey:
     return lambda line: _last_if_nan(line.final.get(metric, math.nan))
 
 
@@ -44,11 +44,11 @@ def _last_if_nan(value: float) -> tuple[bool, float]:
 
 
 # Sort keys for `--sort`. Ties are in order of case, outer step and seeds.
-COLUMNS: dict[str, _Key] = {
+COLUMNS: dict[str, _SortKey] = {
     "case": lambda line: (),
     "step": lambda line: (line.subject.generation, line.subject.outer_step),
-    "train": _value("train/loss"),
-    "test": _value("test/loss"),
+    "train": _metric_key("train/loss"),
+    "test": _metric_key("test/loss"),
     "best": lambda line: _last_if_nan(line.best),
     "diverged": lambda line: -line.diverged,
     "wall": lambda line: _last_if_nan(line.wall_seconds),
@@ -66,7 +66,7 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
     if not summaries:
         return "the store holds no evaluation yet"
     sort_key = COLUMNS[sort]
-    sorted_summaries = sorted(summaries, key=lambda summary: (sort_key(summary), _order(summary)))
+    sorted_summaries = sorted(summaries, key=lambda summary: (sort_key(summary), _order_key(summary)))
     added_metrics = {name for summary in summaries for name in summary.added}
     finals = final_columns((summary.row.case.primary_metric for summary in summaries), added_metrics)
     if any("test/accuracy" in summary.final for summary in summaries):
@@ -81,9 +81,9 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
     have_steps = all(summary.subject.has_theta for summary in summaries)
     subject_heading, subject_text = ("outer step", _step_name) if have_steps else ("subject", subject_name)
     header = ["case", subject_heading, "seeds", "outcome", *finals.values()]
-    cost_columns = [_COST] if any(summary.cost is not None for summary in summaries) else []
+    cost_columns = [_COST_COLUMNS] if any(summary.cost is not None for summary in summaries) else []
     cost_columns += (
-        [_OVERHEAD]
+        [_OVERHEAD_COLUMNS]
         if any(summary.cost is not None and summary.cost.gradient is not None for summary in summaries)
         else []
     )
@@ -110,12 +110,12 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
     is_unsteady = any(StepSeconds.of([cost]).is_unsteady or Overhead.of([cost]).is_unsteady for cost in step_costs)
     notes += [UNSTEADY_NOTE] if is_unsteady else []
     machines = sorted({str(cost.machine_class) for cost in step_costs if cost.samples})
-    classes = "step s are of several machines or numbers of trainings at once, and not to be compared"
-    notes += [f"{classes}: {'; '.join(machines)}"] * (len(machines) > 1)
-    return "\n".join([table, "", _summary(summaries), *map(one_line, notes)])
+    machines_note = "step s are of several machines or numbers of trainings at once, and not to be compared"
+    notes += [f"{machines_note}: {'; '.join(machines)}"] * (len(machines) > 1)
+    return "\n".join([table, "", _summary_text(summaries), *map(one_line, notes)])
 
 
-def _order(line: EvaluationSummary) -> tuple[Any, ...]:
+def _order_key(line: EvaluationSummary) -> tuple[Any, ...]:
     case, subject = line.row.case, line.subject
     return case.suite, case.name, case.identity, subject.generation, subject.outer_step, line.row.key.seed_block.start
 
@@ -162,31 +162,35 @@ def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
     """
     distinct_names = dict(names)
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:
-        same_named = [subject for subject, subject_label in names.items() if subject_label == name]
-        paths = [subject.uri.rstrip("/").split("/") for subject in same_named]
+        namesakes = [subject for subject, subject_label in names.items() if subject_label == name]
+        paths = [subject.uri.rstrip("/").split("/") for subject in namesakes]
         path_endings = (["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1))
-        hashes = [subject.sha256[:8] for subject in same_named]
+        hashes = [subject.sha256[:8] for subject in namesakes]
         endings = next((end for end in path_endings if len({*end}) == len(end)), hashes)
-        distinct_names |= {subject: f"{name} ({ending})" for subject, ending in zip(same_named, endings, strict=True)}
+        distinct_names |= {subject: f"{name} ({ending})" for subject, ending in zip(namesakes, endings, strict=True)}
     return distinct_names
 
 
-def _summary(summaries: Sequence[EvaluationSummary]) -> str:
+def _summary_text(summaries: Sequence[EvaluationSummary]) -> str:
     outcomes = Counter(str(summary.row.outcome) for summary in summaries)
     subjects = {summary.subject for summary in summaries}
     summaries_with_curves = [summary for summary in summaries if summary.diverged >= 0]
     has_items = any(summary.row.case.has_items for summary in summaries_with_curves)
-    seeds = sum(summary.row.key.seed_block.size for summary in summaries_with_curves if not summary.row.case.has_items)
-    diverged, exploded = (
+    num_seeds = sum(
+        summary.row.key.seed_block.size for summary in summaries_with_curves if not summary.row.case.has_items
+    )
+    num_diverged, num_exploded = (
         sum(getattr(summary, name) for summary in summaries_with_curves) for name in ("diverged", "exploded")
     )
     num_diverged_items = sum(summary.diverged for summary in summaries_with_curves if summary.row.case.has_items)
-    diverged_texts = [f"{diverged - num_diverged_items} of {counted(seeds, 'seed')}"] if seeds or not has_items else []
+    diverged_texts = (
+        [f"{num_diverged - num_diverged_items} of {counted(num_seeds, 'seed')}"] if num_seeds or not has_items else []
+    )
     diverged_texts += [counted(num_diverged_items, "item")] if has_items else []
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    outcomes_text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return (
-        f"{counted(len(summaries), 'evaluation')} of {subjects_in_words(subjects)}: {counts}; "
-        f"{' and '.join(diverged_texts)} diverged, {exploded} exploded; "
+        f"{counted(len(summaries), 'evaluation')} of {subjects_in_words(subjects)}: {outcomes_text}; "
+        f"{' and '.join(diverged_texts)} diverged, {num_exploded} exploded; "
         "'loss' draws the primary metric from the first step to the last, each row on its own scale; "
         "diverged: not finite; exploded: finite, and above twice the first value; best: the best value of any step; "
         "state B: bytes of the optimizer's state; step s: seconds of one inner step"

@@ -47,12 +47,12 @@ _GAP = "  "  # between columns
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"  # end of shortened names; one column wide
 _LEAST_WIDTH = 40
 _MOST_TIMES = 10_000  # larger factors are given as "more than"
-_SHORT = 20  # names are not made shorter than this
-_WORD = re.compile(r"\W*[^\W\d_]")  # begins with a letter
-_WHOLE = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; a command in backquotes is one word
+_LEAST_NAME_WIDTH = 20  # names are not made shorter than this
+_WORD_START = re.compile(r"\W*[^\W\d_]")  # begins with a letter
+_WRAPPED_WORD = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; a command in backquotes is one word
 _INNER_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")  # blanks that align a line
 _COMMAND = re.compile(r"\s*(again: |\$ |(lobench|pytest) )")
-_KEPT = "\x00"
+_KEPT_BLANK = "\x00"
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -135,11 +135,11 @@ def markdown_line(text: str) -> str:
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Returns rows as a Markdown table, the first one as its header. Cells in `**` stay bold."""
 
-    def cell(text: str) -> str:
-        bold = text.startswith("**")
-        return f"**{markdown_line(text.strip('*'))}**" if bold else markdown_line(text)
+    def escape_cell(text: str) -> str:
+        is_bold = text.startswith("**")
+        return f"**{markdown_line(text.strip('*'))}**" if is_bold else markdown_line(text)
 
-    header, *body = [[cell(text) for text in row] for row in rows]
+    header, *body = [[escape_cell(text) for text in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *body])
 
 
@@ -181,22 +181,26 @@ def text_table(
     adam    0.1
     """
     cells: _Cells = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(_display_width, column)) for column in zip(*cells, strict=True)]
     max_width = terminal_width() if width is None else width
-    if max_width and _sum(widths) > max_width:
+    if max_width and _line_width(widths) > max_width:
         rows_below = cells[1:] or cells
         columns = range(len(widths))
         kept_columns = [column for column in columns if column < keys or any(row[column] for row in rows_below)]
         cells = [[row[column] for column in kept_columns] for row in cells]
         widths = [widths[column] for column in kept_columns]
         left = None if left is None else [index for index, column in enumerate(kept_columns) if column in left]
-        shorter = _shorten(cells, widths, max_width)
-        if _sum(shorter[1]) > max_width:  # with panels, keys get a part of the line, and each other column the rest
-            shorter = cells, widths
+        shortened_table = _shorten(cells, widths, max_width)
+        if (
+            _line_width(shortened_table[1]) > max_width
+        ):  # with panels, keys get a part of the line, and each other column the rest
+            shortened_table = cells, widths
             for column in range(len(widths)):
-                left_over = max_width - _sum(shorter[1][:keys]) - len(_GAP)
-                shorter = _shorten_column(*shorter, column, max_width // (2 + keys) if column < keys else left_over)
-        cells, widths = shorter
+                remaining_width = max_width - _line_width(shortened_table[1][:keys]) - len(_GAP)
+                shortened_table = _shorten_column(
+                    *shortened_table, column, max_width // (2 + keys) if column < keys else remaining_width
+                )
+        cells, widths = shortened_table
     is_left = [left is None or column in left for column in range(len(widths))]
     panels = _panels(widths, max_width, keys) if max_width else [range(len(widths))]
     return "\n\n".join(
@@ -218,18 +222,22 @@ def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) ->
     """
     pairs = [(one_line(name), one_line(text)) for name, text in rows]
     max_width = terminal_width() if width is None else width
-    name_widths = [_columns(name) for name, _ in pairs]
+    name_widths = [_display_width(name) for name, _ in pairs]
     indent = min(max(name_widths, default=0), max_width // 2) + len(_GAP)
     lines = list[str]()
     for name, text in pairs:
         first_line, *other_lines = wrapped(text, max_width - indent).split("\n")
-        is_wide = _columns(name) + len(_GAP) > indent
-        lines += [name, " " * indent + first_line] if is_wide else [name + " " * (indent - _columns(name)) + first_line]
+        is_wide = _display_width(name) + len(_GAP) > indent
+        lines += (
+            [name, " " * indent + first_line]
+            if is_wide
+            else [name + " " * (indent - _display_width(name)) + first_line]
+        )
         lines += [" " * indent + line.lstrip() for line in other_lines]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _columns(text: str) -> int:
+def _display_width(text: str) -> int:
     """Returns the width of a text in a terminal, in columns."""
     if text.replace(_ELLIPSIS, ".").isascii():
         return len(text)
@@ -238,35 +246,39 @@ def _columns(text: str) -> int:
     return cell_len(text)
 
 
-def _sum(widths: Sequence[int]) -> int:
+def _line_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool]) -> str:
-    if all(cell.isascii() or _columns(cell) == len(cell) for cell in itertools.chain.from_iterable(cells)):
-        form = _GAP.join(
+    if all(cell.isascii() or _display_width(cell) == len(cell) for cell in itertools.chain.from_iterable(cells)):
+        line_format = _GAP.join(
             f"{{:{'<' if aligned_left else '>'}{width}}}" for aligned_left, width in zip(is_left, widths, strict=True)
         )
-        return "\n".join(form.format(*row).rstrip() for row in cells)
+        return "\n".join(line_format.format(*row).rstrip() for row in cells)
 
-    def padded(cell: str, width: int, is_left_aligned: bool) -> str:
-        blanks = " " * (width - _columns(cell))
+    def pad(cell: str, width: int, is_left_aligned: bool) -> str:
+        blanks = " " * (width - _display_width(cell))
         return cell + blanks if is_left_aligned else blanks + cell
 
-    return "\n".join(_GAP.join(map(padded, row, widths, is_left)).rstrip() for row in cells)
+    return "\n".join(_GAP.join(map(pad, row, widths, is_left)).rstrip() for row in cells)
 
 
 def _shorten(cells: _Cells, widths: Sequence[int], max_width: int) -> tuple[_Cells, list[int]]:
     """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
-    shortened = list(widths)
-    names = [index for index in range(len(shortened)) if shortened[index] > _SHORT and _are_names(cells, index)]
-    while names and _sum(shortened) > max_width:
-        column = max(names, key=lambda candidate: shortened[candidate])
-        shortened[column] = max(_SHORT, shortened[column] - max(1, (_sum(shortened) - max_width) // len(names)))
-        if shortened[column] <= _SHORT:
+    new_widths = list(widths)
+    names = [
+        index for index in range(len(new_widths)) if new_widths[index] > _LEAST_NAME_WIDTH and _are_names(cells, index)
+    ]
+    while names and _line_width(new_widths) > max_width:
+        column = max(names, key=lambda candidate: new_widths[candidate])
+        new_widths[column] = max(
+            _LEAST_NAME_WIDTH, new_widths[column] - max(1, (_line_width(new_widths) - max_width) // len(names))
+        )
+        if new_widths[column] <= _LEAST_NAME_WIDTH:
             names.remove(column)
     shortened_table: tuple[_Cells, list[int]] = cells, list(widths)
-    for column, width in enumerate(shortened):
+    for column, width in enumerate(new_widths):
         shortened_table = _shorten_column(*shortened_table, column, width)
     return shortened_table
 
@@ -276,16 +288,16 @@ def _shorten_column(cells: _Cells, widths: Sequence[int], column: int, width: in
     if widths[column] <= width:
         return cells, list(widths)
     if not _are_names(cells, column):
-        body_width = max((_columns(row[column]) for row in cells[1:]), default=widths[column])
-        if widths[column] <= body_width or not _WORD.match(cells[0][column]):
+        body_width = max((_display_width(row[column]) for row in cells[1:]), default=widths[column])
+        if widths[column] <= body_width or not _WORD_START.match(cells[0][column]):
             return cells, list(widths)
-        new_width = max(width, body_width, _SHORT)  # only the header may be shortened
-        header = [*cells[0][:column], _in_the_middle(cells[0][column], new_width, 0.5), *cells[0][column + 1 :]]
+        new_width = max(width, body_width, _LEAST_NAME_WIDTH)  # only the header may be shortened
+        header = [*cells[0][:column], _cut_middle(cells[0][column], new_width, 0.5), *cells[0][column + 1 :]]
         return [header, *cells[1:]], [*widths[:column], new_width, *widths[column + 1 :]]
     names = {row[column] for row in cells}
-    for new_width in range(max(width, _SHORT), widths[column]):
-        for begin in (0.5, 0.25, 0.75):
-            shortened_names = {name: _in_the_middle(name, new_width, begin) for name in names}
+    for new_width in range(max(width, _LEAST_NAME_WIDTH), widths[column]):
+        for start_share in (0.5, 0.25, 0.75):
+            shortened_names = {name: _cut_middle(name, new_width, start_share) for name in names}
             if len(set(shortened_names.values())) == len(names):
                 shortened_cells = [[*row[:column], shortened_names[row[column]], *row[column + 1 :]] for row in cells]
                 return shortened_cells, [*widths[:column], new_width, *widths[column + 1 :]]
@@ -294,28 +306,31 @@ def _shorten_column(cells: _Cells, widths: Sequence[int], column: int, width: in
 
 def _are_names(cells: _Cells, column: int) -> bool:
     """Returns whether the long cells of a column are words. Numbers and their intervals must not be shortened."""
-    return all(_WORD.match(row[column]) is not None for row in cells if len(row[column]) > _SHORT)
+    return all(_WORD_START.match(row[column]) is not None for row in cells if len(row[column]) > _LEAST_NAME_WIDTH)
 
 
-def _in_the_middle(cell: str, width: int, begin: float) -> str:
-    """Removes the middle of a name. A fraction `begin` of the remaining letters is before the gap."""
-    if _columns(cell) <= width:
+def _cut_middle(cell: str, width: int, start_share: float) -> str:
+    """Removes the middle of a name. A fraction `start_share` of the remaining letters is before the gap."""
+    if _display_width(cell) <= width:
         return cell
-    count = int((width - 1) * begin)
+    count = int((width - 1) * start_share)
     beginning = cell[:count]
     ending = cell[len(cell) - (width - 1 - count) :]
-    while _columns(beginning) + _columns(ending) >= width:  # wide characters
+    while _display_width(beginning) + _display_width(ending) >= width:  # wide characters
         beginning, ending = (beginning[:-1], ending) if len(beginning) >= len(ending) else (beginning, ending[1:])
     return f"{beginning}{_ELLIPSIS}{ending}"
 
 
 def _panels(widths: Sequence[int], max_width: int, keys: int) -> list[Sequence[int]]:
     """Returns the columns of each panel."""
-    if _sum(widths) <= max_width or len(widths) <= keys + 1:
+    if _line_width(widths) <= max_width or len(widths) <= keys + 1:
         return [range(len(widths))]
     panels = [[*range(keys)]]
     for index in range(keys, len(widths)):
-        if len(panels[-1]) > keys and _sum([*(widths[column] for column in panels[-1]), widths[index]]) > max_width:
+        if (
+            len(panels[-1]) > keys
+            and _line_width([*(widths[column] for column in panels[-1]), widths[index]]) > max_width
+        ):
             panels.append([*range(keys)])
         panels[-1].append(index)
     return list(panels)
@@ -331,31 +346,31 @@ def wrapped(text: str, width: int | None = None) -> str:
     max_width = terminal_width() if width is None else width
     lines = list[str]()
     for line in text.split("\n"):
-        if (len(line) <= max_width and (line.isascii() or _columns(line) <= max_width)) or _COMMAND.match(line):
+        if (len(line) <= max_width and (line.isascii() or _display_width(line) <= max_width)) or _COMMAND.match(line):
             lines.append(line)
             continue
         indent = line[: len(line) - len(line.lstrip())]
-        with_gaps = _INNER_GAP.sub(lambda gap: _KEPT * len(gap[0]), line.strip())
-        words = [word.replace(" ", _KEPT) for word in _WHOLE.findall(with_gaps)]
-        folded = _fold(words, max_width, indent)
-        lines += [line.replace(_KEPT, " ") for line in folded]
+        marked_line = _INNER_GAP.sub(lambda gap: _KEPT_BLANK * len(gap[0]), line.strip())
+        words = [word.replace(" ", _KEPT_BLANK) for word in _WRAPPED_WORD.findall(marked_line)]
+        folded_lines = _fold(words, max_width, indent)
+        lines += [line.replace(_KEPT_BLANK, " ") for line in folded_lines]
     return "\n".join(lines)
 
 
 def _fold(words: Sequence[str], max_width: int, indent: str) -> list[str]:
     """Joins words to lines of at most `max_width` columns, unlike `textwrap`, which counts characters."""
     lines = list[str]()
-    current = indent + words[0]
-    current_width = _columns(indent + words[0])
+    current_line = indent + words[0]
+    current_width = _display_width(indent + words[0])
     for word in words[1:]:
-        width = _columns(word)
+        width = _display_width(word)
         if current_width + 1 + width > max_width:
-            lines.append(current)
-            current = f"{indent}  {word}"
+            lines.append(current_line)
+            current_line = f"{indent}  {word}"
             current_width = len(indent) + 2 + width
         else:
-            current, current_width = f"{current} {word}", current_width + 1 + width
-    return [*lines, current]
+            current_line, current_width = f"{current_line} {word}", current_width + 1 + width
+    return [*lines, current_line]
 
 
 def has_outer_step(checkpoint: Checkpoint) -> bool:

@@ -40,9 +40,9 @@ __all__ = [
     "warnings",
 ]
 
-_MANY_CENSORED = 0.1
+_MAX_CENSORED_SHARE = 0.1
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # only used in pages; terminals get plain spaces
-_ROLES = {
+_ROLE_TEXTS = {
     "meta_train": "meta_train, in distribution",
     "meta_valid": "meta_valid, chosen by",
     "meta_test": "meta_test, out of distribution",
@@ -67,12 +67,13 @@ def title(snapshot: Snapshot) -> str:
 def subtitle(snapshot: Snapshot) -> str:
     """Returns the subtitle of a report: numbers of subjects, cases and evaluations, time and store."""
     last_time = max(map(operator.attrgetter("recorded_at"), snapshot.rows))
-    when = datetime.fromtimestamp(last_time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    time_text = datetime.fromtimestamp(last_time, UTC).strftime("%Y-%m-%d %H:%M UTC")
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
     subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
     counts_text = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
-    outside = f"; {counted(snapshot.experiment.num_outside, 'optimizer')} outside this experiment: see --all"
-    return f"{counts_text}; last result {when}; store {snapshot.store}{outside * (snapshot.experiment.num_outside > 0)}"
+    outside_text = f"; {counted(snapshot.experiment.num_outside, 'optimizer')} outside this experiment: see --all"
+    outside_text *= snapshot.experiment.num_outside > 0
+    return f"{counts_text}; last result {time_text}; store {snapshot.store}{outside_text}"
 
 
 def verdict_text(summary: Summary) -> str:
@@ -123,19 +124,19 @@ def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
         headlines.append(_gate_card(gates[-1]))
-    return [*headlines, *_cost_card(summary.snapshot), *_warning_cards(summary)]
+    return [*headlines, *_cost_cards(summary.snapshot), *_warning_cards(summary)]
 
 
 def pair_card(label: str, comparison: PairComparison) -> Card:
     """Returns the card of a comparison of two subjects."""
-    why = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
+    notes_text = "; ".join(dict.fromkeys(filter(None, (effect.paired.note for effect in comparison.cases))))
     p_value = p_cell(comparison.p_value)
     p_text = f"p {'' if p_value[0] == '<' else '= '}{p_value}".replace(" ", _NO_BREAK)
     difference_text = f"difference {interval_text(comparison.overall)}, two-sided{_NO_BREAK}{p_text}"
     # The mean score counts lost seeds as -1. The difference does not, so the text names them.
     if lost_seeds_text := comparison_words(comparison):
         difference_text += f"; {lost_seeds_text}"
-    note = why if math.isnan(comparison.p_value) else difference_text
+    note = notes_text if math.isnan(comparison.p_value) else difference_text
     return Card(
         label=label,
         value=str(comparison.verdict),
@@ -156,12 +157,12 @@ def score_card(label: str, score: MeanScore, cases_text: str) -> Card:
 def _score_card(summary: Summary, metric: str) -> Card:
     score = summary.mean_score(summary.shown, metric)
     name = summary.metric_label(metric)
-    over = counted(score.num_cases, "case")
+    cases_note = counted(score.num_cases, "case")
     if summary.shown in summary.compared and (cases_text := summary.over_which_cases(metric, names=False)):
-        over = cases_text
+        cases_note = cases_text
     elif score.num_missing:
-        over += f" (without a score: {score.num_missing})"
-    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", score, over)
+        cases_note += f" (without a score: {score.num_missing})"
+    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", score, cases_note)
 
 
 def _speedup_cards(summary: Summary) -> list[Card]:
@@ -181,34 +182,34 @@ def _speedup_cards(summary: Summary) -> list[Card]:
         Card(
             label=f"Speed-up over the envelope of {summary.baseline_label}, {label}",
             value=f"{number(speedups.mean)}x" if num_cases else "n/a",
-            note=f"{_bounds(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{notes}",
+            note=f"{_bounds_text(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{notes}",
         ),
         Card(
             label=f"Interquartile mean of the score, {label}",
             value=value,
-            note=f"{_bounds(mean_score)}{summary.metric_label('primary')}",
+            note=f"{_bounds_text(mean_score)}{summary.metric_label('primary')}",
         ),
     ]
 
 
-def _bounds(interval: Interval) -> str:
+def _bounds_text(interval: Interval) -> str:
     return "" if math.isnan(interval.lower) else f"95% [{interval.lower:z.3f}, {interval.upper:z.3f}], "
 
 
 def _gate_card(event: Mapping[str, Any]) -> Card:
     """Returns the card of the last gate recorded in this store, with its recorded verdict."""
-    cases = Counter(case["verdict"] for case in event["cases"])
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(cases.items()))
+    verdict_counts = Counter(case["verdict"] for case in event["cases"])
+    counts_text = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdict_counts.items()))
     return Card(
         label=f"Gate against {event['against']}",
         value=event["verdict"],
-        note=f"{counts}; margin {event['margin']:g}, one-sided alpha {event['alpha']:g}"
+        note=f"{counts_text}; margin {event['margin']:g}, one-sided alpha {event['alpha']:g}"
         + ("" if event.get("score_version", 1) == SCORE_VERSION else "; of an older score: not comparable"),
         kind={"PASS": "good", "REGRESSED": "bad"}.get(event["verdict"], ""),
     )
 
 
-def _cost_card(snapshot: Snapshot) -> list[Card]:
+def _cost_cards(snapshot: Snapshot) -> list[Card]:
     """Returns the time of all evaluations, including trials of searches; [] if unknown."""
     curves = [curves_or_none for _, curves_or_none in snapshot.measured_rows() if curves_or_none is not None]
     train_seconds = math.fsum(curve.wall_seconds for curve in curves)
@@ -216,10 +217,10 @@ def _cost_card(snapshot: Snapshot) -> list[Card]:
         return []
     compile_seconds = math.fsum(curve.compile_seconds for curve in curves)
     num_trials = len(snapshot.experiment.trials)
-    trials = f"; {counted(num_trials, 'trial')} of searches included" if num_trials else ""
+    trials_text = f"; {counted(num_trials, 'trial')} of searches included" if num_trials else ""
     is_trained = any(not case.evaluator for case in snapshot.cases)
     compile_note = f"; {duration(compile_seconds)} more to compile" if is_trained else ""
-    note = f"{counted(len(snapshot.rows), 'evaluation')}{compile_note}{trials}"
+    note = f"{counted(len(snapshot.rows), 'evaluation')}{compile_note}{trials_text}"
     return [
         Card(
             label=f"Time of all {'trainings' if is_trained else 'evaluations'}",
@@ -232,23 +233,25 @@ def _cost_card(snapshot: Snapshot) -> list[Card]:
 def _warning_cards(summary: Summary) -> list[Card]:
     """Returns a card of diverged or exploded seeds and, if there are any, a card of evaluations that did not pass."""
     snapshot = summary.snapshot
-    diverged = sum(subject.num_diverged for subject in snapshot.subjects)
-    exploded = sum(subject.num_exploded for subject in snapshot.subjects)
-    seeds = sum(subject.num_seeds for subject in snapshot.subjects)
+    num_diverged = sum(subject.num_diverged for subject in snapshot.subjects)
+    num_exploded = sum(subject.num_exploded for subject in snapshot.subjects)
+    num_seeds = sum(subject.num_seeds for subject in snapshot.subjects)
     replicates = f"{replicate_of(snapshot.cases)}s"
-    kind = "bad" if diverged or exploded else "good" if seeds else ""
+    kind = "bad" if num_diverged or num_exploded else "good" if num_seeds else ""
     warning_cards = [
         Card(
             label=f"Diverged or exploded {replicates}",
-            value=f"{diverged + exploded:,} of {seeds:,}",
-            note=f"{diverged:,} diverged, {exploded:,} exploded, of the {replicates} that gave curves",
+            value=f"{num_diverged + num_exploded:,} of {num_seeds:,}",
+            note=f"{num_diverged:,} diverged, {num_exploded:,} exploded, of the {replicates} that gave curves",
             kind=kind,
         )
     ]
     outcomes = Counter(row.outcome for row in snapshot.rows)
-    passed = outcomes.pop(Outcome.PASSED, 0)
+    num_passed = outcomes.pop(Outcome.PASSED, 0)
     return (
-        [*warning_cards, _outcomes_card(outcomes, len(snapshot.rows))] if passed < len(snapshot.rows) else warning_cards
+        [*warning_cards, _outcomes_card(outcomes, len(snapshot.rows))]
+        if num_passed < len(snapshot.rows)
+        else warning_cards
     )
 
 
@@ -266,8 +269,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     snapshot = summary.snapshot
     opening = snapshot.openings[summary.shown]
     replicate = replicate_of(snapshot.cases)
-    limits = "" if replicate == "item" else "clipped to [-1, 2], "
-    lines = [f"On the scale {summary.scale_label}; {limits}a diverged {replicate} counts as -1."]
+    limits_text = "" if replicate == "item" else "clipped to [-1, 2], "
+    lines = [f"On the scale {summary.scale_label}; {limits_text}a diverged {replicate} counts as -1."]
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.best_subject_lines()]
     is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
     if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
@@ -293,13 +296,13 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             "difference on common "
         )
         text += f"seeds {interval_text(against_tuned.overall)}"
-        undecided = counted(against_tuned.num_undecidable, "case")
-        undecided_note = f"; undecided on {undecided}: fewer than two common seeds, or no scale"
+        undecided_text = counted(against_tuned.num_undecidable, "case")
+        undecided_note = f"; undecided on {undecided_text}: fewer than two common seeds, or no scale"
         lines.append(text + (undecided_note if against_tuned.num_undecidable else "") + ".")
     for metric in summary.metrics:
         roles = summary.scores_by_role(metric).items()
         role_texts = [
-            f"{_ROLES[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles
+            f"{_ROLE_TEXTS[role]} ({counted(count, 'case')}) {interval_text(mean)}" for role, (mean, count) in roles
         ]
         if role_texts:
             lines.append(
@@ -329,8 +332,12 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             comparison_text = verdict_texts.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
             lines.append(f"Against {first_label}: {comparison_text}; {seeds_text}.")
     if summary.baseline_label:
-        spans = [f"over {form} {_span(speedups)}" for form, speedups in _speedups(cases, summary) if speedups]
-        lines.append(f"{opening}'s speed-up over {summary.baseline_label}: {'; '.join(spans) or 'on no case'}.")
+        speedup_texts = [
+            f"over {reference} {_speedup_text(speedups)}"
+            for reference, speedups in _speedups(cases, summary)
+            if speedups
+        ]
+        lines.append(f"{opening}'s speed-up over {summary.baseline_label}: {'; '.join(speedup_texts) or 'on no case'}.")
     return lines
 
 
@@ -348,7 +355,7 @@ def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str
     )
 
 
-def _span(speedups: Sequence[Speedup]) -> str:
+def _speedup_text(speedups: Sequence[Speedup]) -> str:
     """Returns the median of speed-ups, and the numbers of censored and diverged ones.
 
     Censored speed-ups count with their bound.
@@ -361,9 +368,9 @@ def _span(speedups: Sequence[Speedup]) -> str:
         upper_middle = statistics.median_high(values)
         bound = ">= " if any(speedup.censored and speedup.value <= upper_middle for speedup in speedups) else ""
         median_text = f"{bound}{number(median)}x in the median"
-    diverged = len(speedups) - len(values)
-    censored = f", censored on {sum(speedup.censored for speedup in speedups)} of {counted(len(speedups), 'case')}"
-    return median_text + censored + (f", diverged on {diverged}" if diverged else "")
+    num_diverged = len(speedups) - len(values)
+    censored_text = f", censored on {sum(speedup.censored for speedup in speedups)} of {counted(len(speedups), 'case')}"
+    return median_text + censored_text + (f", diverged on {num_diverged}" if num_diverged else "")
 
 
 def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
@@ -389,25 +396,25 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     lines += summary.scales.problem_lines()
     lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
     lines += summary.scales.notes()
-    for form, speedups in _speedups(cases, summary):
-        censored = sum(speedup.censored for speedup in speedups)
-        if censored > _MANY_CENSORED * len(speedups):
+    for reference, speedups in _speedups(cases, summary):
+        num_censored = sum(speedup.censored for speedup in speedups)
+        if num_censored > _MAX_CENSORED_SHARE * len(speedups):
             tuned_cases = summary.scales.baselines.tuned.values()
             factor = max(baseline.training.horizon_factor for baseline in tuned_cases)
             # Baselines that end with the budget are not trained longer with a larger factor.
-            is_all = all(entry.training.ends_with_budget for entry in tuned_cases)
-            further = "" if is_all else "; a larger --horizon-factor would measure them"
+            all_end_with_budget = all(entry.training.ends_with_budget for entry in tuned_cases)
+            advice = "" if all_end_with_budget else "; a larger --horizon-factor would measure them"
             lines.append(
-                f"The speed-up over {form} is censored on {censored} of {len(speedups)} cases, more than a tenth: the "
-                f"baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
-                f"bounds{further}."
+                f"The speed-up over {reference} is censored on {num_censored} of {len(speedups)} cases, more than a "
+                f"tenth: the baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
+                f"bounds{advice}."
             )
     if groups := summary.groups_note("primary"):
         lines.append(f"{groups[0].upper()}{groups[1:]}.")
     case_indices = range(len(snapshot.cases))
-    missing = [snapshot.name(case) for case in case_indices if snapshot.cell(summary.shown, case) is None]
-    if missing:
-        lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing)}.")
+    missing_cases = [snapshot.name(case) for case in case_indices if snapshot.cell(summary.shown, case) is None]
+    if missing_cases:
+        lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing_cases)}.")
     if summary.scales.baselines.first is None and summary.scales.is_tunable:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines
