@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from commands import pytest_session
 from forked import python
 from reference import ROOT
@@ -71,5 +73,10 @@ def test_rewrite_asserts_writes_the_cache_that_pytest_reads(tmp_path: Path, monk
     (tmp_path / "test_one.py").write_text("def test_one() -> None:\n    assert 1 + 1 == 2\n")
     done = python(ROOT / "ci" / "rewrite_asserts.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr("_pytest.assertion.rewrite._rewrite_test", lambda *_: pytest.exit("rewrites again"))
+    rewrite_test = rewrite._rewrite_test
+
+    def rewrite_others(path: Path, config: pytest.Config) -> Any:
+        return pytest.exit("rewrites again") if path.parent == tmp_path else rewrite_test(path, config)
+
+    monkeypatch.setattr(rewrite, "_rewrite_test", rewrite_others)
     assert pytest_session(tmp_path, cwd=tmp_path).returncode == 0
