@@ -170,7 +170,7 @@ def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
         interval = bound_arguments.arguments["update_interval"]
         hessian = optax.with_extra_args_support(bound_arguments.arguments["hessian_diagonal_fn"])
         bound_arguments.arguments["hessian_diagonal_fn"] = optax.GradientTransformationExtraArgs(
-            hessian.init, lambda grads, state, params=None, *, new_estimate, **extra: new_estimate
+            hessian.init, lambda grads, state, params=None, *, estimated, **extra: estimated
         )
         sophia = function(*bound_arguments.args, **bound_arguments.kwargs)
 

@@ -71,8 +71,8 @@ def test_code_of_case_after_an_edit_differs_where_it_reaches(
     before = bound(world)
     edit(world, name)
     after = bound(world)
-    assert (before.case_code.id != after.case_code.id) == is_of_case
-    assert (before.subject_code.id != after.subject_code.id) == is_of_subject
+    assert (before.code.case.id != after.code.case.id) == is_of_case
+    assert (before.code.subject.id != after.code.subject.id) == is_of_subject
 
 
 @pytest.mark.parametrize("name", ["steps.py", "tables/rate.py"])
@@ -84,11 +84,11 @@ def test_code_of_case_has_modules_and_files_that_its_bindings_name(world: Path, 
     (suite / "texts.py").write_text(TEXTS)
     (suite / "bowl.gin").write_text((suite / "bowl.gin").read_text() + BOUND)
     before = bound(world)
-    assert before.case_code.data == {str(suite / "tables" / "rates.toml")}
+    assert before.code.case.data == {str(suite / "tables" / "rates.toml")}
     (suite / name).write_text("X = 2\n")
-    assert bound(world).case_code.id != before.case_code.id
+    assert bound(world).code.case.id != before.code.case.id
     (suite / name).write_text("X = 1  # as before\n")
-    assert bound(world).case_code.id == before.case_code.id
+    assert bound(world).code.case.id == before.code.case.id
 
 
 def _make(**values: object) -> object:
