@@ -42,7 +42,7 @@ def forget_suites(kept: Collection[str] = ()) -> None:
             gin._INVERSE_REGISTRY.pop(named.wrapped, None)
     if "lobench.engine.config.binding" in sys.modules:
         for name in gone:
-            sys.modules["lobench.engine.config.binding"]._ON_USE.pop(name, None)
+            sys.modules["lobench.engine.config.binding"]._NAMES_ON_USE.pop(name, None)
 
 
 def _places(module: ModuleType) -> Iterator[str]:

@@ -96,11 +96,11 @@ files, code = SuiteFiles([str(suite)]), user_code.fingerprint_of([test])
 meanwhile(files.remember)
 found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed), "changed then": files.changed()}
 found["edited"] = meanwhile(lambda: user_code.edited_files(code))
-user_code._remembered.clear()
+user_code._cached_fingerprints.clear()
 found["same code"] = meanwhile(lambda: user_code.fingerprint_of([test])) == code
 command = CommandFiles(command="python test_tiny.py", folder=suite, files=["*.csv"])
 script = command.fingerprint()
-user_code._remembered.clear()
+user_code._cached_fingerprints.clear()
 found["same script"] = meanwhile(command.fingerprint) == script and len(script.files) > 1
 with Ledger.open(suite.parent / "store") as ledger:
     changed_data(ledger, [str(suite)])

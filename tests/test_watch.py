@@ -340,7 +340,7 @@ LocalCopy.changed = eager
 # Publishes at its start and its end alone, however long it takes.
 LAZY = """
 from lobench.engine.store import network
-network._EVERY_SECONDS = 1e6
+network._PUBLISH_SECONDS = 1e6
 """
 
 

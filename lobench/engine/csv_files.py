@@ -22,7 +22,7 @@ __all__ = ["UNREADABLE", "opened", "plain_name", "read_csv", "text_of"]
 
 # Exceptions from reading a file that is damaged, or is not a (gzipped) text file.
 UNREADABLE = (OSError, EOFError, zlib.error, UnicodeError)
-_LEAST_UNPACKED, _MOST_TIMES = 2**28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
+_MIN_UNPACKED_BYTES, _MAX_RATIO = 2**28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
 
 
 def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequence[str], row_name: str) -> pd.DataFrame:
@@ -47,30 +47,32 @@ def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequenc
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        log = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
-    log.columns = [plain_name(str(column)) for column in log.columns]
-    required = (*text_columns, *number_columns)
-    missing = [column for column in required if column not in log.columns]
-    if missing:
+        table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
+    table.columns = [plain_name(str(column)) for column in table.columns]
+    required_columns = (*text_columns, *number_columns)
+    missing_columns = [column for column in required_columns if column not in table.columns]
+    if missing_columns:
         raise UsageError(
-            f"the log lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            f"the log lacks the column{'s' * (len(missing_columns) > 1)} {', '.join(missing_columns)}",
             where=where,
-            got=", ".join(log.columns)[:200],
-            expected=", ".join(required),
+            got=", ".join(table.columns)[:200],
+            expected=", ".join(required_columns),
         )
-    duplicates = [column for column in required if list(log.columns).count(column) > 1]
-    if duplicates:
-        raise UsageError(f"the log has the column {duplicates[0]} twice", where=where, expected="one of each name")
-    if log.empty:
+    duplicate_columns = [column for column in required_columns if list(table.columns).count(column) > 1]
+    if duplicate_columns:
+        raise UsageError(
+            f"the log has the column {duplicate_columns[0]} twice", where=where, expected="one of each name"
+        )
+    if table.empty:
         raise UsageError(f"the log holds no {row_name}", where=where)
-    log = log[list(required)]
+    table = table[list(required_columns)]
     for column in number_columns:
-        log[column] = _numbers(log[column], where, text)
+        table[column] = _to_floats(table[column], where, text)
     for column in text_columns:
-        empty_rows = log.index[log[column].str.strip() == ""]
+        empty_rows = table.index[table[column].str.strip() == ""]
         if len(empty_rows):
-            raise UsageError(f"no {column}", where=f"{where}, line {_line(text, int(empty_rows[0]))}")
-    return log
+            raise UsageError(f"no {column}", where=f"{where}, line {_line_number(text, int(empty_rows[0]))}")
+    return table
 
 
 def opened(path: Path) -> IO[str]:
@@ -83,7 +85,7 @@ def opened(path: Path) -> IO[str]:
         with path.open("rb") as raw_file:
             first_bytes = raw_file.read(2)
         if first_bytes == b"\x1f\x8b":
-            unpacked_bytes = io.BufferedReader(_Unpacked(path))
+            unpacked_bytes = io.BufferedReader(_GzipReader(path))
             return io.TextIOWrapper(
                 unpacked_bytes, encoding=_encoding(_unpacked_head(path)), errors="strict", newline=""
             )
@@ -93,7 +95,7 @@ def opened(path: Path) -> IO[str]:
 def _unpacked_head(path: Path) -> bytes:
     """Returns the first two bytes of a gzipped file; b"" if it is damaged, which is reported when it is read."""
     try:
-        with io.BufferedReader(_Unpacked(path)) as file:
+        with io.BufferedReader(_GzipReader(path)) as file:
             return file.peek(2)[:2]
     except (EOFError, zlib.error, OSError):
         return b""
@@ -104,11 +106,11 @@ def _encoding(first_bytes: bytes) -> str:
     return "utf-16" if first_bytes in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-class _Unpacked(io.RawIOBase):
+class _GzipReader(io.RawIOBase):
     """Gzipped file with a limit on its unpacked size, because a few bytes can unpack to gigabytes."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._max_bytes = path, max(_LEAST_UNPACKED, _MOST_TIMES * path.stat().st_size)
+        self._path, self._max_bytes = path, max(_MIN_UNPACKED_BYTES, _MAX_RATIO * path.stat().st_size)
         self._file = gzip.GzipFile(path)
         self._num_read = 0
 
@@ -143,33 +145,33 @@ def text_of(path: Path) -> str:
         return file.read()
 
 
-def _numbers(column: pd.Series, where: str, text: str) -> pd.Series:
+def _to_floats(column: pd.Series, where: str, text: str) -> pd.Series:
     """Returns a column as floats. Missing values (empty, NaN, None, ...) are NaN; other texts raise UsageError."""
     import pandas as pd
 
-    stripped = column.str.strip()
-    values = pd.to_numeric(stripped, errors="coerce").astype("float64")
-    is_invalid = values.isna() & ~stripped.str.lower().isin(
+    stripped_texts = column.str.strip()
+    values = pd.to_numeric(stripped_texts, errors="coerce").astype("float64")
+    is_invalid = values.isna() & ~stripped_texts.str.lower().isin(
         ["", "nan", "+nan", "-nan", "na", "n/a", "none", "null", "<na>"]
     )
     if is_invalid.any():
         row = int(is_invalid.idxmax())
-        location = f"{where}, line {_line(text, row)}"
+        location = f"{where}, line {_line_number(text, row)}"
         raise UsageError(f"{column.name} is not a number", where=location, got=repr(column[row]))
     return values
 
 
-def _line(text: str, row: int) -> int:
+def _line_number(text: str, target_row: int) -> int:
     """Returns the line on which a row begins. Rows are numbered as in pandas, which skips blank lines."""
     reader = csv.reader(io.StringIO(text, newline=""))
-    start = 1
+    line_number = 1
     row_index = -2
     for record in reader:
         row_index += "".join(record).strip() != "" or len(record) > 1
-        if row_index == row:
+        if row_index == target_row:
             break
-        start = reader.line_num + 1
-    return start
+        line_number = reader.line_num + 1
+    return line_number
 
 
 def plain_name(name: str) -> str:

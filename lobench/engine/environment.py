@@ -11,7 +11,7 @@ __all__ = ["environment_with"]
 
 _LOCK = threading.Lock()
 _NUM_USERS: dict[str, int] = {}
-_VALUES_BEFORE: dict[str, str | None] = {}  # original values of variables with users
+_ORIGINAL_VALUES: dict[str, str | None] = {}  # original values of variables with users
 
 
 @contextlib.contextmanager
@@ -32,7 +32,7 @@ def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) ->
     with _LOCK:
         for name, value in values.items():
             if not _NUM_USERS.setdefault(name, 0):
-                _VALUES_BEFORE[name] = os.environ.get(name)
+                _ORIGINAL_VALUES[name] = os.environ.get(name)
             _NUM_USERS[name] += 1
             os.environ[name] = os.environ.get(name, value) if as_defaults else value
     try:
@@ -41,7 +41,7 @@ def environment_with(values: Mapping[str, str], *, as_defaults: bool = False) ->
         with _LOCK:
             for name in values:
                 _NUM_USERS[name] -= 1
-                if not _NUM_USERS[name] and (old_value := _VALUES_BEFORE.pop(name)) is not None:
+                if not _NUM_USERS[name] and (old_value := _ORIGINAL_VALUES.pop(name)) is not None:
                     os.environ[name] = old_value
                 elif not _NUM_USERS[name]:
                     os.environ.pop(name, None)

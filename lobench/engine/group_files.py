@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["open_to_group", "open_tree_to_group"]
 
 _LEDGER = "ledger.sqlite"
-_MOST_LEVELS = 8  # between a store and its files
+_MAX_LEVELS = 8  # between a store and its files
 
 
 def open_to_group(path: Path, *, store: Path | None = None) -> None:
@@ -39,7 +39,7 @@ def open_to_group(path: Path, *, store: Path | None = None) -> None:
             if ancestor == store_folder or store_folder in ancestor.parents
         ]
         for ancestor in levels:
-            _open(str(ancestor), group)
+            _give_access(str(ancestor), group)
 
 
 def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
@@ -56,12 +56,12 @@ def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
         for folder, names, files in os.walk(store):
             names[:] = [name for name in names if name not in excluded]
             for path in (folder, *(os.path.join(folder, name) for name in files)):
-                _open(path, group)
+                _give_access(path, group)
 
 
 def _store_of(path: Path) -> Path | None:
     """Returns the folder of the store that a path belongs to: the nearest folder above it with a ledger."""
-    ancestors = path.parents[:_MOST_LEVELS]
+    ancestors = path.parents[:_MAX_LEVELS]
     return next((folder for folder in ancestors if os.path.exists(folder / _LEDGER)), None)
 
 
@@ -71,14 +71,14 @@ def _group_of(store: Path) -> int | None:
     A store inside another one (`lobench best` creates such a store) has the group of the outer store.
     """
     try:
-        is_below = os.path.exists(store.parent / _LEDGER)
-        status = os.stat(store.parent if is_below else store)
+        is_nested = os.path.exists(store.parent / _LEDGER)
+        status = os.stat(store.parent if is_nested else store)
     except OSError:
         return None
     return status.st_gid if status.st_mode & stat.S_IWGRP and _umask() & stat.S_IRWXG else None
 
 
-def _open(path: str, group: int) -> None:
+def _give_access(path: str, group: int) -> None:
     """Gives a group the owner's permissions on a file, if the file has this group and this user owns it."""
     with contextlib.suppress(OSError):
         status = os.lstat(path)

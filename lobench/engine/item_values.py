@@ -22,7 +22,7 @@ from lobench.engine.csv_files import text_of
 __all__ = ["ITEM", "ItemValues", "item_values", "number_of", "read_items"]
 
 ITEM = "item"  # name of the column
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 _Row = Mapping[str, Any]
 
 
@@ -53,13 +53,13 @@ class ItemValues:
         Raises:
           LobenchError: An item lacks the primary metric, or there are no items.
         """
-        name = stored_spelling(primary, values)
-        if name not in values:
-            got = first_of(sorted(values), _MOST_SHOWN) or "no metric"
+        primary_name = stored_spelling(primary, values)
+        if primary_name not in values:
+            got = first_of(sorted(values), _MAX_SHOWN) or "no metric"
             raise LobenchError(f"no item has {primary}", where=where, got=got, expected=primary)
         all_items = dict.fromkeys(item for values_by_item in values.values() for item in values_by_item)
-        if lacking_items := [item for item in all_items if item not in values[name]]:
-            got = f"{len(lacking_items)} of {len(all_items)} items without it: {first_of(lacking_items, _MOST_SHOWN)}"
+        if lacking_items := [item for item in all_items if item not in values[primary_name]]:
+            got = f"{len(lacking_items)} of {len(all_items)} items without it: {first_of(lacking_items, _MAX_SHOWN)}"
             raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
         try:
             names_by_seed = seeds_of_items(all_items)
@@ -69,7 +69,7 @@ class ItemValues:
         problems = list[str]()
         for metric, values_by_item in values.items():
             if len(values_by_item) == len(all_items):
-                metrics[primary if metric == name else metric] = np.asarray(
+                metrics[primary if metric == primary_name else metric] = np.asarray(
                     [values_by_item[item] for item in names_by_seed.values()]
                 )
             else:

@@ -41,14 +41,18 @@ def similar_path(path: str | Path) -> str:
 
     A name that differs only in the suffix is preferred: `theta_20` suggests `theta_20.npz`.
     """
-    missing = Path(path)
+    missing_path = Path(path)
     try:
-        names = sorted(neighbour.name for neighbour in missing.parent.iterdir())
+        names = sorted(neighbour.name for neighbour in missing_path.parent.iterdir())
     except OSError:
         return ""
-    same_stem = [name for name in names if Path(name).stem == missing.name]
-    advice = suggestion(missing.name, same_stem[:1] or names)
-    return advice.replace("did you mean '", f"did you mean '{missing.parent}/") if missing.parent != Path() else advice
+    same_stem_names = [name for name in names if Path(name).stem == missing_path.name]
+    advice = suggestion(missing_path.name, same_stem_names[:1] or names)
+    return (
+        advice.replace("did you mean '", f"did you mean '{missing_path.parent}/")
+        if missing_path.parent != Path()
+        else advice
+    )
 
 
 def identity_in(path: str) -> str:

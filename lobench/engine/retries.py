@@ -13,16 +13,20 @@ __all__ = ["Pauses", "is_short_of_files", "is_transient", "patience_seconds", "r
 
 _Value = TypeVar("_Value")
 
-_SHORT_OF_FILES = frozenset((errno.EMFILE, errno.ENFILE))
-_FORBIDDEN = frozenset((errno.EACCES, errno.EPERM))
-_NAMES = (
+_NO_FILE_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
+_FORBIDDEN_ERRNOS = frozenset((errno.EACCES, errno.EPERM))
+_ERROR_NAMES = (
     # Temporary errors of disks and networks.
     *("ESTALE", "EIO", "EREMOTEIO", "ETIMEDOUT", "ETIME", "EAGAIN", "EINTR", "EBUSY", "ENOLCK", "EDEADLK", "ENXIO"),
     *("ENODEV", "ENOMEM", "ENOBUFS", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETRESET", "ENETUNREACH", "ENOLINK"),
     *("ECOMM", "ENONET", "EPROTO", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "ENOTCONN", "ESHUTDOWN", "EPIPE"),
     *("EREMCHG", "ENOKEY", "EKEYEXPIRED"),  # the last two are about Kerberos tickets
 )
-_TRANSIENT = frozenset(getattr(errno, name) for name in _NAMES if hasattr(errno, name)) | _SHORT_OF_FILES | _FORBIDDEN
+_TRANSIENT_ERRNOS = (
+    frozenset(getattr(errno, name) for name in _ERROR_NAMES if hasattr(errno, name))
+    | _NO_FILE_ERRNOS
+    | _FORBIDDEN_ERRNOS
+)
 _OS_ERROR = re.compile(r"\bOS error (\d+)\b")  # as in messages of tensorstore
 _BRIEF_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
@@ -38,13 +42,13 @@ def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> boo
     """
     error_numbers = _error_numbers(error)
     if not may_forbid:
-        error_numbers -= _FORBIDDEN
-    return not error_numbers.isdisjoint(_TRANSIENT)
+        error_numbers -= _FORBIDDEN_ERRNOS
+    return not error_numbers.isdisjoint(_TRANSIENT_ERRNOS)
 
 
 def is_short_of_files(error: BaseException | None) -> bool:
     """Returns whether the cause of an exception is that this process or the machine has no file descriptors left."""
-    return not _error_numbers(error).isdisjoint(_SHORT_OF_FILES)
+    return not _error_numbers(error).isdisjoint(_NO_FILE_ERRNOS)
 
 
 def _error_numbers(error: BaseException | None) -> set[int]:
@@ -70,7 +74,7 @@ def patience_seconds(error: BaseException) -> float:
     """
     if is_short_of_files(error):
         return 60.0
-    return 5.0 if _error_numbers(error) & _FORBIDDEN else 30.0
+    return 5.0 if _error_numbers(error) & _FORBIDDEN_ERRNOS else 30.0
 
 
 def retried(
@@ -101,8 +105,8 @@ def retried(
         except Exception as error:
             now = clock()
             failed_at = now if math.isnan(failed_at) else failed_at
-            is_over = now - failed_at > min(patience_seconds(error), most_seconds)
-            if is_over or not is_transient(error, may_forbid=may_forbid):
+            is_out_of_patience = now - failed_at > min(patience_seconds(error), most_seconds)
+            if is_out_of_patience or not is_transient(error, may_forbid=may_forbid):
                 raise
         sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)

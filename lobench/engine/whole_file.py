@@ -44,9 +44,9 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
 
 
 def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
-    with replaced_file(path) as temporary, temporary.open("wb") as file:
+    with replaced_file(path) as temporary_path, temporary_path.open("wb") as file:
         file.write(data)
-        if durable and temporary != path:
+        if durable and temporary_path != path:
             file.flush()
             os.fsync(file.fileno())
     if durable and sync_name:
@@ -70,19 +70,19 @@ def replaced_file(path: Path) -> Iterator[Path]:
     'done'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if _is_written_to(path):
+    if _is_open_stream(path):
         yield path
         return
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    temporary = path.with_name(f".tmp-{uuid.uuid4().hex}{path.suffix}")  # some writers choose their format by it
+    temporary_path = path.with_name(f".tmp-{uuid.uuid4().hex}{path.suffix}")  # some writers choose their format by it
     try:
-        temporary.touch()
-        open_to_group(temporary)
-        yield temporary
-        temporary.replace(path)
+        temporary_path.touch()
+        open_to_group(temporary_path)
+        yield temporary_path
+        temporary_path.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary_path.unlink(missing_ok=True)
         raise
 
 
@@ -97,7 +97,7 @@ def require_writable(path: Path) -> None:
     with one_line_of(OSError, UsageError, "cannot write here", where=path, next_step="name another file or folder"):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if _is_written_to(path):
+        if _is_open_stream(path):
             return
         target = Path(os.path.realpath(path)) if path.is_symlink() else path
         require_folder(target.parent)
@@ -116,7 +116,7 @@ def require_folder(folder: Path) -> None:
         pass
 
 
-def _is_written_to(path: Path) -> bool:
+def _is_open_stream(path: Path) -> bool:
     """Returns whether a path is a device, a pipe, or an open file of this process (`/dev/stdout`, `/dev/fd/3`)."""
     if not path.exists() or path.is_dir():
         return False

@@ -208,7 +208,7 @@ def test_alarms_of_a_watch_on_a_network_disk_read_what_is_not_published_yet(
 ) -> None:
     monkeypatch.setenv("LOBENCH_NETWORK_STORE", "1")
     monkeypatch.setenv("LOBENCH_LOCAL_DIR", str(tmp_path / "disk"))
-    monkeypatch.setattr(network, "_EVERY_SECONDS", 3600.0)
+    monkeypatch.setattr(network, "_PUBLISH_SECONDS", 3600.0)
     with Ledger.open(tmp_path / "store") as ledger:
         ledger.publish()
         ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="/c1", sha256="x", outer_step=1)))

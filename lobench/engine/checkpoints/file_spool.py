@@ -42,17 +42,17 @@ class FileSpool(Spool):
     ) -> None:
         super().__init__(root, log)
         self._keep_limit, self._has_logged = keep_limit, False
-        self._names: dict[str, str] = {}  # paths of copies, by hash
+        self._copy_paths: dict[str, str] = {}  # paths of copies, by hash
 
     def location(self, sha256: str) -> str:
         folder = self._home(sha256)
-        if sha256 not in self._names:
+        if sha256 not in self._copy_paths:
             try:
                 (name,) = os.listdir(folder)
             except (OSError, ValueError):
                 return folder
-            self._names[sha256] = os.path.join(folder, name)
-        return self._names[sha256]
+            self._copy_paths[sha256] = os.path.join(folder, name)
+        return self._copy_paths[sha256]
 
     def _home(self, sha256: str) -> str:
         return f"{self._folder}{sha256}{WHOLE_SUFFIX}"
@@ -74,7 +74,7 @@ class FileSpool(Spool):
                 if os.path.exists(self._home(sha256)):  # a link to an original that was deleted
                     self.discard(sha256)
                 copy.parent.rename(self._home(sha256))
-            self._has_unsynced = True
+            self._has_unsynced_names = True
         step = seen_checkpoint.index if seen_checkpoint.index is not None else arrival(sha256)
         return Checkpoint(
             uri=seen_checkpoint.uri,
@@ -91,22 +91,22 @@ class FileSpool(Spool):
         files = list(files_below(source))
         is_small = False
         for file in files:
-            real = os.path.realpath(file)
+            real_path = os.path.realpath(file)
             with self._writing():
                 target = self._target(file, source, copy)
                 open_to_group(target.parent)
             try:
-                os.link(real, target)
+                os.link(real_path, target)
             except FileNotFoundError:
                 raise
             except OSError:  # another file system, or one without links
-                if not os.path.exists(real):
-                    raise FileNotFoundError(real) from None
+                if not os.path.exists(real_path):
+                    raise FileNotFoundError(real_path) from None
                 if not is_small and (size := sum(os.stat(file).st_size for file in files)) > self._keep_limit:
                     self._link(source, copy, size)
                     return
                 is_small = True
-                self._copy_file(real, target)
+                self._copy_file(real_path, target)
 
     def _copy_file(self, source: str, target: Path) -> None:
         """Copies a file. Errors while reading it are raised as `OSError`, and errors while writing as `StoreError`."""
@@ -136,7 +136,7 @@ class FileSpool(Spool):
             )
 
     def discard(self, sha256: str) -> None:
-        self._names.pop(sha256, None)
+        self._copy_paths.pop(sha256, None)
         with self._removing():
             shutil.rmtree(self._home(sha256))
 

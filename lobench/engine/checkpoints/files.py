@@ -42,9 +42,11 @@ __all__ = [
 _NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
 _ZIP_END_BYTES = 1 << 17  # larger than the end record of an archive with the longest comment
 _LONG_AGO_SECONDS = 1800.0  # larger than the difference of two machines' clocks
-_MOST_LOOKS = 10_000
-_looks: dict[str, tuple[float | None, float]] = {}  # by path: time of the latest change, and when it was first seen
-_LFS = b"version https://git-lfs"
+_MAX_CHANGE_TIMES = 10_000
+_change_times: dict[
+    str, tuple[float | None, float]
+] = {}  # by path: time of the latest change, and when it was first seen
+_LFS_PREFIX = b"version https://git-lfs"
 
 
 def mark_of(path: epath.Path) -> tuple[int, float]:
@@ -59,8 +61,8 @@ def mark_of(path: epath.Path) -> tuple[int, float]:
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise OSError(errno.EINVAL, "neither a file nor a folder", str(path))
         return status.st_size, status.st_mtime_ns / 1e9
-    remote = path.stat()
-    return remote.length, float(remote.mtime)
+    remote_status = path.stat()
+    return remote_status.length, float(remote_status.mtime)
 
 
 def exists(path: epath.Path) -> bool:
@@ -152,27 +154,29 @@ def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) ->
     False
     """
     try:
-        newest = _newest(path, depth=6)
+        newest_change = _newest_change_time(path, depth=6)
     except (FileNotFoundError, NotADirectoryError):
         return False
     now = clock()
-    last_time, unchanged_since = _looks.get(str(path), (None, now))
-    if last_time != newest:
-        last_time, unchanged_since = newest, now
-    is_over = abs(time.time() - newest) > _LONG_AGO_SECONDS or now - unchanged_since > settling_seconds(path)
-    _looks[str(path)] = last_time, unchanged_since
-    while len(_looks) > _MOST_LOOKS:
-        del _looks[next(iter(_looks))]
-    return is_over
+    last_time, unchanged_since = _change_times.get(str(path), (None, now))
+    if last_time != newest_change:
+        last_time, unchanged_since = newest_change, now
+    is_unchanged = abs(time.time() - newest_change) > _LONG_AGO_SECONDS or now - unchanged_since > settling_seconds(
+        path
+    )
+    _change_times[str(path)] = last_time, unchanged_since
+    while len(_change_times) > _MAX_CHANGE_TIMES:
+        del _change_times[next(iter(_change_times))]
+    return is_unchanged
 
 
-def _newest(path: epath.Path, depth: int) -> float:
+def _newest_change_time(path: epath.Path, depth: int) -> float:
     """Returns the time of the latest change below a path. Broken links are ignored."""
     times = [mark_of(path)[1]]
     if depth and is_folder(path):
         for entry in path.iterdir():
             try:
-                times.append(_newest(entry, depth - 1))
+                times.append(_newest_change_time(entry, depth - 1))
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -204,7 +208,7 @@ def reading(path: Any, kind: str) -> Iterator[None]:
         first_bytes = b""
         with contextlib.suppress(Exception), open(path, "rb") as file:
             first_bytes = file.read(64)
-        if first_bytes.startswith(_LFS):
+        if first_bytes.startswith(_LFS_PREFIX):
             raise CheckpointError(
                 "this is a Git LFS pointer, not the file", where=str(path), next_step="run `git lfs pull`"
             ) from error

@@ -9,7 +9,7 @@ from collections.abc import Callable
 __all__ = ["FolderListing"]
 
 _COARSE_SECONDS = 3.0  # coarser than the resolution of any file system's times
-_MOST_SECONDS = 10.0  # longest pause between readings: some file systems do not report changes of a folder
+_MAX_SECONDS = 10.0  # longest pause between readings: some file systems do not report changes of a folder
 
 
 class FolderListing:
@@ -31,9 +31,9 @@ class FolderListing:
         self._is_wanted = is_wanted
         self._clock = clock
         self._names: list[str] = []
-        self._foreign: set[str] = set()
-        self._changed: tuple[int, int, int] | None = None
-        self._noticed_at = self._read_at = 0.0
+        self._unwanted_names: set[str] = set()
+        self._stamp: tuple[int, int, int] | None = None
+        self._changed_at = self._read_at = 0.0
 
     def names(self) -> list[str]:
         """Returns the names, in any order.
@@ -42,26 +42,26 @@ class FolderListing:
           OSError: The folder does not exist, is not a folder, or cannot be read.
         """
         # Opened first, which makes a network file system refresh the time.
-        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            status = os.fstat(folder)
+            status = os.fstat(descriptor)
             now = self._clock()
             stamp = (status.st_dev, status.st_ino, status.st_mtime_ns)
-            if stamp != self._changed:
-                self._changed, self._noticed_at = stamp, now
-            elif self._noticed_at + _COARSE_SECONDS <= self._read_at and now < self._read_at + _MOST_SECONDS:
+            if stamp != self._stamp:
+                self._stamp, self._changed_at = stamp, now
+            elif self._changed_at + _COARSE_SECONDS <= self._read_at and now < self._read_at + _MAX_SECONDS:
                 return self._names
-            self._changed, known_foreign, self._foreign, self._names = None, self._foreign, set(), []
-            with os.scandir(folder) as entries:
+            self._stamp, known_unwanted, self._unwanted_names, self._names = None, self._unwanted_names, set(), []
+            with os.scandir(descriptor) as entries:
                 for entry in entries:
                     name = entry.name
                     if not entry.is_file(follow_symlinks=False):
                         self._names.append(name)
-                    elif name in known_foreign or not self._is_wanted(name):
-                        self._foreign.add(name)
+                    elif name in known_unwanted or not self._is_wanted(name):
+                        self._unwanted_names.add(name)
                     else:
                         self._names.append(name)
-            self._changed, self._read_at = stamp, now  # set last, after a complete reading
+            self._stamp, self._read_at = stamp, now  # set last, after a complete reading
             return self._names
         finally:
-            os.close(folder)
+            os.close(descriptor)

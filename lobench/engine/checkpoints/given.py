@@ -31,7 +31,7 @@ __all__ = [
     "run_variant",
 ]
 
-_MOST_LEVELS = 4  # depth of the search for runs below a location
+_MAX_LEVELS = 4  # depth of the search for runs below a location
 
 
 def given_subject(text: str) -> Given:
@@ -63,7 +63,7 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
       CheckpointError: See `path_of`.
     """
     bindings = tuple(bindings)
-    _check(bindings)
+    _check_syntax(bindings)
     path_of(uri)
     config = trainer_config_at(uri)
     text = "\n".join(_inlined_configs(config)) if config is not None else ""
@@ -81,7 +81,7 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
     if text.endswith(".gin"):
         variant = Variant(bindings=(_gin_text(Path(text), parse_file),), trainer_config="")
         subject = dataclasses.replace(subject, variant=variant)
-    _check(subject.variant.bindings)
+    _check_syntax(subject.variant.bindings)
     return subject
 
 
@@ -153,7 +153,7 @@ def has_run_configs(location: str) -> bool:
     """Returns whether a folder below a location has a `config.gin`, so that it may be a separate run."""
     if not location or "://" in location or not retried(Path(location).is_dir):
         return False
-    return retried(lambda: next(_configs_below(Path(location).absolute(), _MOST_LEVELS), None)) is not None
+    return retried(lambda: next(_configs_below(Path(location).absolute(), _MAX_LEVELS), None)) is not None
 
 
 def _configs_below(folder: Path, levels: int) -> Iterator[Path]:
@@ -204,7 +204,7 @@ def _inlined_configs(config: Path) -> list[str]:
     return [_gin_text(path, parse_trainer_config) for path in config_chain(config)]
 
 
-def _check(bindings: Iterable[str]) -> None:
+def _check_syntax(bindings: Iterable[str]) -> None:
     for binding in bindings:
         parse_text(binding, repr(binding))
 

@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.5  # longest time for which copying checkpoints delays results
 _RECOVER_SECONDS = 10.0  # longest transaction of a start, since others that lock the ledger wait 30 s
 _GONE_SECONDS = 30.0  # pause before a theta whose file is gone is looked for again
 _MANY_RESTARTS = 3  # restarts in one folder after which the watch asks whether two trainers write to it
-_MOST_LINES = 3  # number of logged lines on checkpoints that are gone when a watch starts
+_MAX_LINES = 3  # number of logged lines on checkpoints that are gone when a watch starts
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,12 +47,12 @@ class _Retry:
     """Checkpoint that could not be read, and is retried.
 
     Attributes:
-      seen: Checkpoint as it was found.
+      checkpoint: Checkpoint as it was found.
       pauses: Pauses between the attempts.
       is_awaited: Whether the watch waits for it before it ends, because the error is recent and may be transient.
     """
 
-    seen: SeenCheckpoint
+    checkpoint: SeenCheckpoint
     pauses: Pauses
     is_awaited: bool = True
 
@@ -62,14 +62,14 @@ class _Unbound:
     """Checkpoints of a run that wait for a change of its `config.gin`.
 
     Attributes:
-      why: Error message.
+      reason: Error message.
       variant: Bindings with which no case can be evaluated; None if the file cannot be parsed.
-      seen: Checkpoints by path.
+      checkpoints: Checkpoints by path.
     """
 
-    why: str
+    reason: str
     variant: Variant | None
-    seen: dict[str, SeenCheckpoint] = dataclasses.field(default_factory=dict)
+    checkpoints: dict[str, SeenCheckpoint] = dataclasses.field(default_factory=dict)
 
 
 class Intake:
@@ -114,14 +114,14 @@ class Intake:
         self._series_with_newest: set[tuple[str, str, bool]] = set()  # series whose newest found checkpoint is read
         self._logged_lines: set[tuple[str, str]] = set()  # logged in this start
         self._found_checkpoints: deque[SeenCheckpoint] = deque()
-        self._passed_over: list[str] = []
+        self._skipped_uris: list[str] = []
         # By run and folder: the newest checkpoint that cannot be read, with the reason.
         self._unreadable_checkpoints: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}
         self._unbound_checkpoints: dict[tuple[str, str], _Unbound] = {}  # by run and folder
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
         self._fingerprints = ledger.fingerprints()  # fingerprints of checkpoints that earlier starts have read
         self._retries: dict[str, _Retry] = {}  # by path
-        self._next_looks: dict[str, float] = {}  # by theta without a file: time of the next look
+        self._next_look_times: dict[str, float] = {}  # by theta without a file: time of the next look
         self._num_restarts: Counter[str] = Counter()  # by folder
         self._joined_lines: list[str] | None = None  # lines that are logged together
         self._reported_paths: set[str] = set()  # paths of checkpoints whose error was reported
@@ -161,8 +161,8 @@ class Intake:
             for position, subject in subjects.items()
             if subject.has_theta and subject.run and not subject.variant.bindings
         }
-        last_by_uri = {sighting.uri: sighting for sighting in run_sightings.values()}
-        for last_sighting in last_by_uri.values():
+        last_sightings = {sighting.uri: sighting for sighting in run_sightings.values()}
+        for last_sighting in last_sightings.values():
             try:
                 variant = self._run_variant(last_sighting.uri)
             except ConfigError:  # the next poll reports it
@@ -173,15 +173,15 @@ class Intake:
                 continue
             if not variant.key and not _exists(last_sighting.uri):
                 variant = last_sighting.variant
-            same = {
+            same_theta_sightings = {
                 position: sighting
                 for position, sighting in run_sightings.items()
                 if (sighting.uri, sighting.sha256) == (last_sighting.uri, last_sighting.sha256)
             }
-            for position, sighting in same.items():
+            for position, sighting in same_theta_sightings.items():
                 if sighting.variant != variant:
                     del subjects[position]
-            if all(sighting.variant != variant for sighting in same.values()):
+            if all(sighting.variant != variant for sighting in same_theta_sightings.values()):
                 subject = dataclasses.replace(last_sighting, variant=variant)
                 subjects[self._ledger.record_sighting(subject)] = subject
         return dict(sorted(subjects.items()))
@@ -214,8 +214,8 @@ class Intake:
             reader = reader_for(path, self._readers)
             if reader is not None:
                 return SeenCheckpoint(uri=uri, reader=reader, index=index_in_name(path.name))
-        except CheckpointError as missing:
-            error = missing
+        except CheckpointError as missing_error:
+            error = missing_error
         self._record_incident("unreadable", SeenCheckpoint(uri=uri, reader=""), error)
         return None
 
@@ -235,7 +235,7 @@ class Intake:
         """Returns whether the spool has a subject's theta, after copying it again if it is missing."""
         if not subject.has_theta or self.holds(subject.sha256):
             return True
-        if self._clock() < self._next_looks.get(subject.sha256, -math.inf):
+        if self._clock() < self._next_look_times.get(subject.sha256, -math.inf):
             return False
         readable_sighting = self._readable_sighting(subject)
         seen_checkpoint = self._seen_checkpoint_at(readable_sighting.uri)
@@ -255,7 +255,7 @@ class Intake:
         if not is_there and not any(
             _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
         ):
-            self._next_looks[subject.sha256] = self._clock() + _GONE_SECONDS
+            self._next_look_times[subject.sha256] = self._clock() + _GONE_SECONDS
         return is_there
 
     def _readable_sighting(self, subject: Subject) -> Subject:
@@ -263,11 +263,11 @@ class Intake:
 
         If no sighting is readable, returns the subject.
         """
-        same_theta = [*self._ledger.sightings(subject.sha256).values()]
-        if all(sighting.uri == subject.uri for sighting in same_theta):
+        sightings = [*self._ledger.sightings(subject.sha256).values()]
+        if all(sighting.uri == subject.uri for sighting in sightings):
             return subject
         return next(
-            (sighting for sighting in (subject, *same_theta) if holds_theta(sighting.uri, sighting.sha256)), subject
+            (sighting for sighting in (subject, *sightings) if holds_theta(sighting.uri, sighting.sha256)), subject
         )
 
     def holds(self, sha256: str) -> bool:
@@ -276,15 +276,16 @@ class Intake:
     @property
     def unread(self) -> dict[str, str]:
         """Reasons why the newest checkpoint of a run could not be read or never became complete, by path."""
-        last_read: dict[str, int] = {}
+        last_indices: dict[str, int] = {}
         for (_, folder), index in self._last_read.items():
-            last_read[folder] = max(index, last_read.get(folder, -1))
-        left_out = {
+            last_indices[folder] = max(index, last_indices.get(folder, -1))
+        unread_reasons = {
             uri: f"{uri}: {unfinished.reason}"
             for uri, unfinished in self._source.pending().items()
-            if not unfinished.is_awaited and (index_in_name(path_of(uri).name) or 0) > last_read.get(_parent(uri), -1)
+            if not unfinished.is_awaited
+            and (index_in_name(path_of(uri).name) or 0) > last_indices.get(_parent(uri), -1)
         }
-        return left_out | {
+        return unread_reasons | {
             seen_checkpoint.uri: reason
             for folder, (seen_checkpoint, reason) in self._unreadable_checkpoints.items()
             if (seen_checkpoint.index or 0) > self._last_read.get(folder, -1)
@@ -293,7 +294,7 @@ class Intake:
     @property
     def unbound(self) -> dict[str, str]:
         """Reasons why runs were not evaluated with their `config.gin`, by folder."""
-        return {folder: unbound.why for (_, folder), unbound in self._unbound_checkpoints.items()}
+        return {folder: unbound.reason for (_, folder), unbound in self._unbound_checkpoints.items()}
 
     def awaited(self) -> dict[str, str]:
         """Reasons why checkpoints are incomplete, by path, for those that the watch waits for before it ends."""
@@ -322,41 +323,41 @@ class Intake:
             for seen_checkpoint in new_checkpoints:
                 self._retries.pop(seen_checkpoint.uri, None)  # it was written again
             found_checkpoints = [*self._due_checkpoints(), *new_checkpoints]
-            if self._only_newest:  # `_take_next` takes from the end, so numbered checkpoints come last
+            if self._only_newest:  # `_admit_next` takes from the end, so numbered checkpoints come last
                 found_checkpoints.sort(key=lambda seen_checkpoint: seen_checkpoint.index is not None)
             self._found_checkpoints.extend(found_checkpoints)
             self._series_with_newest.clear()
         deadline = time.monotonic() + _POLL_SECONDS
-        num_taken = 0
+        num_processed = 0
         sightings = []
         with self._recording() if self._found_checkpoints else contextlib.nullcontext():
-            while self._found_checkpoints and (not num_taken or time.monotonic() < deadline):
-                num_taken += 1
-                sighting = self._take_next()
+            while self._found_checkpoints and (not num_processed or time.monotonic() < deadline):
+                num_processed += 1
+                sighting = self._admit_next()
                 if sighting is not None:
                     sightings.append(sighting)
                     if self._only_newest:
                         break  # evaluate it before looking at the others
             if not self._found_checkpoints:
-                self._log_passed_over()
-        return num_taken, sightings
+                self._log_skipped()
+        return num_processed, sightings
 
     def _due_checkpoints(self) -> list[SeenCheckpoint]:
         """Returns the checkpoints to retry now, oldest first."""
         now = self._clock()
         if self._only_newest:
             for retry in list(self._retries.values()):
-                if (retry.seen.index or 0) < self._last_read.get(_run_and_folder(retry.seen), -1):
-                    del self._retries[retry.seen.uri]  # a newer checkpoint was read
-        due_checkpoints = [retry.seen for retry in self._retries.values() if retry.pauses.is_due(now)]
+                if (retry.checkpoint.index or 0) < self._last_read.get(_run_and_folder(retry.checkpoint), -1):
+                    del self._retries[retry.checkpoint.uri]  # a newer checkpoint was read
+        due_checkpoints = [retry.checkpoint for retry in self._retries.values() if retry.pauses.is_due(now)]
         for folder, unbound in list(self._unbound_checkpoints.items()):
             try:
-                if all(self._run_variant(uri) == unbound.variant for uri in unbound.seen):
+                if all(self._run_variant(uri) == unbound.variant for uri in unbound.checkpoints):
                     continue
             except ConfigError as error:
-                if str(error) == unbound.why:
+                if str(error) == unbound.reason:
                     continue
-            due_checkpoints += unbound.seen.values()
+            due_checkpoints += unbound.checkpoints.values()
             del self._unbound_checkpoints[folder]
         return sorted(due_checkpoints, key=lambda seen_checkpoint: seen_checkpoint.index or 0)
 
@@ -368,9 +369,9 @@ class Intake:
             yield
         finally:
             self._joined_lines = None
-            for line in lines[:_MOST_LINES]:
+            for line in lines[:_MAX_LINES]:
                 self._log(line)
-            if (num_more := len(lines) - _MOST_LINES) > 0:
+            if (num_more := len(lines) - _MAX_LINES) > 0:
                 self._log(f"and {counted(num_more, 'checkpoint')} more, which `lobench results --evaluations` lists")
 
     @contextlib.contextmanager
@@ -380,12 +381,12 @@ class Intake:
             yield
             self._spool.sync()
 
-    def _take_next(self) -> tuple[int, Subject] | None:
+    def _admit_next(self) -> tuple[int, Subject] | None:
         if not self._only_newest:
             return self._admit(self._found_checkpoints.popleft())
         seen_checkpoint = self._found_checkpoints.pop()
         if _series_of(seen_checkpoint) in self._series_with_newest:
-            self._pass_over(seen_checkpoint)
+            self._skip_superseded(seen_checkpoint)
             return None
         sighting = self._admit(seen_checkpoint)
         with contextlib.suppress(CheckpointError):
@@ -400,20 +401,20 @@ class Intake:
         )
         return bool(last_fingerprint) and last_fingerprint == fingerprint(path_of(seen_checkpoint.uri))
 
-    def _pass_over(self, seen_checkpoint: SeenCheckpoint) -> None:
+    def _skip_superseded(self, seen_checkpoint: SeenCheckpoint) -> None:
         """Records that a checkpoint is superseded by a newer one, without reading it."""
         with contextlib.suppress(CheckpointError):
             if _is_text(seen_checkpoint.uri) and not self._is_known(seen_checkpoint):
                 self._ledger.remember(seen_checkpoint.uri, PASSED_OVER + fingerprint(path_of(seen_checkpoint.uri)))
-                self._passed_over.append(seen_checkpoint.uri)
+                self._skipped_uris.append(seen_checkpoint.uri)
 
-    def _log_passed_over(self) -> None:
-        if self._passed_over:
-            uris, self._passed_over = self._passed_over[::-1], []
-            was_reported = {uri for kind, uri, _ in self._known_events if kind in ("expired", "unreadable")}
-            cleared = [uri for uri in uris if uri in was_reported]
-            self._known_events = {event for event in self._known_events if event[1] not in cleared}
-            cleared_field = {"cleared": cleared} if cleared else {}
+    def _log_skipped(self) -> None:
+        if self._skipped_uris:
+            uris, self._skipped_uris = self._skipped_uris[::-1], []
+            reported_uris = {uri for kind, uri, _ in self._known_events if kind in ("expired", "unreadable")}
+            cleared_uris = [uri for uri in uris if uri in reported_uris]
+            self._known_events = {event for event in self._known_events if event[1] not in cleared_uris}
+            cleared_field = {"cleared": cleared_uris} if cleared_uris else {}
             self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **cleared_field)
             self._log(skipped_line(uris))
 
@@ -469,18 +470,18 @@ class Intake:
             if request is not None:
                 raise
             self._wait_for_config(seen_checkpoint, None, error)
-        except _OtherTheta as error:
+        except _ThetaChanged as error:
             if not is_fetched:
                 self._record_incident("expired", seen_checkpoint, error)
         except CheckpointGone as error:
             if self._retries.pop(seen_checkpoint.uri, None) is None or seen_checkpoint.uri not in self._reported_paths:
                 self._record_incident("expired", seen_checkpoint, error)
         except StoreError as error:
-            is_over = self._is_over(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
-            if request is not None or is_over:
+            has_given_up = self._has_given_up(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
+            if request is not None or has_given_up:
                 raise
         except CheckpointError as error:
-            if request is not None or self._is_over(seen_checkpoint, error):
+            if request is not None or self._has_given_up(seen_checkpoint, error):
                 self._record_incident("unreadable", seen_checkpoint, error)
                 last_unread = self._unreadable_checkpoints.get(_run_and_folder(seen_checkpoint))
                 if request is None and (
@@ -516,7 +517,7 @@ class Intake:
         self._record_incident("unreadable", seen_checkpoint, error)
         self._fingerprints.pop(seen_checkpoint.uri, None)
         unbound = self._unbound_checkpoints.setdefault(_run_and_folder(seen_checkpoint), _Unbound(str(error), variant))
-        unbound.seen[seen_checkpoint.uri] = seen_checkpoint
+        unbound.checkpoints[seen_checkpoint.uri] = seen_checkpoint
 
     def _restart_step(self, seen_checkpoint: SeenCheckpoint, subject: Subject) -> int | None:
         """Returns the first outer step that a restart in place supersedes; None without a restart.
@@ -530,10 +531,10 @@ class Intake:
         is_replaced = any(
             sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in later_sightings
         )
-        newest = max(later_sightings, key=lambda sighting: sighting.outer_step)
+        newest_sighting = max(later_sightings, key=lambda sighting: sighting.outer_step)
         if not is_replaced:
             was_passed_over = self._fingerprints.get(seen_checkpoint.uri, "").startswith(PASSED_OVER)
-            is_gone = newest.outer_step > subject.outer_step and not _exists(newest.uri)
+            is_gone = newest_sighting.outer_step > subject.outer_step and not _exists(newest_sighting.uri)
             if was_passed_over or not is_gone:
                 return None
         fingerprints = self._ledger.fingerprints()
@@ -546,10 +547,10 @@ class Intake:
 
     def _log_restart(self, restart: Restart, subject: Subject) -> None:
         if restart.kind == RESTARTED:
-            left_out = counted(restart.num_superseded, "checkpoint")
+            count_text = counted(restart.num_superseded, "checkpoint")
             self._log(
                 f"restarted: {subject.uri} (outer step {subject.outer_step}) has other content than before: a new run "
-                f"begins, and {left_out} of the former one, from outer step {restart.outer_step} on, are left out"
+                f"begins, and {count_text} of the former one, from outer step {restart.outer_step} on, are left out"
             )
             folder = _parent(subject.uri)
             self._num_restarts[folder] += 1
@@ -566,7 +567,7 @@ class Intake:
             arrival=lambda sha256: self._ledger.current_restarts.arrival(seen_checkpoint.uri, sha256),
         )
         if request is not None and request.sha256 not in ("", checkpoint.sha256):
-            raise _OtherTheta(
+            raise _ThetaChanged(
                 "another theta lies here than the one that was chosen",
                 where=request.uri,
                 got=checkpoint.sha256[:12],
@@ -583,27 +584,27 @@ class Intake:
             self._reported_paths.discard(seen_checkpoint.uri)
             self._log(f"it can be read now: {seen_checkpoint.uri}")
 
-    def _is_over(self, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> bool:
+    def _has_given_up(self, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> bool:
         """Schedules the next attempt for a checkpoint.
 
         Returns whether to report its error: it is not transient, or it has lasted.
         """
         now = self._clock()
-        may_pass = is_transient(error)
+        may_recover = is_transient(error)
         retry = self._retries.get(seen_checkpoint.uri)
         if retry is not None:
             retry.pauses.failed(now)
         elif not isinstance(error, PickleRefused):  # a refused pickle stays refused
-            pauses = Pauses(now, **(_DISK_PAUSES if may_pass else _CONTENT_PAUSES))
-            retry = _Retry(seen=seen_checkpoint, pauses=pauses)
-            if may_pass and not any(other_retry.is_awaited for other_retry in self._retries.values()):
+            pauses = Pauses(now, **(_DISK_PAUSES if may_recover else _CONTENT_PAUSES))
+            retry = _Retry(checkpoint=seen_checkpoint, pauses=pauses)
+            if may_recover and not any(other_retry.is_awaited for other_retry in self._retries.values()):
                 cause_text = "waiting for a free file descriptor (`ulimit -n` allows more)"
                 self._log(f"{cause_text if is_short_of_files(error) else 'trying again'}: {error}")
             self._retries[seen_checkpoint.uri] = retry
         if retry is None:
             return True
         self._fingerprints.pop(seen_checkpoint.uri, None)
-        retry.is_awaited = may_pass and now - retry.pauses.since <= patience_seconds(error)
+        retry.is_awaited = may_recover and now - retry.pauses.since <= patience_seconds(error)
         if not retry.is_awaited:
             self._reported_paths.add(seen_checkpoint.uri)
         return not retry.is_awaited
@@ -631,7 +632,7 @@ def _parent(uri: str) -> str:
     return str(epath.Path(uri).parent)
 
 
-class _OtherTheta(CheckpointGone):
+class _ThetaChanged(CheckpointGone):
     """Error: a path has another theta than the chosen one."""
 
 

@@ -17,11 +17,11 @@ from lobench.engine.environment import environment_with
 
 __all__ = ["absolute_place", "path_of"]
 
-_HUB = "hf://"
-_IN_HUB = re.compile(r"hf://(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/@]+))?/(?P<file>[^@]+)")
-_WANDB = "wandb-artifact://"
-_IN_WANDB = re.compile(r"wandb-artifact://(?P<artifact>([^/:]+/){2}[^/:]+):(?P<version>[^/:]+)(/(?P<file>[^:]+))?")
-_QUIET = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
+_HUB_SCHEME = "hf://"
+_HUB_URI = re.compile(r"hf://(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/@]+))?/(?P<file>[^@]+)")
+_WANDB_SCHEME = "wandb-artifact://"
+_WANDB_URI = re.compile(r"wandb-artifact://(?P<artifact>([^/:]+/){2}[^/:]+):(?P<version>[^/:]+)(/(?P<file>[^:]+))?")
+_QUIET_ENV = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 def absolute_place(location: str) -> str:
@@ -42,10 +42,10 @@ def path_of(location: str) -> epath.Path:
     Raises:
       CheckpointError: The name is incomplete, the library is not installed, or the file cannot be downloaded.
     """
-    if location.startswith(_WANDB):
-        return _from_wandb(location)
-    if location.startswith(_HUB):
-        return _from_hub(location)
+    if location.startswith(_WANDB_SCHEME):
+        return _download_from_wandb(location)
+    if location.startswith(_HUB_SCHEME):
+        return _download_from_hub(location)
     try:
         return epath.Path(location)
     except KeyError as error:  # etils knows no such scheme
@@ -56,8 +56,8 @@ def path_of(location: str) -> epath.Path:
 
 
 @functools.cache
-def _from_hub(uri: str) -> epath.Path:
-    match = _IN_HUB.fullmatch(uri)
+def _download_from_hub(uri: str) -> epath.Path:
+    match = _HUB_URI.fullmatch(uri)
     if match is None or ".." in match["file"].split("/"):
         raise CheckpointError("no file of the hub", got=uri, expected="hf://OWNER/NAME@REVISION/FILE")
     try:
@@ -75,19 +75,21 @@ def _from_hub(uri: str) -> epath.Path:
 
 
 @functools.cache
-def _from_wandb(uri: str) -> epath.Path:
-    match = _IN_WANDB.fullmatch(uri)
+def _download_from_wandb(uri: str) -> epath.Path:
+    match = _WANDB_URI.fullmatch(uri)
     if match is None or ".." in uri.split("/"):
         expected = "wandb-artifact://ENTITY/PROJECT/NAME:VERSION/FILE"
         raise CheckpointError("no file of an artifact of W&B", got=uri, expected=expected)
-    with environment_with(_QUIET, as_defaults=True):
+    with environment_with(_QUIET_ENV, as_defaults=True):
         try:
             wandb = importlib.import_module("wandb")
         except ImportError as error:
             next_step = "pip install wandb"
             raise CheckpointError("wandb is not installed", where=uri, got=str(error), next_step=next_step) from error
-        kind = "files" if match["file"] else "only_files"
-        cache_folder = Path(wandb.env.get_cache_dir(), "lobench", kind, *match["artifact"].split("/"), match["version"])
+        folder_name = "files" if match["file"] else "only_files"
+        cache_folder = Path(
+            wandb.env.get_cache_dir(), "lobench", folder_name, *match["artifact"].split("/"), match["version"]
+        )
         is_offline = os.environ.get("WANDB_MODE", "") in ("offline", "dryrun")
         if is_offline or re.fullmatch(r"v\d+", match["version"]):  # such a version never changes
             cached_files = [cache_folder / match["file"]] if match["file"] else list(cache_folder.rglob("*"))

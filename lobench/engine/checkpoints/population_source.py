@@ -22,7 +22,7 @@ from lobench.hookspecs import SourceContext, Unfinished
 __all__ = ["PopulationSource", "RunsSource", "runs_below"]
 
 _SETTLED_SECONDS = 2.0  # coarser than any file system's clock
-_DEEPEST = 4
+_MAX_DEPTH = 4
 
 
 @dataclass(slots=True)
@@ -34,8 +34,8 @@ class _Folder:
       run: Name of the run.
       generation: Generation of the population; None if unknown.
       inside: Folders to descend into.
-      noticed: mtime of the folder at the last poll, and the monotonic time since which the mtime is unchanged.
-      looked_at: mtime of the folder when all of its checkpoints were found and complete. None: it must be read again.
+      last_change: mtime of the folder at the last poll, and the monotonic time when this was noticed.
+      polled_change: mtime of the folder when all its checkpoints were found and complete. None: it must be read again.
       problem: Reason why the folder could not be read at the last poll; "" if it could.
     """
 
@@ -43,8 +43,8 @@ class _Folder:
     run: str
     generation: int | None
     inside: list[epath.Path] = field(default_factory=list)
-    noticed: tuple[float | None, float] = (None, 0.0)
-    looked_at: float | None = None
+    last_change: tuple[float | None, float] = (None, 0.0)
+    polled_change: float | None = None
     problem: str = ""
 
 
@@ -77,8 +77,7 @@ class PopulationSource:
         }
         problems = {subfolders: folder.problem for subfolders, folder in self._folders.items() if folder.problem}
         return unfinished | {
-            str(self.root.joinpath(*subfolders)): Unfinished(reason=checkpoint)
-            for subfolders, checkpoint in problems.items()
+            str(self.root.joinpath(*subfolders)): Unfinished(reason=problem) for subfolders, problem in problems.items()
         }
 
     def poll(self) -> Sequence[SeenCheckpoint]:
@@ -104,7 +103,7 @@ class PopulationSource:
                 self._source(path), _run_name(subfolders), _generation(subfolders)
             )
         changed_at = self._changed_at(path) if subfolders else None
-        if changed_at is None or changed_at != folder.looked_at:
+        if changed_at is None or changed_at != folder.polled_change:
             try:
                 checkpoints = folder.source.poll()
                 folder.problem = ""
@@ -116,11 +115,11 @@ class PopulationSource:
                 return
             for checkpoint in checkpoints:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
-            folder.inside = self._nested_folders(folder.source) if len(subfolders) < _DEEPEST else []
-            if folder.noticed[0] != changed_at:
-                folder.noticed = changed_at, time.monotonic()
-            is_settled = changed_at is not None and time.monotonic() - folder.noticed[1] > _SETTLED_SECONDS
-            folder.looked_at = changed_at if is_settled and not folder.source.pending() else None
+            folder.inside = self._nested_folders(folder.source) if len(subfolders) < _MAX_DEPTH else []
+            if folder.last_change[0] != changed_at:
+                folder.last_change = changed_at, time.monotonic()
+            is_settled = changed_at is not None and time.monotonic() - folder.last_change[1] > _SETTLED_SECONDS
+            folder.polled_change = changed_at if is_settled and not folder.source.pending() else None
         for child in folder.inside:
             yield from self._visit(child, (*subfolders, child.name), visited_folders)
 
@@ -141,14 +140,14 @@ class PopulationSource:
             with contextlib.suppress(OSError):  # the source reports it
                 if self._is_folder(child) and not self._is_link_to_ancestor(child):
                     folders.append(child)
-        return sorted(folders, key=_number)
+        return sorted(folders, key=_sort_key)
 
     def _is_link_to_ancestor(self, child: epath.Path) -> bool:
         """Returns whether a folder is a link to a folder above it. Its checkpoints would be found twice."""
         if not self._is_local or not os.path.islink(child):
             return False
-        real: str = os.path.realpath(child)
-        return str(os.path.commonpath([real, os.path.realpath(child.parent)])) == real
+        real_path: str = os.path.realpath(child)
+        return str(os.path.commonpath([real_path, os.path.realpath(child.parent)])) == real_path
 
 
 class RunsSource(PopulationSource):
@@ -190,6 +189,6 @@ def _generation(subfolders: tuple[str, ...]) -> int | None:
     return int(generations[-1]) if generations and generations[-1].isdecimal() else None
 
 
-def _number(path: epath.Path) -> tuple[int, str]:
+def _sort_key(path: epath.Path) -> tuple[int, str]:
     match = re.search(r"\d+$", path.name)
     return (int(match[0]) if match else 0, path.name)

@@ -46,8 +46,8 @@ __all__ = [
     "reader_for",
 ]
 
-_LARGEST_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
-_LEAST_UNPACKED, _MOST_TIMES = 1 << 28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
+_MAX_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
+_MIN_UNPACKED_BYTES, _MAX_RATIO = 1 << 28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
 
 
 _SAFETENSORS_DTYPES = {
@@ -88,7 +88,7 @@ class NpzReader(FileReader):
                     sum(_declared_size(archive, member) for member in members),
                 )
                 packed_bytes = sum(member.compress_size for member in members)
-            max_bytes = min(_LARGEST_BYTES, _memory() // 2, max(_LEAST_UNPACKED, _MOST_TIMES * packed_bytes))
+            max_bytes = min(_MAX_BYTES, _memory_bytes() // 2, max(_MIN_UNPACKED_BYTES, _MAX_RATIO * packed_bytes))
             if declared_bytes > max_bytes:
                 raise CheckpointError(
                     "too large for a theta",
@@ -102,7 +102,7 @@ class NpzReader(FileReader):
                     leaves = {name: arrays[name] for name in arrays.files}
             except ValueError as error:
                 if "allow_pickle" in str(error):
-                    raise _pickle_refused(path, "an npz with pickled objects") from error
+                    raise _pickle_error(path, "an npz with pickled objects") from error
                 raise
             return content_of(leaves, str(path))
 
@@ -121,7 +121,7 @@ def _declared_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
         return 0  # loading it reports the fault
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Returns this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -174,7 +174,7 @@ class PickleReader(FileReader):
 
     def read(self, path: epath.Path) -> CheckpointContent:
         if not self._allow_pickle or path.suffix not in (".pkl", ".pickle"):
-            raise _pickle_refused(path, "a pickle")
+            raise _pickle_error(path, "a pickle")
         import pickle
 
         with reading(path, "a pickle"):
@@ -182,7 +182,7 @@ class PickleReader(FileReader):
             return content_of(flatten(tree), str(path))
 
 
-def _pickle_refused(path: epath.Path, description: str) -> PickleRefused:
+def _pickle_error(path: epath.Path, description: str) -> PickleRefused:
     return PickleRefused(
         f"{description} is not loaded: it can run code",
         where=str(path),
@@ -191,8 +191,8 @@ def _pickle_refused(path: epath.Path, description: str) -> PickleRefused:
 
 
 _READER_RESULTS: Mapping[str, Callable[[Any], bool]] = {
-    "recognises": lambda found: isinstance(found, bool | np.bool_),
-    "is_complete": lambda found: isinstance(found, bool | np.bool_),
+    "recognises": lambda value: isinstance(value, bool | np.bool_),
+    "is_complete": lambda value: isinstance(value, bool | np.bool_),
     "read": lambda content: isinstance(content, CheckpointContent),
 }
 

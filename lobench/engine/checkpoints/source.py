@@ -18,10 +18,10 @@ from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
 __all__ = ["DirectorySource", "NoSource"]
 
-_FORBIDDEN = (-1, 0.0)  # stamp of a file that this user may not access
-_IGNORED = (".", "_", "lobench")
-_PARAMS = re.compile(r"params_\d+")
-_TEMPORARY = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
+_FORBIDDEN_STAMP = (-1, 0.0)  # stamp of a file that this user may not access
+_IGNORED_PREFIXES = (".", "_", "lobench")
+_PARAMS_FILE = re.compile(r"params_\d+")
+_TEMPORARY_MARKERS = ("_tmp", ".tmp", ".orbax-checkpoint-tmp", ".partial", ".done")
 
 
 class DirectorySource:
@@ -54,7 +54,7 @@ class DirectorySource:
         self._yielded_stamps: dict[str, tuple[int, float]] = {}
         self._previous_stamps: dict[str, tuple[int, float]] = {}
         self._pending: dict[str, Unfinished] = {}
-        self._failed_before: dict[str, float] = {}
+        self._previous_failures: dict[str, float] = {}
         self._failing_since: dict[str, float] = {}  # by path: time since which it is inaccessible
         # By path of an incomplete checkpoint: its stamp, and the time since which the stamp is unchanged.
         self._incomplete_stamps: dict[str, tuple[tuple[int, float], float]] = {}
@@ -65,10 +65,10 @@ class DirectorySource:
     def poll(self) -> Sequence[SeenCheckpoint]:
         self._pending, failing = {}, self._failing_since
         self._failing_since = {}
-        self._failed_before = failing
+        self._previous_failures = failing
         dated_checkpoints: list[tuple[float, SeenCheckpoint]] = []
         for path in self._list_paths():
-            dated_checkpoint = self._examine(path)
+            dated_checkpoint = self._check_or_postpone(path)
             if dated_checkpoint is not None:
                 dated_checkpoints.append(dated_checkpoint)
         dated_checkpoints.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
@@ -87,7 +87,7 @@ class DirectorySource:
             return
         name = str(path)
         now = self._clock()
-        failing_since = self._failing_since[name] = self._failed_before.get(name, now)
+        failing_since = self._failing_since[name] = self._previous_failures.get(name, now)
         is_awaited = is_transient(error, may_forbid=False) and now - failing_since <= patience_seconds(error)
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
@@ -110,20 +110,20 @@ class DirectorySource:
     def _is_wanted(self, name: str) -> bool:
         """Returns whether a file may be a checkpoint, or determines which other files are."""
         is_read = reader_for(self._path / name, self._readers) is not None
-        return _is_candidate(name) and (is_read or _PARAMS.fullmatch(name) is not None)
+        return _is_candidate(name) and (is_read or _PARAMS_FILE.fullmatch(name) is not None)
 
     def _reader_for(self, path: epath.Path) -> str | None:
         name = reader_for(path, self._readers)
         return None if name is None or self._is_folder(path) else name
 
-    def _examine(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+    def _check_or_postpone(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         try:
-            return self._look_at(path)
+            return self._check_path(path)
         except OSError as error:
             self._postpone(path, error)
             return None
 
-    def _look_at(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+    def _check_path(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         reader_name = self._reader_for(path)
         if reader_name is None:
             return None
@@ -132,16 +132,16 @@ class DirectorySource:
         try:
             stamp = mark_of(path)
         except PermissionError:
-            stamp = _FORBIDDEN  # reading it reports the error
+            stamp = _FORBIDDEN_STAMP  # reading it reports the error
         if self._yielded_stamps.get(name) == stamp:
             return None
         last_stamp, self._previous_stamps[name] = self._previous_stamps.get(name), stamp
-        is_done = stamp == _FORBIDDEN or epath.Path(f"{name}.done").exists()
+        is_done = stamp == _FORBIDDEN_STAMP or epath.Path(f"{name}.done").exists()
         if reader.in_place and last_stamp != stamp and not is_done:
             reason = "it may still be written: its size or time changed since the last look"
             self._pending[name] = Unfinished(reason=reason, is_awaited=True)
             return None
-        is_complete, is_awaited = stamp == _FORBIDDEN, False
+        is_complete, is_awaited = stamp == _FORBIDDEN_STAMP, False
         if not is_complete:
             is_complete, is_awaited = self._readiness(reader, path, stamp, is_done=is_done)
         if not is_complete:
@@ -171,8 +171,8 @@ class DirectorySource:
         now = self._clock()
         last_stamp, unchanged_since = self._incomplete_stamps.get(str(path), (stamp, now))
         self._incomplete_stamps[str(path)] = stamp, (unchanged_since if last_stamp == stamp else now)
-        is_over = is_done or now - self._incomplete_stamps[str(path)][1] > settling_seconds(path)
-        return is_over, not is_over
+        has_settled = is_done or now - self._incomplete_stamps[str(path)][1] > settling_seconds(path)
+        return has_settled, not has_settled
 
 
 class NoSource:
@@ -188,7 +188,7 @@ class NoSource:
 
 
 def _is_candidate(name: str) -> bool:
-    return not name.startswith(_IGNORED) and not any(marker in name for marker in _TEMPORARY)
+    return not name.startswith(_IGNORED_PREFIXES) and not any(marker in name for marker in _TEMPORARY_MARKERS)
 
 
 def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:
@@ -197,6 +197,6 @@ def _without_trainer_states(paths: list[epath.Path]) -> list[epath.Path]:
     That trainer writes theta as `params_N`, and its own state next to it as `checkpoint_N`. It writes `params_0` first.
     In a folder without `params_N`, `checkpoint_N` may be a theta of another trainer.
     """
-    if not any(_PARAMS.fullmatch(path.name) for path in paths):
+    if not any(_PARAMS_FILE.fullmatch(path.name) for path in paths):
         return paths
     return [path for path in paths if not re.fullmatch(r"checkpoint_\d+", path.name)]

@@ -53,7 +53,7 @@ class Spool:
     def __init__(self, root: Path, log: Callable[[str], None] = lambda line: None) -> None:
         self._log, self._logged_uris = log, set[str]()
         self._root, self._folder = root, os.path.join(root, "")
-        self._has_unsynced = True  # a killed chief may have left unsynced names
+        self._has_unsynced_names = True  # a killed chief may have left unsynced names
         with self._writing():
             retried_briefly(partial(root.mkdir, parents=True, exist_ok=True))
 
@@ -104,7 +104,7 @@ class Spool:
           StoreError: The spool cannot be written.
         """
         source = path_of(seen_checkpoint.uri)
-        for num_left in reversed(range(_ATTEMPTS)):
+        for num_attempts_left in reversed(range(_ATTEMPTS)):
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
             try:
@@ -114,11 +114,11 @@ class Spool:
                     continue
                 return self._store_copy(copy, seen_checkpoint, reader, is_known, arrival)
             except (CheckpointError, StoreError) as error:
-                if num_left and not os.path.exists(copy):  # also False while the disk fails
+                if num_attempts_left and not os.path.exists(copy):  # also False while the disk fails
                     continue  # the copy was removed together with the spool
                 # The reader names the copy; the message should name the original.
-                text = str(error).replace(str(copy), seen_checkpoint.uri)
-                raise type(error)(text) from error
+                message = str(error).replace(str(copy), seen_checkpoint.uri)
+                raise type(error)(message) from error
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         raise CheckpointError(
@@ -133,7 +133,7 @@ class Spool:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointGone("the checkpoint was deleted while it was copied", where=str(source)) from error
         except OSError as error:
-            raise _unreadable(source, error) from error
+            raise _copy_error(source, error) from error
 
     def _copy_files(self, source: epath.Path, copy: Path) -> None:
         if is_folder(source):
@@ -175,15 +175,15 @@ class Spool:
         if not path.exists():
             with self._writing():
                 write_whole(path, dump_theta(content.leaves), durable=True, sync_name=False)
-            self._has_unsynced = True
+            self._has_unsynced_names = True
         return checkpoint
 
     def sync(self) -> None:
         """Syncs the names of new thetas to the disk. Their contents are synced already."""
-        if self._has_unsynced:
+        if self._has_unsynced_names:
             with contextlib.suppress(OSError):  # some file systems cannot sync folders
                 sync(self._root)
-            self._has_unsynced = False
+            self._has_unsynced_names = False
 
     def discard(self, sha256: str) -> None:
         with self._removing():
@@ -222,7 +222,7 @@ class Spool:
         return unusable_store(self._root, "cannot write the spool")
 
 
-def _unreadable(path: epath.Path, error: OSError) -> CheckpointError:
+def _copy_error(path: epath.Path, error: OSError) -> CheckpointError:
     return CheckpointError("the checkpoint cannot be copied", where=str(path), got=cause(error))
 
 
@@ -240,7 +240,7 @@ def fingerprint(path: epath.Path) -> str:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _copy_error(path, error) from error
     return hashlib.sha256(repr(files).encode(errors="surrogateescape")).hexdigest()
 
 
@@ -282,17 +282,17 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
         return None
     try:
         if retried(Path(location).exists) and reader_for(path_of(str(location)), _readers()) is None:
-            return _is_whole(location, sha256) or None
+            return _is_hash_of_files(location, sha256) or None
         if sha256 in digests_of(_leaves_at(location)):
             return True
     except PickleRefused:
         return None
     except (CheckpointError, OSError):
         pass
-    return _is_whole(location, sha256)
+    return _is_hash_of_files(location, sha256)
 
 
-def _is_whole(location: str | Path, sha256: str) -> bool:
+def _is_hash_of_files(location: str | Path, sha256: str) -> bool:
     """Returns whether the hash identifies the whole files, as in suites of commands, and not only theta."""
     with contextlib.suppress(OSError):
         return identity_of(path_of(str(location))).sha256 == sha256
@@ -337,8 +337,8 @@ def load_theta(path: str | Path) -> dict[str, np.ndarray]:
         leaves = retried(lambda: _read_leaves(path))
     except Exception as error:
         raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
-    expected = Path(path).stem
-    if len(expected) == 64 and expected not in digests_of(leaves):
+    expected_sha256 = Path(path).stem
+    if len(expected_sha256) == 64 and expected_sha256 not in digests_of(leaves):
         raise CheckpointError("the spool's copy is damaged", where=str(path), next_step="remove it and start again")
     return leaves
 

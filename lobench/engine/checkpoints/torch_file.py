@@ -22,8 +22,8 @@ from lobench.engine.checkpoints.readers import FileReader
 
 __all__ = ["TorchReader"]
 
-_LARGEST_BYTES = 8 << 30
-_OLDER = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # the number 0x1950a86a20f9469cfc6c, pickled
+_MAX_BYTES = 8 << 30
+_OLD_MAGIC = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # the number 0x1950a86a20f9469cfc6c, pickled
 _STORAGES: dict[str, Any] = {
     "DoubleStorage": np.float64, "FloatStorage": np.float32, "HalfStorage": np.float16,
     "BFloat16Storage": ml_dtypes.bfloat16, "LongStorage": np.int64, "IntStorage": np.int32,
@@ -40,42 +40,42 @@ class TorchReader(FileReader):
     suffixes = (".pt", ".pth")
 
     def is_complete(self, path: epath.Path) -> bool:
-        return ends_as_zip(path) or _is_older(path)
+        return ends_as_zip(path) or _is_old_format(path)
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "torch"), path.open("rb") as file:
             if not ends_as_zip(path):
-                older = "the format of torch before 1.6, which is a pickle that can run code"
+                old_format = "the format of torch before 1.6, which is a pickle that can run code"
                 raise PickleRefused(
-                    older if _is_older(path) else f"no archive of torch.save: half a file, or {older}",
+                    old_format if _is_old_format(path) else f"no archive of torch.save: half a file, or {old_format}",
                     where=str(path),
                     got="an empty file" if mark_of(path)[0] == 0 else "",
                     next_step='of an older file, torch.save(torch.load(FILE, map_location="cpu", weights_only=True), '
                     "OTHER_FILE) writes today's format",
                 )
             with zipfile.ZipFile(file) as archive:
-                return content_of(flatten(_Tree(archive, str(path)).load()), str(path))
+                return content_of(flatten(_TreeUnpickler(archive, str(path)).load()), str(path))
 
 
-def _is_older(path: epath.Path) -> bool:
+def _is_old_format(path: epath.Path) -> bool:
     """Returns whether a file begins like those of torch before 1.6: with a pickled magic number."""
     try:
         with path.open("rb") as file:
-            return bool(file.read(64)[2:].startswith(_OLDER))
+            return bool(file.read(64)[2:].startswith(_OLD_MAGIC))
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-class _Tree(pickle.Unpickler):
+class _TreeUnpickler(pickle.Unpickler):
     """Unpickler of an archive's tree, with tensors as arrays."""
 
     def __init__(self, archive: zipfile.ZipFile, where: str) -> None:
         name = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
-        if name is None or sum(member.file_size for member in archive.infolist()) > _LARGEST_BYTES:
+        if name is None or sum(member.file_size for member in archive.infolist()) > _MAX_BYTES:
             raise CheckpointError(
                 "this archive is not a state dict",
                 where=where,
-                expected=f"data.pkl and tensors, {_LARGEST_BYTES >> 30} GiB at most",
+                expected=f"data.pkl and tensors, {_MAX_BYTES >> 30} GiB at most",
             )
         super().__init__(archive.open(name))
         self._archive, self._folder, self._where = archive, name.removesuffix("data.pkl"), where
@@ -111,8 +111,12 @@ def _tensor(
 ) -> np.ndarray:
     """Returns a tensor of a storage as a contiguous copy."""
     last_index = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-    count = int(np.prod(size, dtype=np.int64))
-    if min((offset, *size, *stride), default=0) < 0 or count > storage.size or (count and last_index >= storage.size):
+    num_values = int(np.prod(size, dtype=np.int64))
+    if (
+        min((offset, *size, *stride), default=0) < 0
+        or num_values > storage.size
+        or (num_values and last_index >= storage.size)
+    ):
         raise ValueError(
             f"a tensor of shape {size} at {offset} does not fit into its storage of {storage.size} numbers"
         )

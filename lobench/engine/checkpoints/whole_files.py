@@ -46,20 +46,20 @@ __all__ = [
 
 BY_CONTENT = "content"
 BY_NAMES = "names, sizes and times of its files"
-_MOST_HASHED = 256 << 20  # bytes of a checkpoint that is identified by its content
-_CHUNK = 1 << 20
+_MAX_HASHED_BYTES = 256 << 20  # bytes of a checkpoint that is identified by its content
+_CHUNK_BYTES = 1 << 20
 _SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors", ".npz", ".msgpack")
-_STATES = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")  # files next to the weights
+_STATE_PREFIXES = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")  # files next to the weights
 _FOLDER = re.compile(r"(checkpoint|ckpt|global_step|step|iter|iteration|epoch|model)[-_=]?\d+([-_=].*)?|\d+", re.I)
-_DISTRIBUTED = ".metadata"  # a pickle that torch.distributed writes last
-_MARKS = ("trainer_state.json", _DISTRIBUTED, "_CHECKPOINT_METADATA", "config.json")
+_DISTRIBUTED_FILE = ".metadata"  # a pickle that torch.distributed writes last
+_MARKER_FILES = ("trainer_state.json", _DISTRIBUTED_FILE, "_CHECKPOINT_METADATA", "config.json")
 _END_OF_PICKLE = b"."
-_ORBAX = ("_CHECKPOINT_METADATA", "commit_success.txt")  # written last, or with the rename that ends the writing
+_ORBAX_FILES = ("_CHECKPOINT_METADATA", "commit_success.txt")  # written last, or with the rename that ends the writing
 # Files next to the folders of a trainer, which name the last complete folder, by prefix of the folders' names.
-_LATEST = {"global_step": "latest", "iter_": "latest_checkpointed_iteration.txt"}
-_ZIP = b"PK\x03\x04"
-_NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
-_MOST_JSON = 1 << 26
+_LATEST_FILES = {"global_step": "latest", "iter_": "latest_checkpointed_iteration.txt"}
+_ZIP_MAGIC = b"PK\x03\x04"
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
+_MAX_JSON_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def identity_of(path: epath.Path) -> FileIdentity:
       OSError: It cannot be read.
     """
     files = {_name_below(file, path): (file, *mark_of(file)) for file in files_below(path)}
-    identified_by = BY_CONTENT if sum(size for _, size, _ in files.values()) <= _MOST_HASHED else BY_NAMES
+    identified_by = BY_CONTENT if sum(size for _, size, _ in files.values()) <= _MAX_HASHED_BYTES else BY_NAMES
     lines = [
         (name, _sha256(file)) if identified_by == BY_CONTENT else (name, size, changed_ns)
         for name, (file, size, changed_ns) in sorted(files.items())
@@ -122,12 +122,12 @@ def _sha256(file: epath.Path) -> str:
     """
     digest = hashlib.sha256()
     with file.open("rb") as data:
-        if data.read(len(_ZIP)) == _ZIP:
-            with contextlib.suppress(*_NO_ARCHIVE), zipfile.ZipFile(data) as archive:
+        if data.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC:
+            with contextlib.suppress(*_ARCHIVE_ERRORS), zipfile.ZipFile(data) as archive:
                 if members := _torch_members(archive):
                     return _sha256_of_members(archive, members)
         data.seek(0)
-        for chunk in iter(lambda: data.read(_CHUNK), b""):
+        for chunk in iter(lambda: data.read(_CHUNK_BYTES), b""):
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -136,9 +136,13 @@ def _torch_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Returns the members of an archive of `torch.save` by their names below its folder; none of another archive."""
     members = archive.infolist()
     folder = members[0].filename.partition("/")[0] if members else ""
-    names = {member.filename.removeprefix(f"{folder}/"): member for member in members}
+    members_by_name = {member.filename.removeprefix(f"{folder}/"): member for member in members}
     is_one_folder = all(member.filename.startswith(f"{folder}/") for member in members)
-    return names if is_one_folder and len(names) == len(members) and "data.pkl" in names else {}
+    return (
+        members_by_name
+        if is_one_folder and len(members_by_name) == len(members) and "data.pkl" in members_by_name
+        else {}
+    )
 
 
 def _sha256_of_members(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> str:
@@ -146,7 +150,7 @@ def _sha256_of_members(archive: zipfile.ZipFile, members: Mapping[str, zipfile.Z
     for name, member in sorted(members.items()):
         digest.update(f"{name}\0{member.file_size}\0".encode(errors="surrogateescape"))
         with archive.open(member) as data:
-            for chunk in iter(lambda: data.read(_CHUNK), b""):
+            for chunk in iter(lambda: data.read(_CHUNK_BYTES), b""):
                 digest.update(chunk)
     return digest.hexdigest()
 
@@ -165,14 +169,14 @@ class WholeFile:
     in_place = True
 
     def recognises(self, path: epath.Path) -> bool:
-        return path.suffix in _SUFFIXES and not path.name.startswith(_STATES) and not path.is_dir()
+        return path.suffix in _SUFFIXES and not path.name.startswith(_STATE_PREFIXES) and not path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
         is_whole = _is_whole(path)
         return is_settled(path) if is_whole is None else is_whole
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        return _refuse_part(path, [path])
+        return _check_whole(path, [path])
 
 
 class WholeFolder:
@@ -195,7 +199,7 @@ class WholeFolder:
         if self._complete_when and any(path.glob(self._complete_when)):
             return True
         entries = {entry.name: entry for entry in path.iterdir()}
-        return any(marker in entries for marker in _MARKS) and not any(
+        return any(marker in entries for marker in _MARKER_FILES) and not any(
             _FOLDER.fullmatch(name) and entry.is_dir() for name, entry in entries.items()
         )
 
@@ -213,10 +217,10 @@ class WholeFolder:
         return is_settled(path) if is_marked is None else is_marked
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        return _refuse_part(path, list(files_below(path)))
+        return _check_whole(path, list(files_below(path)))
 
 
-def _refuse_part(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
+def _check_whole(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
     """Returns a content without leaves, because nothing is read. Raises CheckpointError for a truncated file."""
     if partial_files := [file for file in files if _is_whole(file) is False]:
         raise CheckpointError(
@@ -235,21 +239,23 @@ def _is_whole(file: epath.Path) -> bool | None:
     if file.suffix == ".safetensors":
         return SafetensorsReader().is_complete(file)
     try:
-        if file.suffix == ".json" or file.name == _ORBAX[0]:
-            if mark_of(file)[0] > _MOST_JSON:
+        if file.suffix == ".json" or file.name == _ORBAX_FILES[0]:
+            if mark_of(file)[0] > _MAX_JSON_BYTES:
                 return None
             document = json.loads(file.read_bytes())
-            is_open = isinstance(document, dict) and document.get("commit_timestamp_nsecs", 0) is None
-            return not (file.name == _ORBAX[0] and is_open)  # orbax writes it first, and the time at the end
+            is_unfinished = isinstance(document, dict) and document.get("commit_timestamp_nsecs", 0) is None
+            return not (
+                file.name == _ORBAX_FILES[0] and is_unfinished
+            )  # orbax writes it first, and the time at the end
         with file.open("rb") as data:
-            first_bytes = data.read(len(_ZIP))
-            if file.name == _DISTRIBUTED:
+            first_bytes = data.read(len(_ZIP_MAGIC))
+            if file.name == _DISTRIBUTED_FILE:
                 return first_bytes != b"" and _last_byte(data) == _END_OF_PICKLE
     except ValueError:
         return False
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if first_bytes == _ZIP:
+    if first_bytes == _ZIP_MAGIC:
         return ends_as_zip(file)
     return None if first_bytes or file.suffix not in _SUFFIXES else False
 
@@ -270,17 +276,17 @@ def _lacks_shards(files: list[epath.Path]) -> bool:
                 str(file.parent / str(shard)) not in names for shard in shards.values()
             ):
                 return True
-    sharded = {file.parent for file in files if file.suffix == ".distcp"}
-    return any(str(folder / _DISTRIBUTED) not in names for folder in sharded)
+    sharded_folders = {file.parent for file in files if file.suffix == ".distcp"}
+    return any(str(folder / _DISTRIBUTED_FILE) not in names for folder in sharded_folders)
 
 
 def _is_marked(path: epath.Path, names: set[str]) -> bool | None:
     """Returns whether a trainer has marked a folder as complete; None if the trainer writes no such mark."""
-    for start, latest in _LATEST.items():
-        if path.name.startswith(start) and (file := path.parent / latest).exists():
+    for prefix, latest_name in _LATEST_FILES.items():
+        if path.name.startswith(prefix) and (file := path.parent / latest_name).exists():
             last_index = index_in_name(file.read_bytes().decode(errors="replace").strip())
             return last_index is not None and last_index >= (index_in_name(path.name) or 0)
-    if "trainer_state.json" in names or names.intersection(_ORBAX):
+    if "trainer_state.json" in names or names.intersection(_ORBAX_FILES):
         return True
     if any(name.endswith(".distcp") for name in names):
         return True  # `_lacks_shards` has found the `.metadata`, which torch writes last

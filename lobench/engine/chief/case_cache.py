@@ -36,10 +36,10 @@ from lobench.plugins import installed_entry_points
 __all__ = ["KnownCases"]
 
 _SUFFIXES = (".py", ".gin")
-_ENVIRONMENT = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # variables that affect what a worker collects
+_VARIABLES = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # variables that affect what a worker collects
 _PLUGIN_GROUPS = ("lobench", "pytest11")
 
-_Mark = tuple[str, int, int]  # path, size, time of the last change in nanoseconds
+_Stamp = tuple[str, int, int]  # path, size, time of the last change in nanoseconds
 
 
 class KnownCases:
@@ -57,10 +57,10 @@ class KnownCases:
         self._config = config
         self._suite = suite
         # Fingerprint of the suite and stamps of its environment, at the start and before a worker reads the files.
-        self._at_start: tuple[str, list[_Mark]] | None = None
-        self._earlier_stamps: tuple[str, list[_Mark]] | None = None
+        self._start_stamps: tuple[str, list[_Stamp]] | None = None
+        self._earlier_stamps: tuple[str, list[_Stamp]] | None = None
 
-    def recall(self, variant: Variant, stamps: dict[str, _Mark | None] | None = None) -> tuple[CaseInfo, ...] | None:
+    def recall(self, variant: Variant, stamps: dict[str, _Stamp | None] | None = None) -> tuple[CaseInfo, ...] | None:
         """Returns the recorded cases of a variant; None if unknown, or if an input has changed since.
 
         Args:
@@ -72,8 +72,8 @@ class KnownCases:
         row = self._ledger.described(variant.key)
         if row is None:
             return None
-        if self._at_start is None:
-            self._at_start = self._fingerprint(), self._environment_stamps()
+        if self._start_stamps is None:
+            self._start_stamps = self._fingerprint(), self._environment_stamps()
         stamps_around = [tuple(stamp) for stamp in row.files["around"]]
         loaded_stamps = [tuple(stamp) for stamp in row.files["loaded"]]
         if any(os.path.exists(path) for path in row.files.get("missing", ())):
@@ -83,7 +83,7 @@ class KnownCases:
             return None
         new_paths = [path for path, _, _ in loaded_stamps if path not in stamps]
         stamps |= {**dict.fromkeys(new_paths), **{stamp[0]: stamp for stamp in marks_of(map(Path, new_paths))}}
-        if (row.fingerprint, stamps_around) != self._at_start or any(
+        if (row.fingerprint, stamps_around) != self._start_stamps or any(
             stamps[stamp[0]] != stamp for stamp in loaded_stamps
         ):
             return None
@@ -117,7 +117,7 @@ class KnownCases:
         note_named_data(self._ledger, self._config().arguments, data)
         self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=description.cases, files=files)
 
-    def _environment_stamps(self) -> list[_Mark]:
+    def _environment_stamps(self) -> list[_Stamp]:
         """Returns stamps of the files that a worker looks for, including missing ones: creating one is a change."""
         config = self._config()
         files = set(self._suite.files())
@@ -142,7 +142,7 @@ class KnownCases:
             "versions": versions_here(),
             "plugins": sorted(_plugins()),
             "installed": [os.stat(sysconfig.get_path(name)).st_mtime_ns for name in ("purelib", "platlib")],
-            "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+            "environment": {name: os.environ.get(name) for name in _VARIABLES},
         }
         inputs |= {"with_tests": ["yes"]} if config.with_tests else {}
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

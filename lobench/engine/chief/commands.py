@@ -28,8 +28,8 @@ from lobench.hookspecs import CheckpointReader, SourceContext
 
 __all__ = ["CommandRun", "CommandRuns", "holds_checkpoint"]
 
-_OVER: tuple[TrialState, ...] = ("done", "failed", "infeasible", "stopped")
-_LOOKS = 2  # polls of a finished command's folder: a file is complete if two polls find it unchanged
+_END_STATES: tuple[TrialState, ...] = ("done", "failed", "infeasible", "stopped")
+_NUM_POLLS = 2  # polls of a finished command's folder: a file is complete if two polls find it unchanged
 _GIN_FILE = "method.gin"
 
 
@@ -94,7 +94,7 @@ def _source_of(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> Dire
 
 
 def _poll(source: DirectorySource) -> list[SeenCheckpoint]:
-    return [checkpoint for _ in range(_LOOKS) for checkpoint in source.poll()]
+    return [checkpoint for _ in range(_NUM_POLLS) for checkpoint in source.poll()]
 
 
 class CommandRuns(Arrivals):
@@ -140,7 +140,7 @@ class CommandRuns(Arrivals):
     def add(self, run: CommandRun, recorded_state: TrialState = "waiting") -> None:
         """Adds a command, with its state in the ledger."""
         self._runs[run.id], self._sources[run.id] = run, _source_of(run, self._readers)
-        self._set(run.id, recorded_state if recorded_state in _OVER else "waiting")
+        self._set(run.id, recorded_state if recorded_state in _END_STATES else "waiting")
 
     @property
     def is_open(self) -> bool:
@@ -150,7 +150,7 @@ class CommandRuns(Arrivals):
     def is_through(self, command: CommandId) -> bool:
         """Returns whether a command has ended, and all its checkpoints were returned."""
         state = self.states[command]
-        return state in _OVER and (
+        return state in _END_STATES and (
             state != "done" or command in self._drained_commands or self._runs[command].is_script
         )
 
@@ -158,7 +158,9 @@ class CommandRuns(Arrivals):
     def has_news(self) -> bool:
         """Whether `waiting` has new commands to return."""
         return any(
-            state not in _OVER for command, state in self.states.items() if command not in self._announced_commands
+            state not in _END_STATES
+            for command, state in self.states.items()
+            if command not in self._announced_commands
         )
 
     def given(self) -> list[Given]:
@@ -173,10 +175,12 @@ class CommandRuns(Arrivals):
 
     def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
-        new = [command for command in self.states if command not in self._announced_commands]
-        unfinished = tuple((command, self._runs[command].size) for command in new if self.states[command] not in _OVER)
-        self._announced_commands.update(new)
-        return [unfinished] if unfinished else []
+        new_commands = [command for command in self.states if command not in self._announced_commands]
+        commands_with_sizes = tuple(
+            (command, self._runs[command].size) for command in new_commands if self.states[command] not in _END_STATES
+        )
+        self._announced_commands.update(new_commands)
+        return [commands_with_sizes] if commands_with_sizes else []
 
     def postponed_for(self, command: CommandId) -> str:
         edited_file = self.edited_file(self._runs[command].method) if self.follows_edits else ""
@@ -231,8 +235,8 @@ class CommandRuns(Arrivals):
             return
         state: TrialState = "failed" if problem else "infeasible"
         if not problem and not (problem := self._refusal_reasons.get(command, "")):
-            is_there, problem = self._outcome(self._runs[command])
-            state = "done" if is_there else "infeasible"
+            has_output, problem = self._outcome(self._runs[command])
+            state = "done" if has_output else "infeasible"
         self._record_state(command, state, problem)
         if state == "done" and (edited_file := self.edited_file(self._runs[command].method)):
             label = self._runs[command].label
@@ -240,9 +244,9 @@ class CommandRuns(Arrivals):
 
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""
-        checkpoints, left_out = self._last_checkpoint(run)
-        missing = "" if checkpoints else f"it wrote no checkpoint into {run.folder}"
-        return bool(checkpoints), "; ".join(filter(None, (missing, left_out)))
+        checkpoints, notice = self._last_checkpoint(run)
+        problem = "" if checkpoints else f"it wrote no checkpoint into {run.folder}"
+        return bool(checkpoints), "; ".join(filter(None, (problem, notice)))
 
     def refuse(self, subject: Subject, problem: str) -> bool:
         """Marks the command that wrote a subject's checkpoint as infeasible; returns whether there is such a command.
@@ -282,7 +286,7 @@ class CommandRuns(Arrivals):
                 or not (is_done or (self.states[command] == "running" and not is_last_wanted))
             ):
                 continue
-            num_polls = _LOOKS if is_done else 1
+            num_polls = _NUM_POLLS if is_done else 1
             new_checkpoints = (
                 self._last_checkpoint(run)[0]
                 if is_last_wanted

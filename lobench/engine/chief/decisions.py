@@ -22,8 +22,8 @@ __all__ = ["DecisionLog", "read_decisions", "starts_of"]
 _MAX_BYTES = 16 << 20  # limit of all logs together
 _MAX_START_BYTES = 4 << 20  # limit of one start's log, which ends there
 _WRITE_SECONDS = 1.0
-_GZIP = 31  # zlib's name for its own format with gzip's header
-_FULL = "full"
+_GZIP_WBITS = 31  # zlib's name for its own format with gzip's header
+_FULL_LINE = "full"
 
 
 class DecisionLog:
@@ -50,37 +50,37 @@ class DecisionLog:
     ) -> None:
         self._folder = store / "decisions"
         self._start = start
-        self._take = take
+        self._take_steps = take
         self._log = log
         self._max_bytes = max_bytes
         self._max_start_bytes = max_start_bytes
         self._path: Path | None = None
-        self._packer = zlib.compressobj(level=1, wbits=_GZIP)
+        self._packer = zlib.compressobj(level=1, wbits=_GZIP_WBITS)
         self._num_bytes = 0
-        self._is_over = False
-        self._next = -math.inf
+        self._has_stopped = False
+        self._next_write = -math.inf
 
     def write(self, *, is_last: bool = False) -> None:
         """Writes the steps since the last call, at most once a second unless `is_last`."""
         now = time.monotonic()
-        if now < self._next and not is_last:
+        if now < self._next_write and not is_last:
             return
-        self._next = now + _WRITE_SECONDS
-        lines = [step.to_line() for step in self._take()]
-        if self._is_over or not lines:
+        self._next_write = now + _WRITE_SECONDS
+        lines = [step.to_line() for step in self._take_steps()]
+        if self._has_stopped or not lines:
             return
         try:
             self._append(lines)
         except OSError as error:
-            self._is_over = True
+            self._has_stopped = True
             self._log(f"decisions are not logged any more: {self._folder}: {cause(error)}")
 
     def _append(self, lines: list[str]) -> None:
         if self._path is None:
-            self._path = self._begin()
+            self._path = self._start_log()
             lines = [self._start.to_line(), *lines]
         if self._num_bytes > self._max_start_bytes:
-            lines, self._is_over = [f'"{_FULL}"'], True
+            lines, self._has_stopped = [f'"{_FULL_LINE}"'], True
         text = "".join(f"{line}\n" for line in lines).encode()
         data = self._packer.compress(text) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         with self._path.open("ab") as file:
@@ -89,17 +89,17 @@ class DecisionLog:
             file.write(data)
         self._num_bytes += len(data)
 
-    def _begin(self) -> Path:
+    def _start_log(self) -> Path:
         """Removes old logs to make room, and returns the path of this run's log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         starts = starts_of(self._folder.parent)
         number = max(starts, default=0) + 1
         free_bytes = self._max_bytes - self._max_start_bytes
-        for old in sorted(starts, reverse=True):
+        for old_number in sorted(starts, reverse=True):
             with contextlib.suppress(FileNotFoundError):
-                free_bytes -= starts[old].stat().st_size
+                free_bytes -= starts[old_number].stat().st_size
                 if free_bytes < 0:
-                    starts[old].unlink()
+                    starts[old_number].unlink()
         return self._folder / f"{number:06d}.jsonl.gz"
 
 
@@ -116,23 +116,23 @@ def read_decisions(path: Path) -> tuple[Start, Iterator[LoggedStep]]:
       StoreError: The file is not a log, or is damaged. Also raised while the steps are iterated.
     """
     try:
-        lines = zlib.decompressobj(wbits=_GZIP).decompress(path.read_bytes()).decode().split("\n")[:-1]
+        lines = zlib.decompressobj(wbits=_GZIP_WBITS).decompress(path.read_bytes()).decode().split("\n")[:-1]
         if not lines:
             raise ValueError("it is empty")
         return read_start(lines[0]), _steps(path, lines[1:])
     except (OSError, ValueError, zlib.error) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_error(path, error) from error
 
 
 def _steps(path: Path, lines: list[str]) -> Iterator[LoggedStep]:
     for line in lines:
-        if line == f'"{_FULL}"':
+        if line == f'"{_FULL_LINE}"':
             return
         try:
             yield read_step(line)
         except ValueError as error:
-            raise _damaged(path, error) from error
+            raise _damaged_error(path, error) from error
 
 
-def _damaged(path: Path, error: Exception) -> StoreError:
+def _damaged_error(path: Path, error: Exception) -> StoreError:
     return StoreError("a log of decisions cannot be read", where=str(path), got=str(error))

@@ -27,7 +27,7 @@ class Dispatch:
         self._workers = workers
         self._progress = progress
         self._leases: dict[int, planner.Lease] = {}  # by worker
-        self._given_back: set[EvaluationId] = set()  # evaluations given back once by a worker
+        self._returned_evaluations: set[EvaluationId] = set()  # evaluations given back once by a worker
         self._copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job
 
     @property
@@ -93,8 +93,8 @@ class Dispatch:
             and leased_copy != self._spool.copy_of(leased_copy[0])
         )
         is_given_back = bool(result.other_code) or result.other_gin
-        if is_given_back and lease is not None and lease.evaluation not in self._given_back:
-            self._given_back.add(lease.evaluation)
+        if is_given_back and lease is not None and lease.evaluation not in self._returned_evaluations:
+            self._returned_evaluations.add(lease.evaluation)
             is_void = True
         return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
 

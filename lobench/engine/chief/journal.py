@@ -27,7 +27,7 @@ from lobench.engine.store.states import free_states, state_folder, sweep_states
 __all__ = ["ActionAndCurves", "Journal"]
 
 _GATHER_SECONDS = 0.02  # longest delay of a result to share a commit with others
-_COMMITS = 10  # delay in durations of a commit, so that a busy chief spends less time on the disk
+_DELAY_IN_COMMITS = 10  # delay in durations of a commit, so that a busy chief spends less time on the disk
 
 # An action of the scheduler, and the curves of the result that caused it, if any.
 ActionAndCurves = tuple[planner.Action, Curves | None]
@@ -47,50 +47,52 @@ class Journal:
         self._subjects = subjects
         self._suite = suite
         self._plans: dict[str, tuple[Mapping[str, CaseInfo], Mapping[str, Any]]] = {}  # by variant
-        self._planned: dict[int, Mapping[str, CaseInfo]] = {}  # by position
+        self._planned_cases: dict[int, Mapping[str, CaseInfo]] = {}  # by position
         self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
         self._expected_programs = {program.key for program in self._expected.all()}
         self.programs = ledger.accepted_programs(self._expected.all())
-        self._collected: list[ActionAndCurves] = []
-        self._registered: set[tuple[Program, Program]] = set()  # pairs (actual, expected) registered in this commit
-        self._states = state_folder(ledger.store)
-        sweep_states(self._states, ledger.connection)
-        self._log: DecisionLog | None = None
+        self._decisions: list[ActionAndCurves] = []
+        self._registered_programs: set[tuple[Program, Program]] = (
+            set()
+        )  # pairs (actual, expected) registered in this commit
+        self._state_folder = state_folder(ledger.store)
+        sweep_states(self._state_folder, ledger.connection)
+        self._decision_log: DecisionLog | None = None
         self._commit_seconds = 0.0
         self.commit_at = math.inf
 
     def plan(self, start: Start, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
         """Returns a planner whose events are logged in the store."""
         planner = RecordedPlanner(start, policy)
-        self._log = DecisionLog(self._ledger.store, start, planner.take, log=log)
+        self._decision_log = DecisionLog(self._ledger.store, start, planner.take, log=log)
         return planner
 
     def close(self) -> None:
         """Writes the rest of the decision log."""
-        if self._log is not None:
-            self._log.write(is_last=True)
+        if self._decision_log is not None:
+            self._decision_log.write(is_last=True)
 
     def gather(self, decision: ActionAndCurves) -> None:
         """Adds a decision. The commit is delayed to collect more of them, for longer if the disk is slow."""
-        self._collected.append(decision)
+        self._decisions.append(decision)
         if self.commit_at == math.inf:
-            self.commit_at = time.monotonic() + min(_COMMITS * self._commit_seconds, _GATHER_SECONDS)
+            self.commit_at = time.monotonic() + min(_DELAY_IN_COMMITS * self._commit_seconds, _GATHER_SECONDS)
 
     def commit(self) -> Sequence[ActionAndCurves]:
         """Writes the collected decisions and returns them. The caller may now act on them."""
-        decisions = self._collected
-        self._collected = []
+        decisions = self._decisions
+        self._decisions = []
         self.commit_at = math.inf
         if decisions:
-            started = time.monotonic()
-            self._registered.clear()
+            started_at = time.monotonic()
+            self._registered_programs.clear()
             with self._ledger.transaction():
                 for action, curves in decisions:
-                    self._write(action, curves)
-            self._commit_seconds = time.monotonic() - started
+                    self._write_action(action, curves)
+            self._commit_seconds = time.monotonic() - started_at
             self._free_states(decisions)
-        if self._log is not None:
-            self._log.write()
+        if self._decision_log is not None:
+            self._decision_log.write()
         return decisions
 
     def _free_states(self, decisions: Sequence[ActionAndCurves]) -> None:
@@ -99,9 +101,9 @@ class Journal:
         Evaluations without curves may be retried and keep theirs.
         """
         records = [action for action, curves in decisions if isinstance(action, planner.Record) and curves is not None]
-        free_states(self._states, [record.evaluation for record in records])
+        free_states(self._state_folder, [record.evaluation for record in records])
 
-    def _write(self, action: planner.Action, curves: Curves | None) -> None:
+    def _write_action(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
             case planner.Record():
                 self._record(action, curves)
@@ -130,9 +132,9 @@ class Journal:
         """Records the plan of a position before its first result."""
         subject = self._subjects[position]
         cases = self._subjects.known_cases(subject.variant.key)
-        if not cases or self._planned.get(position) is cases:
+        if not cases or self._planned_cases.get(position) is cases:
             return
-        self._planned[position] = cases
+        self._planned_cases[position] = cases
         self._ledger.record_plan(subject, self._plan_of(subject.variant.key), self._expected_programs)
 
     def plan_cases(self, variant: str) -> None:
@@ -163,7 +165,7 @@ class Journal:
             program = Program.of(curves.provenance)
             expected = self._expected.of(case.num_gpus, program.together)
         key = program.key
-        is_registered = (program, expected) in self._registered
+        is_registered = (program, expected) in self._registered_programs
         self.programs.add(key)
         is_new = self._ledger.record_evaluation(
             EvaluationKey.of(evaluation.sha256, case, evaluation.block, key),
@@ -177,4 +179,4 @@ class Journal:
             expected=expected,
         )
         if is_new:
-            self._registered.add((program, expected))
+            self._registered_programs.add((program, expected))

@@ -45,10 +45,16 @@ __all__ = ["Chief"]
 
 _GRACE_SECONDS = 3.0  # time for evaluations to end; the next watch can repeat them
 _COMMAND_GRACE_SECONDS = 10.0  # time for commands to end; otherwise a whole meta-training may be lost
-_MOST_NAMED = 3  # most running evaluations and commands named in a line
+_MAX_NAMED = 3  # most running evaluations and commands named in a line
 _FLUSH_SECONDS = 30.0
 _SILENT_SECONDS = 3.0  # wait for an incomplete checkpoint before the wait is logged
-_AT_ONCE = (planner.StartWorker, planner.KillWorker, planner.Lease, planner.LeaseCommand, planner.CommandEnded)
+_IMMEDIATE_ACTIONS = (
+    planner.StartWorker,
+    planner.KillWorker,
+    planner.Lease,
+    planner.LeaseCommand,
+    planner.CommandEnded,
+)
 
 # An event for the planner, and the result's curves, if it is a result.
 _EventAndCurves = tuple[planner.Event, Curves | None]
@@ -118,7 +124,7 @@ class Chief:
         )
         # If all runs are below the folder, its own config.gin need not name an optimizer.
         self._is_one_run = self._has_source and not has_run_configs
-        self._subjects, self._arriving = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
+        self._subjects, self._arriving_subjects = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
         self._journal = Journal(ledger, options, self._subjects, suite)
         retried = ERRORS if options.retry_errors else ()
         self._history = ledger.history(
@@ -134,9 +140,9 @@ class Chief:
             at=time.time(),
         )
         self._planner = self._journal.plan(start, PerRun(policy, self._subjects.run_of), progress.log)
-        wakeup_socket, self._waking = socket.socketpair()
-        for end in (wakeup_socket, self._waking):
-            end.setblocking(False)
+        wakeup_socket, self._waking_socket = socket.socketpair()
+        for endpoint in (wakeup_socket, self._waking_socket):
+            endpoint.setblocking(False)
         hours = options.max_core_hours
         max_core_seconds = math.inf if hours is None else hours * 3600
         self._workers = WatchWorkers(
@@ -147,18 +153,18 @@ class Chief:
             log=progress.log,
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
-        self._programs: set[str] = set()  # programs of all leases so far
-        self._known, self._variants = known, Variants(known, options.cases)
+        self._leased_programs: set[str] = set()  # programs of all leases so far
+        self._known_cases, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # caused by the chief's own actions
         self._ended_leases: list[planner.Finished] = []  # ended because the theta is gone
         self._new_sightings: list[tuple[int, Subject]] = []
-        self._outcomes: dict[Outcome, int] = {}
+        self._outcome_counts: dict[Outcome, int] = {}
         self._over_budget = self._suite_changed = self._has_cases = False
         self._accepted_evaluations = set[planner.EvaluationId]()  # results of other code that count
-        self._commands: set[str] = set()  # names of running commands
+        self._running_commands: set[str] = set()  # names of running commands
         self._signals = Signals()
-        self._done = self._ended = False
-        self._last_news = time.monotonic()
+        self._is_done = self._has_ended = False
+        self._last_news_time = time.monotonic()
         self._awaited_since: dict[str, float] = {}  # by checkpoint: time since which the end of the run waits for it
 
     def run(self) -> Ending:
@@ -169,7 +175,7 @@ class Chief:
           LobenchError: Workers do not start.
         """
         try:
-            with self._signals.counted(self._waking.fileno()):
+            with self._signals.counted(self._waking_socket.fileno()):
                 try:
                     self._recover()
                     self._loop()
@@ -182,13 +188,13 @@ class Chief:
                 self._intake.discard(self._subjects.needed)
         finally:
             self._workers.close()
-            self._waking.close()
+            self._waking_socket.close()
         case_keys = self._subjects.case_keys()
         sha256s = self._subjects.sha256s()
         if self._has_source:
             sha256s |= {sighting.sha256 for sighting in self._ledger.sightings().values() if sighting.has_theta}
         return Ending(
-            outcomes=self._outcomes,
+            outcomes=self._outcome_counts,
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s, self._subjects.codes()),
             interrupted=self._signals.count > 0,
             over_budget=self._over_budget,
@@ -211,15 +217,19 @@ class Chief:
         sightings = self._ledger.sightings()
         if self._has_source:
             sightings = self._intake.with_todays_configs(sightings)
-        planned_or_given = list(todays(sightings, self._history)) if self._has_source else []
-        planned_or_given += self._take_given()
-        unfinished = [sighting for position, sighting in sightings.items() if not is_through(position, self._history)]
-        self._intake.recover([subject for _, subject, is_done in planned_or_given if not is_done], keep=unfinished)
-        for position, subject, is_done in planned_or_given:
+        planned_entries = list(todays(sightings, self._history)) if self._has_source else []
+        planned_entries += self._add_given_subjects()
+        unfinished_sightings = [
+            sighting for position, sighting in sightings.items() if not is_through(position, self._history)
+        ]
+        self._intake.recover(
+            [subject for _, subject, is_done in planned_entries if not is_done], keep=unfinished_sightings
+        )
+        for position, subject, is_done in planned_entries:
             self._subjects.add(position, subject, is_needed=not is_done)
         planned_subjects = [
-            (position, sighted)
-            for position, sighted, is_done in planned_or_given
+            (position, planned_subject)
+            for position, planned_subject, is_done in planned_entries
             if not is_done or self._options.replan
         ]
         self._variants.add([Variant()] if self._is_one_run else [])
@@ -228,21 +238,21 @@ class Chief:
         self._plan_cases(recorded_cases)
         self._report_cases(recorded_cases)
         for variant in self._variants:
-            is_traced = self._options.traced and variant in self._arriving.given
+            is_traced = self._options.traced and variant in self._arriving_subjects.given
             self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
         for position, subject in planned_subjects:
             self._handle(planner.SubjectSeen(position, subject.key))
-        if num_known := sum(position in sightings for position, _, _ in planned_or_given):
+        if num_known := sum(position in sightings for position, _, _ in planned_entries):
             names = "checkpoints" if self._has_source else self._arrivals.names
-            num_evaluated = sum(entry[2] for entry in planned_or_given)
+            num_evaluated = sum(entry[2] for entry in planned_entries)
             self._progress.announce(f"resuming: {names} already evaluated: {num_evaluated:,} of {num_known:,}")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end()
 
-    def _take_given(self) -> list[tuple[int, Subject, bool]]:
+    def _add_given_subjects(self) -> list[tuple[int, Subject, bool]]:
         """Returns the positions of the given subjects, the subjects, and whether each was finished before."""
-        arrived_subjects = self._arriving.first(self._progress.log)
+        arrived_subjects = self._arriving_subjects.first(self._progress.log)
         for subject in (
             new_subject
             for position, new_subject in arrived_subjects.items()
@@ -250,7 +260,8 @@ class Chief:
         ):
             self._observers.seen(subject)
         return [
-            (position, sighted, is_through(position, self._history)) for position, sighted in arrived_subjects.items()
+            (position, given_subject, is_through(position, self._history))
+            for position, given_subject in arrived_subjects.items()
         ]
 
     def _run_commands(self) -> None:
@@ -262,9 +273,9 @@ class Chief:
         next_poll = 0.0
         quiet_polls = 0
         drain_deadline = 0.0
-        announced = False
+        was_announced = False
         poll_seconds = min(self._source.poll_seconds, 0.3) if self._options.once else self._source.poll_seconds
-        while not self._done:
+        while not self._is_done:
             now = time.monotonic()
             if self._signals.count and not drain_deadline:
                 drain_deadline = now + self._log_stopping()
@@ -274,19 +285,19 @@ class Chief:
             if not self._over_budget and self._workers.is_over_budget:
                 self._over_budget = True
                 self._handle(planner.Drain())
-            is_polling = not self._ended and not self._suite_changed and not drain_deadline
+            is_polling = not self._has_ended and not self._suite_changed and not drain_deadline
             if is_polling and (now >= next_poll or self._arrivals.has_news):
                 num_found = self._poll()
                 quiet_polls = 0 if num_found or self._intake.pending() else quiet_polls + 1
                 next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
-                if not self._subjects and not announced and not self._options.once:
+                if not self._subjects and not was_announced and not self._options.once:
                     self._progress.log("no complete checkpoint yet; waiting")
-                    announced = True
+                    was_announced = True
                 self._log_awaited(now)
                 self._maybe_end(quiet_polls)
             # After the last poll, wait for the workers only, without using a core.
             wait_seconds = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
-            is_hurried = self._done or self._own_events or (is_polling and self._arrivals.has_news)
+            is_hurried = self._is_done or self._own_events or (is_polling and self._arrivals.has_news)
             self._wait(0.02 if is_hurried else min(wait_seconds, 0.5))
             self._workers.mention_slow_starts()
             self._deliverer.pump()
@@ -294,10 +305,10 @@ class Chief:
 
     def _log_stopping(self) -> float:
         """Logs which work the shutdown waits for, and returns the time limit in seconds."""
-        seconds = _COMMAND_GRACE_SECONDS if self._commands else _GRACE_SECONDS
-        running = [*sorted(self._commands), *self._dispatch.running]
-        waits = f"{first_of(running, _MOST_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
-        self._progress.log(f"stopping: {waits}; press Ctrl-C again to stop at once")
+        seconds = _COMMAND_GRACE_SECONDS if self._running_commands else _GRACE_SECONDS
+        running = [*sorted(self._running_commands), *self._dispatch.running]
+        waiting_text = f"{first_of(running, _MAX_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
+        self._progress.log(f"stopping: {waiting_text}; press Ctrl-C again to stop at once")
         return seconds
 
     def _log_awaited(self, now: float) -> None:
@@ -312,20 +323,20 @@ class Chief:
     def _maybe_end(self, quiet_polls: int) -> None:
         if self._intake.backlog or self._arrivals.is_open:
             return
-        idle_seconds = time.monotonic() - self._last_news
-        step = self._subjects.highest_step
-        if self._options.is_enough(quiet_polls=quiet_polls, highest_step=step, idle_seconds=idle_seconds):
+        idle_seconds = time.monotonic() - self._last_news_time
+        highest_step = self._subjects.highest_step
+        if self._options.is_enough(quiet_polls=quiet_polls, highest_step=highest_step, idle_seconds=idle_seconds):
             self._end()
 
     def _end(self) -> None:
-        self._ended = True
+        self._has_ended = True
         self._handle(planner.RunEnded())
 
     # Checkpoints.
 
     def _poll(self) -> int:
         num_found, sightings = self._intake.poll()
-        arrived_subjects = self._arriving.next()
+        arrived_subjects = self._arriving_subjects.next()
         new_subjects = [subject for _, subject in (*sightings, *arrived_subjects)]
         new_cases, unknown_variants = self._variants.meet(new_subjects, self._history)
         self._plan_cases(new_cases)
@@ -335,7 +346,7 @@ class Chief:
         self._run_commands()
         sightings += arrived_subjects
         if num_found:
-            self._last_news = time.monotonic()
+            self._last_news_time = time.monotonic()
         self._new_sightings += sightings
         if self._new_sightings and self._is_suite_edited():
             return num_found  # the ledger has recorded them, and the next watch evaluates them
@@ -358,7 +369,7 @@ class Chief:
         If so, the watch ends after its running work, since workers have the old cases.
         """
         if not self._suite_changed and (file := self._suite.changed()):
-            self._begin_anew(f"{file} has changed")
+            self._request_restart(f"{file} has changed")
         return self._suite_changed
 
     def _with_names_of_changes(self, result: JobResult) -> JobResult:
@@ -374,9 +385,9 @@ class Chief:
         known_hashes = {name: value for hashes in hashes_of_parts if hashes for name, value in hashes.items()}
         names = [name for name, value in result.other_code.items() if known_hashes.get(name) != value]
         self._is_suite_edited()
-        return replace(result, message=": ".join(filter(None, (result.message, first_of(names, _MOST_NAMED)))))
+        return replace(result, message=": ".join(filter(None, (result.message, first_of(names, _MAX_NAMED)))))
 
-    def _begin_anew(self, reason: str) -> None:
+    def _request_restart(self, reason: str) -> None:
         self._suite_changed = True
         self._progress.log(f"{reason}: restarting with the present files")
         self._own_events.append(planner.Drain())
@@ -398,12 +409,12 @@ class Chief:
         match message:
             case (_, Described() as described):
                 if described.edited:
-                    self._begin_anew(f"{described.edited[0]} has changed")
+                    self._request_restart(f"{described.edited[0]} has changed")
                     return []
                 self._ledger.record_code(described.codes)
                 self._suite.add(map(Path, described.code_files))
                 if self._variants.has_changed(described):
-                    self._begin_anew("the suite has other cases than it had")
+                    self._request_restart("the suite has other cases than it had")
                 with self._ledger.transaction():  # one commit for the description and the plan
                     cases = self._variants.describe(described)
                     self._plan_cases(cases)
@@ -468,15 +479,15 @@ class Chief:
         """Accepts results made by other code from now on (`--keep-results`), and logs the differences."""
         plan = Plan(self._history)
         cases = self._subjects.cases_by_variant()
-        outdated = {
+        codes_by_evaluation = {
             evaluation: codes
             for subject in subjects
             for evaluation, *codes in plan.outdated(subject.sha256, cases.get(subject.variant.key, ()))
             if evaluation not in self._accepted_evaluations
         }
-        if outdated:
-            self._accepted_evaluations |= outdated.keys()
-            changes = [(stored_code, current_code) for stored_code, current_code in outdated.values()]
+        if codes_by_evaluation:
+            self._accepted_evaluations |= codes_by_evaluation.keys()
+            changes = [(stored_code, current_code) for stored_code, current_code in codes_by_evaluation.values()]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts, is_kept=True))
             self._ledger.accept_code(changes)
 
@@ -500,7 +511,7 @@ class Chief:
         while pending_events:
             event, curves = pending_events.popleft()
             for action in self._planner.handle(event):
-                if isinstance(action, _AT_ONCE):
+                if isinstance(action, _IMMEDIATE_ACTIONS):
                     self._act(action, None)  # a worker must not wait for the disk
                 else:
                     # Records without a lease (a deadline, a lost worker) have no curves.
@@ -512,8 +523,8 @@ class Chief:
             self._ended_leases.clear()
 
     def _commit(self) -> None:
-        if outdated := self._planner.take_outdated():
-            changes = [(stored_code, current_code) for _, stored_code, current_code in outdated]
+        if outdated_evaluations := self._planner.take_outdated():
+            changes = [(stored_code, current_code) for _, stored_code, current_code in outdated_evaluations]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts))
         for action, curves in (decisions := self._journal.commit()):
             self._act(action, curves)
@@ -531,29 +542,33 @@ class Chief:
             case planner.StartWorker(worker, size):
                 if not self._is_suite_edited():  # a new worker would collect other cases
                     self._suite.remember()
-                    self._known.begin()
+                    self._known_cases.begin()
                     self._workers.start(worker, size)
             case planner.KillWorker(worker, _):
                 self._dispatch.forget(worker)
                 self._workers.kill(worker)
             case planner.Lease():
-                if action.case.program_key not in self._programs:
-                    self._programs.add(action.case.program_key)
+                if action.case.program_key not in self._leased_programs:
+                    self._leased_programs.add(action.case.program_key)
                     self._progress.planned(self._planner.left.evaluations.keys())
                 if (finished_event := self._dispatch.lease(action)) is not None:
                     self._ended_leases.append(finished_event)
             case planner.LeaseCommand() if edited_file := self._arrivals.postponed_for(action.command):
                 if not self._suite_changed:
-                    self._begin_anew(f"{edited_file} has changed")
+                    self._request_restart(f"{edited_file} has changed")
                 now = time.monotonic()
                 reason = "its code was edited"
                 self._own_events.append(planner.Finished(action.worker, action.lease, Outcome.ERROR, now, reason))
             case planner.LeaseCommand() | planner.CommandEnded():
                 name = f"the command of {action.command.method}"
-                (self._commands.add if isinstance(action, planner.LeaseCommand) else self._commands.discard)(name)
+                (
+                    self._running_commands.add
+                    if isinstance(action, planner.LeaseCommand)
+                    else self._running_commands.discard
+                )(name)
                 self._arrivals.act(action, self._workers)
             case planner.Record():
-                self._outcomes[action.outcome] = self._outcomes.get(action.outcome, 0) + 1
+                self._outcome_counts[action.outcome] = self._outcome_counts.get(action.outcome, 0) + 1
                 for position in self._subjects.positions(action.evaluation):
                     self._observers.recorded(self._subjects[position], action, curves)
             case planner.RecordDeath(evaluation):
@@ -572,4 +587,4 @@ class Chief:
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():
-                self._done = True
+                self._is_done = True

@@ -25,12 +25,12 @@ class Observers:
         self._ledger = ledger
         self._progress = progress
         self._slow_cases: set[str] = set()  # cases whose slow compilation was logged
-        self._problems: set[str] = set()  # problems of plugins' metrics that were logged
+        self._logged_problems: set[str] = set()  # problems of plugins' metrics that were logged
         # Cases that were computed without other checkpoints, with the reason.
         self._cases_computed_alone: set[tuple[str, str]] = set()
 
     def seen(self, subject: Subject) -> None:
-        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._error)
+        notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._log_error)
 
     def recorded(self, subject: Subject, action: planner.Record, curves: Curves | None) -> None:
         event = EvaluationFinished(
@@ -43,8 +43,8 @@ class Observers:
         )
         self._progress.finished(event, action.lease)
         for problem in () if curves is None else curves.problems:
-            if problem not in self._problems:
-                self._problems.add(problem)
+            if problem not in self._logged_problems:
+                self._logged_problems.add(problem)
                 self._progress.log(f"{action.case.suite}/{action.case.name}: {problem}")
         alone_because = "" if curves is None else curves.provenance.alone_because
         if alone_because and (action.case.key, alone_because) not in self._cases_computed_alone:
@@ -58,13 +58,13 @@ class Observers:
             self._slow_cases.add(action.case.key)
             durations = f"{curves.compile_seconds:.0f} s to compile, {curves.wall_seconds:.3g} s to run"
             self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {durations}")
-        notify(self._manager, "lobench_evaluation_finished", event, self._error)
+        notify(self._manager, "lobench_evaluation_finished", event, self._log_error)
 
     def finished(self, position: int, subject: Subject, remaining: planner.Left) -> None:
         self._progress.completed(subject, remaining)
         if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
             event = self._ledger.checkpoint_finished(position)
-            notify(self._manager, "lobench_checkpoint_finished", event, self._error)
+            notify(self._manager, "lobench_checkpoint_finished", event, self._log_error)
 
-    def _error(self, where: str, error: BaseException) -> None:
+    def _log_error(self, where: str, error: BaseException) -> None:
         self._progress.log(f"{where}: {headline(error)}")

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["Signals"]
 
 
-_OUTPUTS = (1, 2)  # standard output and standard error
+_OUTPUT_DESCRIPTORS = (1, 2)  # standard output and standard error
 
 
 class Signals:
@@ -39,14 +39,14 @@ class Signals:
         signal_numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
             signal_numbers.append(signal.SIGHUP)
-        self._terminals = [number for number in _OUTPUTS if os.isatty(number)]
-        previous = {number: signal.signal(number, self._count) for number in signal_numbers}
-        wakeup_before = signal.set_wakeup_fd(waking)
+        self._terminals = [number for number in _OUTPUT_DESCRIPTORS if os.isatty(number)]
+        previous_handlers = {number: signal.signal(number, self._count) for number in signal_numbers}
+        previous_wakeup = signal.set_wakeup_fd(waking)
         try:
             yield
         finally:
-            signal.set_wakeup_fd(wakeup_before)
-            for number, handler in previous.items():
+            signal.set_wakeup_fd(previous_wakeup)
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
 
     def _count(self, number: int, frame: Any) -> None:

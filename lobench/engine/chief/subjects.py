@@ -58,7 +58,7 @@ class Subjects:
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._subjects: dict[int, Subject] = {}
-        self._needed: dict[str, dict[str, set[int]]] = {}  # by theta or text, then by variant
+        self._needed_positions: dict[str, dict[str, set[int]]] = {}  # by theta or text, then by variant
         self._cases: dict[str, dict[str, CaseInfo]] = {}  # by variant, then by `CaseInfo.key`
 
     def __getitem__(self, position: int) -> Subject:
@@ -86,7 +86,7 @@ class Subjects:
     @property
     def needed(self) -> Collection[str]:
         """Hashes of the thetas that the spool must keep."""
-        return self._needed.keys()
+        return self._needed_positions.keys()
 
     def sha256s(self) -> set[str]:
         return {subject.sha256 for subject in self._subjects.values()}
@@ -99,7 +99,7 @@ class Subjects:
     def need(self, position: int) -> None:
         """Marks a position as needed: it has evaluations to compute."""
         sha256, variant = self._subjects[position].key
-        self._needed.setdefault(sha256, {}).setdefault(variant, set()).add(position)
+        self._needed_positions.setdefault(sha256, {}).setdefault(variant, set()).add(position)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         self._cases[variant] = {case.key: case for case in cases}
@@ -138,11 +138,11 @@ class Subjects:
 
     def positions(self, evaluation: EvaluationId) -> list[int]:
         """Returns the positions that need an evaluation, in order."""
-        needed_at: list[int] = []
-        for variant, positions in self._needed.get(evaluation.sha256, {}).items():
+        needed_positions: list[int] = []
+        for variant, positions in self._needed_positions.get(evaluation.sha256, {}).items():
             if evaluation.case_key in self._cases.get(variant, ()):
-                needed_at += positions
-        return sorted(needed_at)
+                needed_positions += positions
+        return sorted(needed_positions)
 
     def first(self, evaluation: EvaluationId) -> Subject:
         """Returns the first sighting that needs an evaluation. At least one must."""
@@ -156,16 +156,16 @@ class Subjects:
         """Marks a position as no longer needed."""
         subject = self._subjects[position]
         sha256, variant = subject.key
-        variants = self._needed.get(sha256, {})
+        variants = self._needed_positions.get(sha256, {})
         variants.get(variant, set()).discard(position)
         if not variants.get(variant):
             variants.pop(variant, None)
         if not variants:
-            self._needed.pop(sha256, None)
+            self._needed_positions.pop(sha256, None)
             self.release_unneeded(subject)
 
     def release_unneeded(self, subject: Subject) -> None:
-        if subject.has_theta and subject.sha256 not in self._needed:
+        if subject.has_theta and subject.sha256 not in self._needed_positions:
             self._intake.release(subject.sha256)
 
 

@@ -24,19 +24,19 @@ class Variants:
     """
 
     def __init__(self, known: KnownCases, names: Sequence[str] = ()) -> None:
-        self._known, self._names = known, frozenset(names)
+        self._known_cases, self._names = known, frozenset(names)
         self._variants: dict[str, Variant] = {}
-        self._described: dict[str, _Cases] = {}
-        self._reported: dict[str, _Cases] = {}
+        self._described_cases: dict[str, _Cases] = {}
+        self._reported_cases: dict[str, _Cases] = {}
 
     def __iter__(self) -> Iterator[Variant]:
         return iter(self._variants.values())
 
     def add(self, variants: Iterable[Variant]) -> list[Variant]:
         """Adds variants, and returns the new ones."""
-        new = {variant.key: variant for variant in variants if variant.key not in self._variants}
-        self._variants |= new
-        return list(new.values())
+        new_variants = {variant.key: variant for variant in variants if variant.key not in self._variants}
+        self._variants |= new_variants
+        return list(new_variants.values())
 
     def remembered(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
         """Returns the recorded cases of all variants, if none of their evaluations is missing; else an empty mapping.
@@ -44,8 +44,8 @@ class Variants:
         If an evaluation is missing, a worker is needed anyway, and it describes the cases.
         """
         recorded_cases = self._recorded_cases(self._variants.values(), subjects, history)
-        self._reported = dict(recorded_cases) if recorded_cases.keys() == self._variants.keys() else {}
-        return self._reported
+        self._reported_cases = dict(recorded_cases) if recorded_cases.keys() == self._variants.keys() else {}
+        return self._reported_cases
 
     def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
         """Adds subjects that arrived late.
@@ -58,7 +58,7 @@ class Variants:
         recorded_cases = self._recorded_cases(
             new_variants, [subject for subject in subjects if subject.variant in new_variants], history
         )
-        self._reported = {**self._reported, **recorded_cases}
+        self._reported_cases = {**self._reported_cases, **recorded_cases}
         return recorded_cases, [variant for variant in new_variants if variant.key not in recorded_cases]
 
     def _recorded_cases(
@@ -66,7 +66,7 @@ class Variants:
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recalled_cases = ((variant.key, self._known.recall(variant, stamps)) for variant in variants)
+        recalled_cases = ((variant.key, self._known_cases.recall(variant, stamps)) for variant in variants)
         complete_cases = {key: self._selected(cases) for key, cases in recalled_cases if cases is not None}
         plan = Plan(history)
         for subject in subjects:
@@ -80,7 +80,7 @@ class Variants:
 
         Returns the cases to report: those of all variants, once the last one is described.
         """
-        self._known.keep(self._variants[description.variant_key], description)
+        self._known_cases.keep(self._variants[description.variant_key], description)
         return self._add(description.variant_key, self._selected(description.cases))
 
     def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
@@ -88,17 +88,21 @@ class Variants:
         return self._add(variant.key, ())
 
     def _add(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
-        self._described[variant] = cases
-        if self._reported.keys() != self._variants.keys() == self._described.keys() | self._reported.keys():
-            new = {key: cases for key, cases in self._described.items() if key not in self._reported}
-            self._reported = {**self._reported, **new}
-            return new
+        self._described_cases[variant] = cases
+        if (
+            self._reported_cases.keys()
+            != self._variants.keys()
+            == self._described_cases.keys() | self._reported_cases.keys()
+        ):
+            new_cases = {key: cases for key, cases in self._described_cases.items() if key not in self._reported_cases}
+            self._reported_cases = {**self._reported_cases, **new_cases}
+            return new_cases
         return {}
 
     def has_changed(self, description: Described) -> bool:
         """Returns whether a worker found other cases than were reported, because the suite was changed."""
         selected_cases = self._selected(description.cases)
-        return self._reported.get(description.variant_key, selected_cases) != selected_cases
+        return self._reported_cases.get(description.variant_key, selected_cases) != selected_cases
 
     def _selected(self, cases: _Cases) -> _Cases:
         return tuple(case for case in cases if not self._names or self._names & {*case.names})

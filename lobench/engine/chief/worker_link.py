@@ -50,10 +50,10 @@ class WatchWorkers:
         self._logs = logs
         self._log = log
         self._executor: Executor | None = None
-        self._starting: dict[int, float] = {}
+        self._start_times: dict[int, float] = {}
         self._num_cpus: dict[int, int] = {}
         self._usage = Usage(max_core_seconds)
-        self._ready: list[int] = []
+        self._ready_workers: list[int] = []
         self._workers_with_commands: set[int] = set()  # ready workers that run a command
         self._held_workers: list[int] = []  # ready, but not reported as such until cases are known
         self._unanswered_questions: dict[str, protocol.Describe] = {}  # unanswered questions, by variant
@@ -71,7 +71,7 @@ class WatchWorkers:
     def start(self, worker: int, size: Size) -> None:
         if self._executor is None:
             self._executor = self._make_executor(self._wakeup)
-        self._starting[worker], self._num_cpus[worker] = time.monotonic(), size.num_cpus
+        self._start_times[worker], self._num_cpus[worker] = time.monotonic(), size.num_cpus
         self._executor.start(worker, size.num_cpus, size.num_gpus)
 
     def kill(self, worker: int) -> None:
@@ -85,7 +85,7 @@ class WatchWorkers:
         Workers are not reported as ready before the first answer, because there is nothing that they could run.
         """
         self._unanswered_questions[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
-        self._ask()
+        self._ask_worker()
 
     def run(self, worker: int, job: Job) -> None:
         """Sends a job. The worker's cores count as used until its result arrives or it dies.
@@ -142,32 +142,32 @@ class WatchWorkers:
     def _receive(self, worker: int, message: protocol.FromWorker) -> Sequence[WorkerEvent]:
         match message:
             case protocol.Ready():
-                self._ready.append(worker)
+                self._ready_workers.append(worker)
                 self._held_workers.append(worker)
-                self._ask()
+                self._ask_worker()
             case protocol.Described(variant_key=str(variant)) | protocol.Failed(variant_key=str(variant)):
                 if self._asked_workers.get(variant) != worker:
                     return ()  # another worker was asked meanwhile
                 del self._unanswered_questions[variant], self._asked_workers[variant]
                 self._is_described = True
-                return [(worker, message), *self._release_waiting()]
+                return [(worker, message), *self._release_held_workers()]
             case JobResult():
                 self._usage.end(worker, time.monotonic())
                 self._workers_with_commands.discard(worker)
-                self._ask()
-        return self._release_waiting() if isinstance(message, protocol.Ready) else [(worker, message)]
+                self._ask_worker()
+        return self._release_held_workers() if isinstance(message, protocol.Ready) else [(worker, message)]
 
-    def _release_waiting(self) -> Sequence[WorkerEvent]:
+    def _release_held_workers(self) -> Sequence[WorkerEvent]:
         """Returns the events of ready workers, once there are cases that they could run."""
         if not self._is_described and self._unanswered_questions:
             return ()
         held_workers, self._held_workers = self._held_workers, []
         for worker in held_workers:
-            self._starting.pop(worker, None)
+            self._start_times.pop(worker, None)
         return [(worker, protocol.Ready()) for worker in held_workers]
 
-    def _ask(self) -> None:
-        free_workers = [worker for worker in self._ready if worker not in self._workers_with_commands]
+    def _ask_worker(self) -> None:
+        free_workers = [worker for worker in self._ready_workers if worker not in self._workers_with_commands]
         if self._executor is not None and free_workers:
             for variant in self._unanswered_questions.keys() - self._asked_workers.keys():
                 self._asked_workers[variant] = free_workers[0]
@@ -176,9 +176,9 @@ class WatchWorkers:
     def mention_slow_starts(self) -> None:
         """Logs workers that take long to start. Importing a suite may take a while."""
         now = time.monotonic()
-        for worker, started_at in list(self._starting.items()):
+        for worker, started_at in list(self._start_times.items()):
             if now - started_at > _SLOW_START_SECONDS:
-                del self._starting[worker]
+                del self._start_times[worker]
                 log = self._logs / f"worker-{worker}.log"  # missing for a worker on another machine
                 hint = f", see {log}" if log.is_file() else ""
                 self._log(f"worker {worker} is not ready after {_SLOW_START_SECONDS:g} s; still waiting{hint}")
@@ -189,14 +189,14 @@ class WatchWorkers:
         self._wakeup.close()
 
     def _forget(self, worker: int) -> None:
-        self._starting.pop(worker, None)
+        self._start_times.pop(worker, None)
         self._workers_with_commands.discard(worker)
         self._num_cpus.pop(worker, None)
         self._usage.end(worker, time.monotonic())
-        self._ready = [number for number in self._ready if number != worker]
+        self._ready_workers = [number for number in self._ready_workers if number != worker]
         self._held_workers = [number for number in self._held_workers if number != worker]
         self._asked_workers = {variant: number for variant, number in self._asked_workers.items() if number != worker}
-        self._ask()
+        self._ask_worker()
 
 
 def finished_of(worker: int, result: JobResult, now: float) -> tuple[Finished, Curves | None]:

@@ -35,13 +35,13 @@ _CASE_NAMES = (
     "lobench.Case", "lobench.Phase", "lobench.task_sequence", "lobench.Suite", "lobench.expect", "lobench.Method",
     "lobench.Experiment"
 )  # fmt: skip
-_HASHED = 16  # hex digits
-_USUAL = 0.5  # for a parameter without a default; nearly every range check accepts it
+_HASH_DIGITS = 16  # hex digits
+_FALLBACK_VALUE = 0.5  # for a parameter without a default; nearly every range check accepts it
 
 _Key = tuple[str, str]  # scope and selector, as in gin's own table of bindings
 
 
-class _Lent:
+class _UncopiedValue:
     """Wrapper of a value that gin must pass on unchanged: gin copies bound values before each call."""
 
     __slots__ = ("_value",)
@@ -115,7 +115,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
                 (*sorted_settings, *sorted_settings), binding_keys, (*values, *values), strict=True
             ):
                 if not (isinstance(setting.value, LeftToDefault) and isinstance(value, float)):
-                    BINDINGS.setdefault(key, {})[parameter] = _Lent(value)
+                    BINDINGS.setdefault(key, {})[parameter] = _UncopiedValue(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(case_bindings[optimizer_field]) if optimizer_field is not None else None
 
@@ -154,10 +154,10 @@ def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
     callables = list(callables)
     names = key_names({selector for _, selector in callables})
     for scope, selector in callables:
-        bound = bindings_in(scope, selector)
+        bindings = bindings_in(scope, selector)
         for name, parameter in _parameters(selector).items():
             default = parameter.default
-            if name in bound or type(default) is not float or not math.isfinite(default):
+            if name in bindings or type(default) is not float or not math.isfinite(default):
                 continue
             if is_configurable(selector, name):
                 yield Reached(scope, selector, names[selector], name, LeftToDefault(default))
@@ -180,7 +180,7 @@ def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple
 
 def _default_of(setting: Reached) -> float:
     default = getattr(_parameters(setting.selector).get(setting.parameter), "default", None)
-    return default if type(default) is float and math.isfinite(default) else _USUAL
+    return default if type(default) is float and math.isfinite(default) else _FALLBACK_VALUE
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
@@ -192,4 +192,4 @@ def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:
 
 
 def _sha256(*hashed_texts: str) -> str:
-    return hashlib.sha256("\0".join(hashed_texts).encode()).hexdigest()[:_HASHED]
+    return hashlib.sha256("\0".join(hashed_texts).encode()).hexdigest()[:_HASH_DIGITS]

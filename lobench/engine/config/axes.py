@@ -17,7 +17,7 @@ from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, on
 
 __all__ = ["cell_bindings", "cells_of"]
 
-_MOST_CELLS = 1000
+_MAX_CELLS = 1000
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _TEXT = re.compile(r"[\w.+]+")
 _VALUES = "numbers, texts of letters, digits and `_.+`, True, False, None, or tuples of them"
@@ -75,8 +75,8 @@ def _is_axes(binding: Binding) -> bool:
     return binding.parameter == "axes" and binding.name == "Case"
 
 
-def _encloses(outer: str, scope: str) -> bool:
-    return not outer or scope == outer or scope.startswith(f"{outer}/")
+def _encloses(outer_scope: str, scope: str) -> bool:
+    return not outer_scope or scope == outer_scope or scope.startswith(f"{outer_scope}/")
 
 
 def _macros(statements: Sequence[Statement]) -> list[Macro]:
@@ -101,8 +101,8 @@ def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:
         if duplicates := [text for text in texts if texts.count(text) > 1]:
             raise _axes_error(binding, f"the axis {name!r} has two values that read {duplicates[0]!r}")
     count = math.prod(map(len, axes.values()))
-    if count > _MOST_CELLS:
-        raise _axes_error(binding, got=f"{count:,} cells", expected=f"{_MOST_CELLS:,} at most")
+    if count > _MAX_CELLS:
+        raise _axes_error(binding, got=f"{count:,} cells", expected=f"{_MAX_CELLS:,} at most")
     return axes
 
 

@@ -62,15 +62,15 @@ class _NamesOnUse(Protocol):
         """Registers the name that ends with `selector`, and returns the full name; None if it is unknown."""
 
 
-_ON_USE: dict[str, _NamesOnUse] = {}  # by module
+_NAMES_ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
 FOUND_ON_USE: set[str] = set()  # full names registered on use
-_NOT_THEIRS = ("lobench", "optax")  # packages that users do not edit to register a name
-_FAILED: set[str] = set()  # gin modules of plugins that could not be imported
-_IMPORTED: dict[str, None] = {}  # modules that gin files have imported, in order
-_MOST_PARAMETERS = 8  # a longer list of parameters is left out if a similar name is suggested
+_NON_USER_PACKAGES = ("lobench", "optax")  # packages that users do not edit to register a name
+_FAILED_MODULES: set[str] = set()  # gin modules of plugins that could not be imported
+_IMPORTED_MODULES: dict[str, None] = {}  # modules that gin files have imported, in order
+_MAX_PARAMETERS = 8  # a longer list of parameters is left out if a similar name is suggested
 _GIN_NAMES = ("gin.constant", "gin.macro", "gin.singleton")
-_BY_GIN: set[str] = set()  # full names registered during the import of a gin file
+_GIN_REGISTERED: set[str] = set()  # full names registered during the import of a gin file
 
 
 class UnknownName(ConfigError):
@@ -101,12 +101,12 @@ def import_named(statement: Import) -> None:
             next_step="the suite's folder, its parent, an experiment's folder and the installed packages are searched",
         ) from error
     _refuse_namesake(statement)
-    _IMPORTED[statement.module] = None
+    _IMPORTED_MODULES[statement.module] = None
     IMPORTS.add(statement.module)
     if not is_loaded:
-        _BY_GIN.update(dict(CONFIGURABLES.items()).keys() - old_names)
+        _GIN_REGISTERED.update(dict(CONFIGURABLES.items()).keys() - old_names)
     if hasattr(module, "lobench_on_use"):
-        _ON_USE[statement.module] = module.lobench_on_use
+        _NAMES_ON_USE[statement.module] = module.lobench_on_use
 
 
 def _refuse_namesake(statement: Import) -> None:
@@ -168,7 +168,7 @@ def matching_names(selector: str) -> list[str]:
 
 def _reachable_names(names: Sequence[str]) -> list[str]:
     """Removes names from user modules that the current gin files do not import, directly or indirectly."""
-    gin_names = [name for name in names if name in USER_CONFIGURABLES and name in _BY_GIN]
+    gin_names = [name for name in names if name in USER_CONFIGURABLES and name in _GIN_REGISTERED]
     if not gin_names:
         return list(names)
     modules_by_name = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in gin_names}
@@ -198,9 +198,9 @@ def _modules_reached(modules: Collection[str], packages: Collection[str]) -> set
 
 
 def _known_names() -> list[str]:
-    on_use = [name for names in _ON_USE.values() for name in names.names()]
+    names_on_use = [name for names in _NAMES_ON_USE.values() for name in names.names()]
     registered_names = [selector for selector, _ in CONFIGURABLES.items()]
-    return sorted({last_name(selector) for selector in (*registered_names, *on_use)})
+    return sorted({last_name(selector) for selector in (*registered_names, *names_on_use)})
 
 
 def complete_selector(selector: str, where: str) -> str:
@@ -263,20 +263,20 @@ def _unknown_name_error(selector: str, where: str) -> UnknownName:
         return UnknownName(problem, where=where, next_step=f"`import {module}` is missing in the gin file")
     # The same name may be known because another module registers it. It would be no suggestion.
     other_names = [name for name in _known_names() if name != selector]
-    similar = suggestion(last_name(selector), other_names)
+    suggestion_text = suggestion(last_name(selector), other_names)
     listing = "`lobench list` with tasks, optimizers or schedules shows all"
-    if similar and _is_close(last_name(selector), similar.split("'")[1]):
-        return MisspelledName(problem, where=where, next_step=f"{similar} {listing}")
-    question = f"{similar} Or is" if similar else "is"
+    if suggestion_text and _is_close(last_name(selector), suggestion_text.split("'")[1]):
+        return MisspelledName(problem, where=where, next_step=f"{suggestion_text} {listing}")
+    question = f"{suggestion_text} Or is" if suggestion_text else "is"
     advice = f"{question} an `import` missing in the gin file? {listing}"
     return UnknownName(problem, where=where, next_step=advice)
 
 
-def _is_close(name: str, similar: str) -> bool:
+def _is_close(name: str, other_name: str) -> bool:
     """Returns whether one name is a misspelling of the other, and not only similar, as `Valley` and `Ackley` are."""
     import difflib  # here, as in `suggestion`
 
-    return difflib.SequenceMatcher(None, name.casefold(), similar.casefold()).ratio() >= 0.75
+    return difflib.SequenceMatcher(None, name.casefold(), other_name.casefold()).ratio() >= 0.75
 
 
 def _python_object(path: str) -> Any:
@@ -285,14 +285,15 @@ def _python_object(path: str) -> Any:
     Only modules that gin files import are searched, with their packages and submodules.
     """
     path_parts = path.split(".")
-    for end in range(len(path_parts) - 1, 0, -1):
-        module = ".".join(path_parts[:end])
+    for num_parts in range(len(path_parts) - 1, 0, -1):
+        module = ".".join(path_parts[:num_parts])
         is_near = any(
-            f"{imported}.".startswith(f"{module}.") or module.startswith(f"{imported}.") for imported in _IMPORTED
+            f"{imported}.".startswith(f"{module}.") or module.startswith(f"{imported}.")
+            for imported in _IMPORTED_MODULES
         )
         if is_near and module in sys.modules:
             value: Any = sys.modules[module]
-            for attribute in path_parts[end:]:
+            for attribute in path_parts[num_parts:]:
                 value = getattr(value, attribute, None)
             return value
     return None
@@ -310,11 +311,15 @@ def _configurable_in_python(selector: str) -> list[str]:
 
 def _registrable_path(selector: str) -> str | None:
     """Returns the Python path of a class or function that is not registered with gin but could be, or None."""
-    for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED]:
+    for path in [selector] if "." in selector else [f"{module}.{selector}" for module in _IMPORTED_MODULES]:
         value = _python_object(path)
         top_package = path.partition(".")[0]
-        is_its_own = (getattr(value, "__module__", None) or "").partition(".")[0] == top_package
-        if (inspect.isclass(value) or inspect.isroutine(value)) and is_its_own and top_package not in _NOT_THEIRS:
+        is_of_package = (getattr(value, "__module__", None) or "").partition(".")[0] == top_package
+        if (
+            (inspect.isclass(value) or inspect.isroutine(value))
+            and is_of_package
+            and top_package not in _NON_USER_PACKAGES
+        ):
             return path
     return None
 
@@ -323,17 +328,17 @@ def _missing_import(selector: str) -> str | None:
     """Returns the installed module of a dotted name if nothing imports it."""
     module, dot, _ = selector.rpartition(".")
     top_package = module.partition(".")[0]
-    if not dot or module in _IMPORTED or top_package in _NOT_THEIRS:
+    if not dot or module in _IMPORTED_MODULES or top_package in _NON_USER_PACKAGES:
         return None
     try:
-        is_there = importlib.util.find_spec(module if top_package in sys.modules else top_package) is not None
+        is_installed = importlib.util.find_spec(module if top_package in sys.modules else top_package) is not None
     except (ImportError, ValueError):  # a part of the path is not a module, or is partly imported
         return None
-    return module if is_there else None
+    return module if is_installed else None
 
 
 def _names_on_use(selector: str) -> list[str]:
-    full_names = [name for names in _ON_USE.values() if (name := names.find(selector)) is not None][:1]
+    full_names = [name for names in _NAMES_ON_USE.values() if (name := names.find(selector)) is not None][:1]
     FOUND_ON_USE.update(full_names)
     return full_names
 
@@ -375,8 +380,8 @@ def bind(binding: Binding) -> None:
     if not _has_parameter(selector, binding.parameter):
         names = list(_parameters(selector))
         advice = suggestion(binding.parameter, names)
-        is_enough = advice and len(names) > _MOST_PARAMETERS
-        expected = "" if is_enough else ", ".join(names)
+        is_suggestion_enough = advice and len(names) > _MAX_PARAMETERS
+        expected = "" if is_suggestion_enough else ", ".join(names)
         raise ConfigError(
             f"{binding.selector!r} has no parameter {binding.parameter!r}",
             where=binding.where,
@@ -403,7 +408,7 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
     Returns:
       A line for each module that failed. Their names are unknown, and nothing else is affected.
     """
-    failed = []
+    failures = []
     for statement in statements:
         if not isinstance(statement, Import):
             continue
@@ -414,11 +419,11 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
             problem = error
             if not isinstance(error, ConfigError):  # raised by the module itself
                 problem = ConfigError(f"cannot import {statement.module!r}", where=statement.where, got=headline(error))
-            failed.append(str(problem))
-            if statement.module not in _FAILED:
-                _FAILED.add(statement.module)
+            failures.append(str(problem))
+            if statement.module not in _FAILED_MODULES:
+                _FAILED_MODULES.add(statement.module)
                 print(f"lobench: hook lobench_gin_modules: {problem}; going on", file=sys.stderr)
-    return failed
+    return failures
 
 
 def bind_strictly(statements: Sequence[Statement]) -> None:

@@ -212,11 +212,13 @@ def bind_case(
         where = f"{spec.path}: case {spec.name!r}"
         phases = bind_phases(spec.scope, where, paths, num_inner_steps=_num_inner_steps(spec.scope), build=build)
         reached_case, reached_optimizer = _reached_lines(spec.scope, where, phases)
-        names_in_identity = (_home_of(spec, parsed_layers.case), spec.name, test)
-        stop = f"{spec.scope}/lobench.Case.stop_after = "
+        names_in_identity = (_location_in_identity(spec, parsed_layers.case), spec.name, test)
+        stop_prefix = f"{spec.scope}/lobench.Case.stop_after = "
         identity = _sha256(*names_in_identity, *reached_case)
         code = _bound_code(spec, parsed_layers, phases, paths)
-        whole_identity = _sha256(*names_in_identity, *(line for line in reached_case if not line.startswith(stop)))
+        whole_identity = _sha256(
+            *names_in_identity, *(line for line in reached_case if not line.startswith(stop_prefix))
+        )
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
         with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
@@ -280,8 +282,8 @@ def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
     """
     with isolated_gin(*layers.import_folders):
         _bind_layers(parse_layers(None, layers))
-        bound = bindings_in("", "lobench.Case").get("learned_optimizer")
-        if bound is None:
+        reference = bindings_in("", "lobench.Case").get("learned_optimizer")
+        if reference is None:
             raise ConfigError(
                 "no learned optimizer",
                 where=where,
@@ -289,7 +291,7 @@ def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
                 next_step='name its class: optimizer="AdafacMLPLOpt"',
             )
         with building("the optimizer", where):
-            return copy.deepcopy(bound), _CHECKPOINT().theta  # gin calls the constructor when it copies a reference
+            return copy.deepcopy(reference), _CHECKPOINT().theta  # gin calls the constructor when it copies a reference
 
 
 def _is_task_of(binding: Binding, spec: CaseSpec) -> bool:
@@ -302,15 +304,15 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     where = f"{spec.path}: case {spec.name!r}"
     with isolated_gin():
         parsed_layers = parse_layers(spec, layers)
-        tasks = [
+        task_parameters = [
             binding.parameter
             for binding in only_bindings([*parsed_layers.case, *parsed_layers.overrides])
             if _is_task_of(binding, spec)
         ]
         parsed_layers = of_command(parsed_layers)
         problems = _bind_layers(parsed_layers)
-        fields_bound = bindings_in(spec.scope, "lobench.Case")
-        bound_names = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *tasks]
+        bound_fields = bindings_in(spec.scope, "lobench.Case")
+        bound_names = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *task_parameters]
         check_command(_plain_case(spec.scope, where), bound_names, where)
         case = _with_items(replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1))
         with gin.config_scope(spec.scope):
@@ -318,14 +320,14 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
             suite = _SUITE()
         placeholders = {*named_in(case.command), *named_in(case.curves)}
         macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in placeholders}
-        lines, _ = reached_from(spec.scope, "lobench.Case", fields_bound.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
+        lines, _ = reached_from(spec.scope, "lobench.Case", bound_fields.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
         expected_bindings = bindings_in(spec.scope, "lobench.expect")
         lines_of_case = [
             *lines,
             *(f"{name} = {value!r}" for name, value in sorted(macros.items())),
             *(f"expect.{name} = {value!r}" for name, value in sorted(expected_bindings.items())),
         ]
-        role = role_of(suite, fields_bound, where)
+        role = role_of(suite, bound_fields, where)
     check_case(case, expectations, where)
     values = {name: value if isinstance(value, str) else repr(value) for name, value in macros.items()}
     folder = Path(spec.path).parent
@@ -335,7 +337,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     info = _case_info(
         spec,
         case,
-        identity=_sha256(_home_of(spec, parsed_layers.case), spec.name, test, *lines_of_case),
+        identity=_sha256(_location_in_identity(spec, parsed_layers.case), spec.name, test, *lines_of_case),
         optimizer_hash=_sha256(),
         case_code=code.id,
         task_code=code.id,
@@ -379,8 +381,8 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
         raise ConfigError(
             f"the mark `lobench` has no setting {unknown_names[0]}", where=where, expected=expected, next_step=advice
         )
-    seeds = {} if layers is None else _seed_overrides(layers)
-    case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seeds}))
+    seed_values = {} if layers is None else _seed_overrides(layers)
+    case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seed_values}))
     check_case(case, Expectations(), where)
     spread_directions(case.metric_directions, [case.primary_metric], where=where)
     lines = [f"primary_metric = {case.primary_metric!r}"]
@@ -416,7 +418,7 @@ def _seed_overrides(layers: Layers) -> dict[str, Any]:
     return _plain_values([seed_bindings], "", "lobench.Case")
 
 
-def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
+def _location_in_identity(spec: CaseSpec, statements: Sequence[Statement]) -> str:
     """Returns the part of a case's location that belongs to its identity.
 
     For a case of a suite, it is the file that holds the case, whichever file includes it. A case of an experiment's own
@@ -426,12 +428,12 @@ def _home_of(spec: CaseSpec, statements: Sequence[Statement]) -> str:
     bindings = only_bindings(statements)
     if not any(binding.name in _EXPERIMENT_NAMES for binding in bindings):
         return spec.relative_path
-    homes = [
+    locations = [
         binding.where
         for binding in bindings
         if (binding.scope, binding.name) == (spec.scope, "Case") and binding.parameter in ("task", "command")
     ]
-    path = _file_of(homes[-1]) if homes else Path(spec.path)
+    path = _file_of(locations[-1]) if locations else Path(spec.path)
     if not any(binding.name in _EXPERIMENT_NAMES and _file_of(binding.where) == path for binding in bindings):
         return path.relative_to(path.parent.parent).as_posix()
     modules = (sys.modules.get(statement.module) for statement in statements if isinstance(statement, Import))
@@ -587,14 +589,18 @@ def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tupl
     """Returns the bindings reached from the case, and from its optimizer, as canonical lines."""
     bindings = bindings_in(scope, "lobench.Case")
     if "task" not in bindings:
-        line = "a line such as `x/Case.task = @T()`"
-        raise ConfigError("the scope binds no Case.task", where=where, expected=line)
-    phase_lines = [line for phase in phases for line in phase.case_lines]
+        example = "a line such as `x/Case.task = @T()`"
+        raise ConfigError("the scope binds no Case.task", where=where, expected=example)
+    phase_lines = [example for phase in phases for example in phase.case_lines]
     # Bindings of phases are not bindings of the case, nor is the number of steps that the phases replace.
-    left_out = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
-    lines, _ = reached_from(scope, "lobench.Case", bindings.keys() - left_out)
-    expected = bindings_in(scope, "lobench.expect")
-    case_lines = [*lines, *phase_lines, *(f"expect.{name} = {value!r}" for name, value in sorted(expected.items()))]
+    excluded_fields = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
+    lines, _ = reached_from(scope, "lobench.Case", bindings.keys() - excluded_fields)
+    expected_bindings = bindings_in(scope, "lobench.expect")
+    case_lines = [
+        *lines,
+        *phase_lines,
+        *(f"expect.{name} = {value!r}" for name, value in sorted(expected_bindings.items())),
+    ]
     return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
 
 
@@ -604,9 +610,9 @@ def _bound_code(
     """Returns the fingerprints of the user's code. The modules must be imported."""
     layers = (parsed_layers.modules, parsed_layers.trainer, parsed_layers.case, parsed_layers.overrides)
     common_modules = modules_without_names(statement for layer in layers for statement in layer)
-    fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
-    case_modules = modules_reached(spec.scope, "lobench.Case", fields)
-    texts_of_case = texts_reached(spec.scope, "lobench.Case", fields)
+    case_fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
+    case_modules = modules_reached(spec.scope, "lobench.Case", case_fields)
+    texts_of_case = texts_reached(spec.scope, "lobench.Case", case_fields)
     subject_modules = {module for phase in phases for module in phase.modules}
     texts_of_subject = {text for phase in phases for text in phase.texts}
     if not phases:

@@ -58,14 +58,14 @@ def _check_is_evaluated(case: Case, expectations: Expectations, where: str) -> N
     """Raises ConfigError if metrics of an evaluated split are used although `Case.eval_batches = 0`."""
     if case.eval_batches:
         return
-    bound = {
+    is_used_by_name = {
         "expect.max_final_test_loss": expectations.max_final_test_loss is not None,
         "expect.min_final_accuracy": expectations.min_final_accuracy is not None,
         f"Case.primary_metric = {case.primary_metric!r}": case.primary_metric.partition("/")[0] in EVALUATED_SPLITS,
     }
-    if wrong := [name for name, is_asked in bound.items() if is_asked]:
+    if used_names := [name for name, is_used in is_used_by_name.items() if is_used]:
         raise ConfigError(
-            f"{', '.join(wrong)}: Case.eval_batches = 0 evaluates nothing",
+            f"{', '.join(used_names)}: Case.eval_batches = 0 evaluates nothing",
             where=where,
             expected="a value of a training batch, `train/NAME`",
             next_step="bind Case.eval_batches >= 1, or ask for another metric",
@@ -127,9 +127,9 @@ def _check_numbers(case: Case, where: str) -> None:
         ("eval_batches", 0, False),
         ("num_cpus", 1, False),
     )
-    for name, lowest, optional in rules:
+    for name, lowest, is_optional in rules:
         value = getattr(case, name)
-        if not (optional and value is None):
+        if not (is_optional and value is None):
             require_integer(f"Case.{name}", value, at_least=lowest, where=where)
     if not isinstance(case.primary_metric, str):
         expected = "a name such as 'train/loss'"
@@ -148,11 +148,11 @@ def _check_numbers(case: Case, where: str) -> None:
     share = case.stop_after
     if share is not None and not (isinstance(share, float) and 0 < share < 1):
         raise ConfigError("Case.stop_after", where=where, got=repr(share), expected="a share between 0 and 1")
-    low = case.minimum
-    if low is not None and not _is_finite(low):
-        raise ConfigError("Case.minimum", where=where, got=repr(low), expected="a finite number")
-    gpus = case.num_gpus
-    if not is_device_share(gpus):
-        raise ConfigError("Case.num_gpus", where=where, got=repr(gpus), expected=DEVICE_SHARE)
+    minimum = case.minimum
+    if minimum is not None and not _is_finite(minimum):
+        raise ConfigError("Case.minimum", where=where, got=repr(minimum), expected="a finite number")
+    num_gpus = case.num_gpus
+    if not is_device_share(num_gpus):
+        raise ConfigError("Case.num_gpus", where=where, got=repr(num_gpus), expected=DEVICE_SHARE)
     if not isinstance(case.timeout_seconds, int | float) or not case.timeout_seconds > 0:
         raise ConfigError("Case.timeout_seconds", where=where, got=repr(case.timeout_seconds), expected="seconds > 0")

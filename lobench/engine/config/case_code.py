@@ -25,7 +25,7 @@ def modules_reached(scope: str, selector: str, parameters: Collection[str]) -> s
     modules = {module for _, name in selectors for module in _modules_of(name)}
     if any(binding.parameter == "python" and binding.value for binding in bindings.values()):
         return modules  # the class is in another environment, whose content is recorded in `Method.python`
-    return modules | {module for binding in bindings.values() for module in _named_in(binding)}
+    return modules | {module for binding in bindings.values() for module in _modules_named_in(binding)}
 
 
 def texts_reached(scope: str, selector: str, parameters: Collection[str]) -> set[str]:
@@ -51,7 +51,9 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
         for name, configurable in CONFIGURABLES.items()
         if name not in FOUND_ON_USE or any(name in text for text in texts)
     }
-    modules_of_names = {name.wrapped.__module__ or "" for name in names.values()}  # code of `exec` may have no module
+    modules_of_names = {
+        configurable.wrapped.__module__ or "" for configurable in names.values()
+    }  # code of `exec` may have no module
     modules_of_names |= {name.rpartition(".")[0] for name in names}
     return {
         name
@@ -79,7 +81,7 @@ def _modules_of(selector: str) -> Iterator[str]:
     yield from (name for name in names if name.partition(".")[0] not in _OWN_DEPENDENCIES)
 
 
-def _named_in(reached_binding: Reached) -> Iterator[str]:
+def _modules_named_in(reached_binding: Reached) -> Iterator[str]:
     """Yields the modules of classes whose Python paths occur in a value."""
     for value in values_in(reached_binding.value):
         if isinstance(value, str) and (match := _CLASS_PATH.fullmatch(value)) is not None:

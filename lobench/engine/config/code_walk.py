@@ -36,13 +36,13 @@ from lobench.engine.retries import is_transient, retried_briefly
 __all__ = ["CodeWalk", "listing_sha256"]
 
 # Packages whose versions are part of `Program`, or do not affect results.
-_NOT_COUNTED = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
-_MARKS_OF_FOREIGN_FOLDERS = frozenset({"pyvenv.cfg", "ledger.sqlite"})
-_MOST_FILES = 1000  # limit for the files of one package, or of one pattern, that a computed name reaches
-_MOST_FOLDERS = 1000  # limit for the folders that the patterns of a walk search
-_COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+_UNCOUNTED_PACKAGES = frozenset({"jax", "jaxlib", "lobench", "gin", "pytest", "_pytest", "pluggy"})
+_FOREIGN_FOLDER_FILES = frozenset({"pyvenv.cfg", "ledger.sqlite"})
+_MAX_FILES = 1000  # limit for the files of one package, or of one pattern, that a computed name reaches
+_MAX_FOLDERS = 1000  # limit for the folders that the patterns of a walk search
+_COMPILED_SUFFIXES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 # Suffixes of a compiled module's sources, which are next to it.
-_SOURCES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")
+_SOURCE_SUFFIXES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")
 
 
 class _Disk:
@@ -117,9 +117,9 @@ class CodeWalk:
         self._import_roots: dict[str, str] = {}  # by folder
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
         self._num_pattern_folders = 0
-        on_path = dict.fromkeys(os.path.abspath(entry or os.curdir) for entry in sys.path)
-        self._on_path = [
-            import_folder for import_folder in on_path if origin_of_file(f"{import_folder}{os.sep}") is Origin.USER
+        path_folders = dict.fromkeys(os.path.abspath(entry or os.curdir) for entry in sys.path)
+        self._user_path_folders = [
+            import_folder for import_folder in path_folders if origin_of_file(f"{import_folder}{os.sep}") is Origin.USER
         ]
 
     def fingerprint(self, files: Iterable[str], modules: Iterable[str], texts: Iterable[str] = ()) -> CodeFingerprint:
@@ -129,13 +129,13 @@ class CodeWalk:
         for name in modules:
             self.add_module(name)
         for text in texts:
-            self._add_named("", text, ())
+            self._add_named_files("", text, ())
         while (
             self._waiting_imports or self._unsearched_imports or self._num_added_folders != self._num_searched_folders
         ):
             while self._waiting_imports:
-                self._follow(*self._waiting_imports.pop())
-            self._search_added()
+                self._follow_import(*self._waiting_imports.pop())
+            self._search_added_folders()
         hashes_of_parts = dict(self._packages)
         for file_path, sha256 in self._sha256_by_file.items():
             name = self.name_of(file_path)
@@ -171,7 +171,7 @@ class CodeWalk:
             self._missing_files.add(file)
             return
         self._sha256_by_file[file] = source.sha256
-        self._add_what_it_names(file, source)
+        self._add_references(file, source)
         self._follow_link(file, link)
         if suffix == ".py":
             folder, name = os.path.split(file)
@@ -179,7 +179,7 @@ class CodeWalk:
             if self._disk.is_file(f"{package}/__init__.py"):
                 self.add_file(f"{package}/__init__.py")
 
-    def _add_what_it_names(self, path: str, source: SourceFile) -> None:
+    def _add_references(self, path: str, source: SourceFile) -> None:
         """Adds the modules and files that a file names.
 
         Args:
@@ -190,7 +190,7 @@ class CodeWalk:
         self._waiting_imports += [(path, imported) for imported in source.imports]
         self._note_import_folders(path, source)
         for named_path in source.paths:
-            self._add_named(path, named_path, source.paths)
+            self._add_named_files(path, named_path, source.paths)
 
     def _follow_link(self, file: str, link: str) -> None:
         """Adds what a file names, searched from a link to it, if the link is imported from another folder."""
@@ -200,7 +200,7 @@ class CodeWalk:
         if root not in self._real_roots:
             self._real_roots[root] = os.path.realpath(root)
         if self._real_roots[root] != self._import_root(os.path.dirname(file)):
-            self._add_what_it_names(link, self._sources[file])
+            self._add_references(link, self._sources[file])
 
     def add_module(self, name: str) -> None:
         """Adds a module by name, from the file that was loaded or that would be found."""
@@ -209,11 +209,11 @@ class CodeWalk:
             self.add_file(loaded_file)
         elif name not in ("", "__main__"):
             imported_names = ImportedNames(0, name)
-            self._unsearched_imports.append(("", imported_names, self._find(imported_names, [])))
+            self._unsearched_imports.append(("", imported_names, self._find_import(imported_names, [])))
 
     # Modules.
 
-    def _follow(self, file: str, imported_names: ImportedNames) -> None:
+    def _follow_import(self, file: str, imported_names: ImportedNames) -> None:
         folder = os.path.dirname(file)
         for _ in range(imported_names.level - 1):
             folder = os.path.dirname(folder)
@@ -235,27 +235,27 @@ class CodeWalk:
                 )
             )
         else:
-            self._unsearched_imports.append((file, imported_names, self._find(imported_names, near_folders)))
+            self._unsearched_imports.append((file, imported_names, self._find_import(imported_names, near_folders)))
 
     def _add_all(self, package: str) -> None:
         """Adds the modules in a folder and in the packages below it, at most 1000."""
-        folders, num_left = [package], _MOST_FILES
-        while folders and num_left > 0:
+        folders, num_files_left = [package], _MAX_FILES
+        while folders and num_files_left > 0:
             folder = folders.pop()
             for name in sorted(self._disk.names(folder) or ()):
                 entry = f"{folder}/{name}"
                 if name.endswith(".py") and self._disk.is_file(entry):
-                    num_left -= 1
+                    num_files_left -= 1
                     self.add_file(entry)
                 elif self._is_package(entry):
                     folders.append(entry)
             if self._disk.names(folder):
                 self._listed_folders.add(folder)
 
-    def _find(self, imported: ImportedNames, near_folders: Sequence[str]) -> bool:
+    def _find_import(self, imported_names: ImportedNames, near_folders: Sequence[str]) -> bool:
         """Adds the files of an absolute import. Returns whether it was found."""
-        top_module, *submodules = imported.module.split(".")
-        if top_module in _NOT_COUNTED:
+        top_module, *submodules = imported_names.module.split(".")
+        if top_module in _UNCOUNTED_PACKAGES:
             return True
         # Only a file next to the script comes before a module of the standard library.
         is_standard = top_module in sys.stdlib_module_names
@@ -264,7 +264,7 @@ class CodeWalk:
             package = f"{folder}/{top_module}"
             if module_files := self._module_files(package):
                 self._add_each(module_files)
-                return self._add_below([package], submodules, imported.names)
+                return self._add_below([package], submodules, imported_names.names)
             if self._disk.is_dir(package):
                 namespace_folders.append(package)
         if is_standard:
@@ -283,31 +283,31 @@ class CodeWalk:
                 self._missing_files.update(candidates)
             locations = list(spec.submodule_search_locations or ()) if spec is not None else []
             packages = [*namespace_folders, *locations]
-            return self._add_below(packages, submodules, imported.names) and bool(spec or packages or sources)
+            return self._add_below(packages, submodules, imported_names.names) and bool(spec or packages or sources)
         if origin_of_file(origin) is Origin.INSTALLED:
             self._packages.update(_versions_of(top_module, origin))
             self._missing_files.update(candidates)
         return True
 
-    def _find_text(self, imported: ImportedNames, near_folders: Sequence[str], folders: Iterable[str]) -> bool:
+    def _find_text(self, imported_names: ImportedNames, near_folders: Sequence[str], folders: Iterable[str]) -> bool:
         """Adds the module that a text names, if it is the user's. Returns whether it was added.
 
         A folder without an `__init__.py` counts as a package only near the file. Elsewhere it may be another project.
         """
-        path_parts = imported.module.split(".")
+        path_parts = imported_names.module.split(".")
         if not all(path_parts):  # "a..b" names no module
             return False
-        if path_parts[0] in _NOT_COUNTED:
+        if path_parts[0] in _UNCOUNTED_PACKAGES:
             return True
         for folder in folders:
-            if self._add_module(folder, path_parts, imported.names, is_near=folder in near_folders):
+            if self._add_module(folder, path_parts, imported_names.names, is_near=folder in near_folders):
                 return True
-        spec = self._spec_of(path_parts[0]) if imported.names else None
+        spec = self._spec_of(path_parts[0]) if imported_names.names else None
         if spec is None or not spec.origin or origin_of_file(spec.origin) is not Origin.USER:
             return False
         if os.path.isfile(spec.origin):
             self.add_file(spec.origin)
-        return self._add_below(list(spec.submodule_search_locations or ()), path_parts[1:], imported.names)
+        return self._add_below(list(spec.submodule_search_locations or ()), path_parts[1:], imported_names.names)
 
     def _add_module(self, folder: str, path_parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
         """Adds the files of "a.b.c" or "a.b.Class" below a folder. Returns whether they exist."""
@@ -360,7 +360,7 @@ class CodeWalk:
 
     def _module_folders(self, near_folders: Sequence[str]) -> Iterator[str]:
         """Yields the folders that may contain the user's modules."""
-        for folder in dict.fromkeys((*near_folders, *self._folders, *self._on_path)):
+        for folder in dict.fromkeys((*near_folders, *self._folders, *self._user_path_folders)):
             if origin_of_file(f"{folder}{os.sep}") is Origin.USER:
                 yield folder
 
@@ -373,14 +373,14 @@ class CodeWalk:
             return [f"{package}/__init__.py"]
         if self._disk.is_file(f"{package}.py"):
             return [f"{package}.py"]
-        for suffix in _COMPILED:
+        for suffix in _COMPILED_SUFFIXES:
             if self._disk.is_file(f"{package}{suffix}"):
                 return [f"{package}{suffix}", *self._sources_of(package)]
         return []
 
     def _sources_of(self, package: str) -> list[str]:
         """Returns the sources of a module that is compiled when it is imported, as pyximport does."""
-        return [f"{package}{suffix}" for suffix in _SOURCES if self._disk.is_file(f"{package}{suffix}")]
+        return [f"{package}{suffix}" for suffix in _SOURCE_SUFFIXES if self._disk.is_file(f"{package}{suffix}")]
 
     def _import_root(self, folder: str) -> str:
         """Returns the folder from which the modules of a folder are imported: the nearest that is not a package."""
@@ -426,9 +426,9 @@ class CodeWalk:
         self._possible_folders |= dict.fromkeys(
             [file_folder, os.path.dirname(file_folder), os.path.dirname(os.path.dirname(file_folder))]
         )
-        self._possible_folders |= dict.fromkeys(self._folders_named(file))
+        self._possible_folders |= dict.fromkeys(self._named_folders(file))
 
-    def _folders_named(self, file: str) -> Iterator[str]:
+    def _named_folders(self, file: str) -> Iterator[str]:
         """Yields the folders named by paths in a file."""
         for path in self._sources[file].paths if file else ():
             if not suffix_of(path) and "*" not in path:
@@ -438,7 +438,7 @@ class CodeWalk:
     def _num_added_folders(self) -> int:
         return len(self._added_folders) + len(self._possible_folders) + sum(map(len, self._package_folders.values()))
 
-    def _search_added(self) -> None:
+    def _search_added_folders(self) -> None:
         """Searches imports in the folders that the code adds to its import path, which may come before all others.
 
         If folders were added since the last search, by files that it found, earlier imports are searched again.
@@ -450,27 +450,29 @@ class CodeWalk:
             pending_imports = [*self._searched_imports]
         if not self._added_folders and not self._possible_folders:
             return
-        for file, imported, was_found in pending_imports:
-            top_module, *submodules = imported.module.split(".")
+        for file, imported_names, was_found in pending_imports:
+            top_module, *submodules = imported_names.module.split(".")
             folders = [*self._added_folders]
-            if not was_found and not imported.is_text:  # the folder may be an argument of a function in another file
-                folders += [*self._possible_folders, *self._folders_named(file)]
-            if top_module in _NOT_COUNTED or top_module in sys.stdlib_module_names:
+            if (
+                not was_found and not imported_names.is_text
+            ):  # the folder may be an argument of a function in another file
+                folders += [*self._possible_folders, *self._named_folders(file)]
+            if top_module in _UNCOUNTED_PACKAGES or top_module in sys.stdlib_module_names:
                 continue
-            if imported.is_text:
-                self._find_text(imported, [], folders)
+            if imported_names.is_text:
+                self._find_text(imported_names, [], folders)
                 continue
             for folder in dict.fromkeys(folders):
                 self._add_each(self._module_files(f"{folder}/{top_module}"))
-                self._add_below([f"{folder}/{top_module}"], submodules, imported.names)
+                self._add_below([f"{folder}/{top_module}"], submodules, imported_names.names)
             for package, package_folders in self._package_folders.items():
-                if imported.module == package or imported.module.startswith(f"{package}."):
-                    submodule_parts = [part for part in imported.module[len(package) :].split(".") if part]
-                    self._add_below(package_folders, submodule_parts, imported.names)
+                if imported_names.module == package or imported_names.module.startswith(f"{package}."):
+                    submodule_parts = [part for part in imported_names.module[len(package) :].split(".") if part]
+                    self._add_below(package_folders, submodule_parts, imported_names.names)
 
     # Files that the code names.
 
-    def _add_named(self, file: str, path: str, neighbours: Sequence[str]) -> None:
+    def _add_named_files(self, file: str, path: str, neighbours: Sequence[str]) -> None:
         """Adds the files of code that a path or pattern names, and notes the files of data.
 
         Args:
@@ -480,14 +482,14 @@ class CodeWalk:
         """
         if path.endswith("/*"):
             for suffix in [neighbour for neighbour in neighbours if neighbour in CODE_SUFFIXES]:
-                self._add_named(file, f"{path}{suffix}", ())
+                self._add_named_files(file, f"{path}{suffix}", ())
             return
         suffix = suffix_of(path)
         if suffix in ("", ".gin"):  # bindings are part of the case, not data
             return
         is_code = suffix in CODE_SUFFIXES
         for candidate in self._possible_paths(file, path):
-            files = [*self._matching_paths(candidate)][:_MOST_FILES] if "*" in candidate else [candidate]
+            files = [*self._matching_paths(candidate)][:_MAX_FILES] if "*" in candidate else [candidate]
             files = [file for file in files if self._disk.is_file(file)]
             if is_code and not files and "*" not in candidate:
                 self._missing_files.add(candidate)
@@ -513,7 +515,7 @@ class CodeWalk:
             return
         path = os.path.expanduser(path) if path.startswith("~") else path
         if path.startswith("/"):
-            if _is_in([*bases, *self._on_path], path := os.path.normpath(path)):
+            if _is_in([*bases, *self._user_path_folders], path := os.path.normpath(path)):
                 yield path
             return
         for base in own_folders if "*" in path.partition("/")[0] else bases:
@@ -529,7 +531,7 @@ class CodeWalk:
         further_parts = pattern_parts[star_index + 1 :]
         names = sorted(self._disk.names(folder) or ())
         self._num_pattern_folders += 1
-        if not names or self._num_pattern_folders > _MOST_FOLDERS or not _MARKS_OF_FOREIGN_FOLDERS.isdisjoint(names):
+        if not names or self._num_pattern_folders > _MAX_FOLDERS or not _FOREIGN_FOLDER_FILES.isdisjoint(names):
             return
         self._listed_folders.add(folder)
         if pattern_part == "**" and further_parts:
@@ -594,7 +596,7 @@ def _version_of(name: str) -> str:
     lines = (
         line
         for line in record_text.splitlines()
-        if ",sha256=" in line and not any(excluded in line for excluded in excluded_parts)
+        if ",sha256=" in line and not any(excluded_part in line for excluded_part in excluded_parts)
     )
     content = "\n".join(sorted(lines))
     return f"{package.version} {hashlib.sha256(content.encode()).hexdigest()}" if content else package.version

@@ -36,16 +36,16 @@ __all__ = [
     "reads_checkpoint",
 ]
 
-_OWN = ("Case", "expect", "Suite")  # names that a command's case reads
-_TRAINING = (
+_COMMAND_NAMES = ("Case", "expect", "Suite")  # names that a command's case reads
+_TRAINING_FIELDS = (
     "task", "learned_optimizer", "optimizer", "num_inner_steps", "phases", "num_tasks", "sessions", "num_lanes",
     "eval_every", "log_every", "eval_batches", "save_every", "keep_state", "time_gradient", "stop_after",
 )  # fmt: skip
 # Fields that are not part of a command's identity: settings of trainings and limits. A command runs for one seed at a
 # time, so the number and grouping of seeds do not change its results.
-NOT_OF_COMMANDS = (*_TRAINING, "num_seeds", "seed_block", "timeout_seconds")
+NOT_OF_COMMANDS = (*_TRAINING_FIELDS, "num_seeds", "seed_block", "timeout_seconds")
 _MACRO = "gin.macro"
-_USUAL = Case()
+_DEFAULT_CASE = Case()
 
 
 def is_command(spec: CaseSpec) -> bool:
@@ -88,7 +88,9 @@ def of_command(parsed_layers: ParsedLayers) -> ParsedLayers:
 
 def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
     for binding in only_bindings(statements):
-        is_read = not binding.parameter or (binding.name in _OWN and binding.parameter not in OPTIMIZER_FIELDS)
+        is_read = not binding.parameter or (
+            binding.name in _COMMAND_NAMES and binding.parameter not in OPTIMIZER_FIELDS
+        )
         if is_read and not any(isinstance(reference, Reference) for reference in references_in(binding.value)):
             yield binding
 
@@ -151,9 +153,9 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
     if case.seed_block not in (None, 1):
         got = repr(case.seed_block)
         raise ConfigError("Case.seed_block", where=where, got=got, expected="1: a command evaluates one seed")
-    if wrong := [name for name in bound if name in _TRAINING]:
+    if unread_names := [name for name in bound if name in _TRAINING_FIELDS]:
         raise ConfigError(
-            f"Case.{wrong[0]} has no meaning for a command",
+            f"Case.{unread_names[0]} has no meaning for a command",
             where=where,
             next_step="leave it out, or bind Case.task instead of Case.command",
         )
@@ -162,7 +164,7 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
 def check_task(case: Case, where: str) -> None:
     """Raises ConfigError if a case with a task has settings of a command."""
     for name in ("command", "curves", "files", "metric_directions", "replicates"):
-        if (value := getattr(case, name)) and value != getattr(_USUAL, name):
+        if (value := getattr(case, name)) and value != getattr(_DEFAULT_CASE, name):
             if name == "command":
                 raise ConfigError("the case has a Case.task and a Case.command", where=where, expected="one of them")
             advice = suggestion(name, ["command"])

@@ -54,28 +54,41 @@ _MAKERS: Mapping[str, Sequence[str]] = {
     "snakemake": ("Snakefile", "workflow/Snakefile"),
     "tox": ("tox.ini",),
 }
-_NOT_SHELL = (".py", ".rs", ".go", ".sum", ".lock")  # suffixes of files in `_MAKERS` that have no lines of shell
-_READ_AS_SHELL = frozenset(
-    os.path.basename(one) for made in _MAKERS.values() for one in made if PurePath(one).suffix not in _NOT_SHELL
+_NON_SHELL_SUFFIXES = (
+    ".py",
+    ".rs",
+    ".go",
+    ".sum",
+    ".lock",
+)  # suffixes of files in `_MAKERS` that have no lines of shell
+_SHELL_FILES = frozenset(
+    os.path.basename(file)
+    for files in _MAKERS.values()
+    for file in files
+    if PurePath(file).suffix not in _NON_SHELL_SUFFIXES
 )
-_PATTERNS = frozenset(one for made in _MAKERS.values() for one in made if "*" in one)
-_MOST_SOURCES = 1000  # files that match one pattern of `_MAKERS`
-_PROJECTS = ("project", "scripts"), ("project", "gui-scripts"), ("tool", "poetry", "scripts")  # tables of entry points
-_CHANGES_FOLDER = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
+_PATTERNS = frozenset(file for files in _MAKERS.values() for file in files if "*" in file)
+_MAX_SOURCES = 1000  # files that match one pattern of `_MAKERS`
+_ENTRY_POINT_TABLES = (
+    ("project", "scripts"),
+    ("project", "gui-scripts"),
+    ("tool", "poetry", "scripts"),
+)  # tables of entry points
+_FOLDER_CHANGE = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _VARIABLE = re.compile(r"\$\w+")
 # The command writes these: `> log.txt`, `| tee log.txt`.
-_WRITTEN = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+|\|&?\s*tee\b[^;&|<>()\"'`\n]*")
-_PROGRAM = re.compile(r"[A-Za-z_][\w.-]*")
+_OUTPUT_FILE = re.compile(r"&?>{1,2}\|?\s*[^\s;&|<>()]+|\|&?\s*tee\b[^;&|<>()\"'`\n]*")
+_PROGRAM_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 # If the path of Python is long or has a space, pip writes `#!/bin/sh` and starts Python in the second line.
-_IS_PYTHON = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
-_MOST_BYTES = 100_000  # largest size of a script that pip wrote for an entry point
-_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)  # parts that a shell takes as they are
+_PYTHON_HEADER = re.compile(r"#!(?:/bin/sh\n'''exec' )?.*\bpython")
+_MAX_SCRIPT_BYTES = 100_000  # largest size of a script that pip wrote for an entry point
+_QUOTED_TEXT = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)  # parts that a shell takes as they are
 _OPERATOR = re.compile(r"&&|\|\|?|&|;|.*;|(\d|&)?>.*|<.*", re.DOTALL)  # operators between the words of a shell command
-_ONLY_IN_SHELLS = re.compile(
+_SHELL_BUILTIN = re.compile(
     r"cd|export|source|\.|set|ulimit|if|for|while|case|exec|eval|trap|umask|\(.*|!|[A-Za-z_]\w*=.*"
 )
-_BEFORE_PROGRAM = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
+_PROGRAM_PREFIX = re.compile(r"env|[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def check_no_shell_syntax(command: str, called: str, where: str) -> None:
@@ -90,9 +103,9 @@ def check_no_shell_syntax(command: str, called: str, where: str) -> None:
 
     >>> check_no_shell_syntax("sh -c 'cd tools && python train.py'", "method 'mine'", "x.gin:1")
     """
-    masked = _QUOTED.sub(lambda quoted: "q" * len(quoted[0]), command)
-    words = list(re.finditer(r"\S+", masked))
-    shell_words = [word for word in words[:1] if _ONLY_IN_SHELLS.fullmatch(word[0])]
+    masked_command = _QUOTED_TEXT.sub(lambda quoted: "q" * len(quoted[0]), command)
+    words = list(re.finditer(r"\S+", masked_command))
+    shell_words = [word for word in words[:1] if _SHELL_BUILTIN.fullmatch(word[0])]
     shell_words += [word for word in words if _OPERATOR.fullmatch(word[0])]
     if shell_words:
         raise ConfigError(
@@ -137,15 +150,15 @@ class CommandFiles:
             files, modules=modules, folders=[str(self.folder)], added_folders=folders, as_imported=False
         )
 
-    def _named_files(self) -> _Named:
+    def _named_files(self) -> _NamedFiles:
         """Returns the files, folders and modules named by the words of the command, except its program."""
-        named_files = _Named(self.folder)
+        named_files = _NamedFiles(self.folder)
         words = self._filled_words()
-        program = next((index for index, word in enumerate(words) if not _BEFORE_PROGRAM.fullmatch(word)), -1)
-        if program >= 0 and _is_installed(words[program]):
-            named_files.add_entry_point(words[program])
-            name = os.path.basename(words.pop(program))
-            words[program:program] = [name] if name in _MAKERS else []
+        program_index = next((index for index, word in enumerate(words) if not _PROGRAM_PREFIX.fullmatch(word)), -1)
+        if program_index >= 0 and _is_installed(words[program_index]):
+            named_files.add_entry_point(words[program_index])
+            name = os.path.basename(words.pop(program_index))
+            words[program_index:program_index] = [name] if name in _MAKERS else []
         for index, word in enumerate(words):
             if index > 0 and words[index - 1] == "-c" and IMPORTS.search(word):  # Python
                 named_files.modules |= dict.fromkeys(_imported_by(word))
@@ -182,7 +195,7 @@ class CommandFiles:
         return [*module_names, *(f"{name}.__main__" for name in module_names)]
 
 
-class _Named:
+class _NamedFiles:
     """Files, folders and modules that the words of a command name.
 
     Shell lines and shell scripts are searched for further names, relative to the working directory, to the script's
@@ -220,25 +233,25 @@ class _Named:
                         is_path = True
                         self._add_file(file, near_folders)
                 if word in _PATTERNS:
-                    for file in itertools.islice(sorted(filter(_is_file, folder.glob(word))), _MOST_SOURCES):
+                    for file in itertools.islice(sorted(filter(_is_file, folder.glob(word))), _MAX_SOURCES):
                         self._add_file(file, near_folders)
         if not is_path and re.search(r"\s", word):  # words have no spaces
             self.add_line(word, near_folders)
 
-    def add_line(self, lines: str, near_folders: Sequence[Path] = ()) -> None:
+    def add_line(self, shell_text: str, near_folders: Sequence[Path] = ()) -> None:
         """Adds the files named by shell lines, except files written by redirection or by `tee`."""
-        lines = "\n".join(line for line in lines.splitlines() if not line.lstrip().startswith("#"))
-        lines = _WRITTEN.sub(" ", lines)
-        folder_words = [word for matched_text in _CHANGES_FOLDER.findall(lines) for word in _words_in(matched_text)]
+        shell_text = "\n".join(line for line in shell_text.splitlines() if not line.lstrip().startswith("#"))
+        shell_text = _OUTPUT_FILE.sub(" ", shell_text)
+        folder_words = [word for matched_text in _FOLDER_CHANGE.findall(shell_text) for word in _words_in(matched_text)]
         folder_words += [
             word
-            for matched_text in _ASSIGNMENT.findall(lines)
+            for matched_text in _ASSIGNMENT.findall(shell_text)
             for word in _words_in(matched_text.replace(os.pathsep, " "))
         ]
-        words = _words_in(lines)
-        num_before = -1
-        while len(self.folders) != num_before:  # again from the folders that were found
-            num_before = len(self.folders)
+        words = _words_in(shell_text)
+        num_folders = -1
+        while len(self.folders) != num_folders:  # again from the folders that were found
+            num_folders = len(self.folders)
             for word in folder_words:
                 self._add_folder(word, near_folders)
             for word in words:
@@ -248,7 +261,7 @@ class _Named:
 
     def add_entry_point(self, word: str) -> None:
         """Adds the modules of a command that is an entry point of an installed package or of the user's project."""
-        if not _PROGRAM.fullmatch(word):
+        if not _PROGRAM_NAME.fullmatch(word):
             return
         if (module := self._entry_points.get(word)) is not None:
             self.modules[module] = None
@@ -257,9 +270,9 @@ class _Named:
                 self.folders[source] = None
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
         program_path = shutil.which(word, path=path)
-        if program_path and os.path.getsize(program_path) < _MOST_BYTES:
+        if program_path and os.path.getsize(program_path) < _MAX_SCRIPT_BYTES:
             text = Path(program_path).read_text(encoding="utf-8", errors="replace")
-            if _IS_PYTHON.match(text):
+            if _PYTHON_HEADER.match(text):
                 self.modules |= dict.fromkeys(_imported_by(text))
 
     @functools.cached_property
@@ -273,22 +286,22 @@ class _Named:
             if isinstance(error, OSError) and is_transient(error, may_forbid=False):
                 raise
             return {}
-        tables = [_table_in(project, names) for names in _PROJECTS]
+        tables = [_table_in(project, names) for names in _ENTRY_POINT_TABLES]
         targets = {name: target for table in tables for name, target in table.items() if isinstance(target, str)}
         return {name: target.partition(":")[0].strip() for name, target in targets.items()}
 
     def _add_file(self, file: Path, near_folders: Sequence[Path]) -> None:
         is_script = file not in self.files and _is_script(file)
         is_elsewhere = not file.is_relative_to(self._folder) and file.suffix not in CODE_SUFFIXES
-        is_users = is_script or (bool(_python_in(file)) and not _is_in_bin(file))
-        if is_elsewhere and not is_users and os.access(file, os.X_OK):
+        is_user_code = is_script or (bool(_python_text(file)) and not _is_in_bin(file))
+        if is_elsewhere and not is_user_code and os.access(file, os.X_OK):
             return  # a program of this machine, such as its python
         if file not in self.files:
             self.files[file] = None
             if is_script:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 self.add_line(text, [*dict.fromkeys([*near_folders, file.parent])])
-            elif not file.suffix and (text := _python_in(file)):  # `./train`, which begins with `#!` and Python
+            elif not file.suffix and (text := _python_text(file)):  # `./train`, which begins with `#!` and Python
                 self.modules |= dict.fromkeys(_imported_by(text))
                 if file.parent != self._folder:
                     self.folders[file.parent] = None
@@ -305,7 +318,7 @@ def _words_in(text: str) -> list[str]:
     text = _VARIABLE.sub(" ", text)
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
     module_names = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
-    modules = [f"{name}{end}" for name in module_names for end in (".py", "/__init__.py", "/__main__.py")]
+    modules = [f"{name}{suffix}" for name in module_names for suffix in (".py", "/__init__.py", "/__main__.py")]
     makefiles = [file for word in words for file in _MAKERS.get(os.path.basename(word), ())]
     return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles, *_conftests(words)])]
 
@@ -314,8 +327,8 @@ def _conftests(words: Sequence[str]) -> list[str]:
     """Returns the conftest.py files of all folders around the tests, if the words call pytest."""
     if not any(os.path.basename(word) in _PYTESTS for word in words):
         return []
-    tests = [PurePath(word.partition("::")[0]) for word in words if not word.startswith("-")]
-    return [f"{folder}/conftest.py" for test in tests for folder in (test, *test.parents)]
+    test_paths = [PurePath(word.partition("::")[0]) for word in words if not word.startswith("-")]
+    return [f"{folder}/conftest.py" for test_path in test_paths for folder in (test_path, *test_path.parents)]
 
 
 def _imported_by(text: str) -> list[str]:
@@ -360,7 +373,7 @@ def _is_installed(program: str) -> bool:
     file = Path(program)
     if not file.is_absolute():
         return False
-    is_code = file.suffix in CODE_SUFFIXES or (_is_file(file) and (_is_script(file) or bool(_python_in(file))))
+    is_code = file.suffix in CODE_SUFFIXES or (_is_file(file) and (_is_script(file) or bool(_python_text(file))))
     return not is_code or _is_in_bin(file)
 
 
@@ -370,22 +383,22 @@ def _is_in_bin(file: Path) -> bool:
     return str(file.parent) in folders or (file.parent / "python").exists()
 
 
-def _python_in(file: Path) -> str:
+def _python_text(file: Path) -> str:
     """Returns the text of an executable Python script; "" for other files."""
-    text = _script_in(file)
-    return text if _IS_PYTHON.match(text) else ""
+    text = _script_text(file)
+    return text if _PYTHON_HEADER.match(text) else ""
 
 
 def _is_script(file: Path) -> bool:
-    is_named_so = file.suffix in _SHELL_SUFFIXES or file.name in _READ_AS_SHELL
-    return is_named_so or re.match(r"#!.*\b(ba|da|z|k)?sh\b", _script_in(file)) is not None
+    has_script_name = file.suffix in _SHELL_SUFFIXES or file.name in _SHELL_FILES
+    return has_script_name or re.match(r"#!.*\b(ba|da|z|k)?sh\b", _script_text(file)) is not None
 
 
-def _script_in(file: Path) -> str:
+def _script_text(file: Path) -> str:
     """Returns the text of a file that begins with `#!`; "" for other files."""
     try:
         with file.open("rb") as script_file:
-            content = script_file.read(_MOST_BYTES) if script_file.read(2) == b"#!" else b""
+            content = script_file.read(_MAX_SCRIPT_BYTES) if script_file.read(2) == b"#!" else b""
     except OSError as error:
         if is_transient(error, may_forbid=False):
             raise

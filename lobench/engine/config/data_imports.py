@@ -51,7 +51,7 @@ def refuse_data(statement: Import) -> None:
             return
         for module_path in _module_paths(spec):
             run = _run_of(module_path.parent)
-            if run is not None and not _is_asked_for(module_path, run):
+            if run is not None and not _is_trusted(module_path, run):
                 raise DataNotImported(
                     f"`import {statement.module}` is not followed",
                     where=statement.where,
@@ -76,7 +76,7 @@ def _run_of(folder: Path) -> Path | None:
     return None if config is None else config.parent
 
 
-def _is_asked_for(module_path: Path, run: Path) -> bool:
+def _is_trusted(module_path: Path, run: Path) -> bool:
     """Returns whether PYTHONPATH names the run's folder or one inside it. A folder around it does not count."""
     module_path = module_path.resolve()
     run = run.resolve()

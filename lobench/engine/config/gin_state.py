@@ -45,18 +45,18 @@ IMPORTS: set[str] = set()
 
 # Held while gin's state is replaced, because a notebook may have several threads.
 _LOCK = threading.RLock()
-_GLOBALS = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
-_NOT_THE_TASK = ("lobench.Case.", "expect.")
+_GIN_TABLES = ("_CONFIG", "_OPERATIVE_CONFIG", "_IMPORTS", "_SINGLETONS")
+_NON_TASK_PREFIXES = ("lobench.Case.", "expect.")
 
 
 @contextlib.contextmanager
 def isolated_gin(*paths: str) -> Iterator[None]:
     """Runs the body with an empty gin configuration and `paths` importable. Restores both afterwards."""
     with _LOCK:
-        saved_values = {name: copy.copy(getattr(gin_config, name)) for name in _GLOBALS}
+        saved_values = {name: copy.copy(getattr(gin_config, name)) for name in _GIN_TABLES}
         saved_path = list(sys.path)
         saved_imports = set(IMPORTS)
-        for name in _GLOBALS:
+        for name in _GIN_TABLES:
             getattr(gin_config, name).clear()
         IMPORTS.clear()
         was_locked = gin_config._CONFIG_IS_LOCKED
@@ -158,8 +158,8 @@ def _bindings_at(scope: str, selector: str) -> dict[str, Any]:
 
 def enclosing(scope: str) -> list[str]:
     """Returns a scope and the scopes around it, the outermost first. Their bindings apply in it."""
-    parts = scope.split("/") if scope else []
-    return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
+    scope_parts = scope.split("/") if scope else []
+    return ["/".join(scope_parts[:depth]) for depth in range(len(scope_parts) + 1)]
 
 
 def reached_from(
@@ -169,7 +169,7 @@ def reached_from(
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
     collected_bindings: list[tuple[str, str, str, Any]] = []
     selectors: set[tuple[str, str]] = set()
-    _walk(scope, selector, bindings, collected_bindings, selectors)
+    _collect_reached(scope, selector, bindings, collected_bindings, selectors)
     names = key_names({reached_selector for _, reached_selector, _, _ in collected_bindings})
     reached_bindings = [
         Reached(inner_scope, reached_selector, names[reached_selector], parameter, value)
@@ -178,7 +178,7 @@ def reached_from(
     return {binding.line: binding for binding in reached_bindings}, selectors
 
 
-def _walk(
+def _collect_reached(
     scope: str,
     selector: str,
     bindings: Mapping[str, Any],
@@ -196,7 +196,7 @@ def _walk(
             inner_selector = reference.configurable.selector
             if (inner_scope, inner_selector) not in visited_selectors:
                 visited_selectors.add((inner_scope, inner_selector))
-                _walk(
+                _collect_reached(
                     inner_scope,
                     inner_selector,
                     bindings_in(inner_scope, inner_selector),
@@ -207,5 +207,9 @@ def _walk(
 
 def task_lines(scope: str, lines: Iterable[str]) -> list[str]:
     """Returns the lines of a case that concern its task only, without the scope of the case."""
-    unscoped = [line.removeprefix(f"{scope}/").replace(f"@{scope}/", "@") for line in lines]
-    return [line for line in unscoped if line.startswith("lobench.Case.task ") or not line.startswith(_NOT_THE_TASK)]
+    unscoped_lines = [line.removeprefix(f"{scope}/").replace(f"@{scope}/", "@") for line in lines]
+    return [
+        line
+        for line in unscoped_lines
+        if line.startswith("lobench.Case.task ") or not line.startswith(_NON_TASK_PREFIXES)
+    ]

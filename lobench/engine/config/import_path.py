@@ -17,9 +17,9 @@ from lobench.engine.config.imported_code import note_imports
 __all__ = ["INI_FILES", "configured_folders", "prepare_import_path"]
 
 INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # each defines pytest's root
-_ALWAYS_PYTESTS = ("pytest.ini", ".pytest.ini")  # belong to pytest even without a section
+_PYTEST_FILES = ("pytest.ini", ".pytest.ini")  # belong to pytest even without a section
 
-_put: list[str] = []  # working directory that this module added to the path; at most one
+_added_folders: list[str] = []  # working directory that this module added to the path; at most one
 
 
 def prepare_import_path(folder: str | Path = "") -> None:
@@ -38,17 +38,17 @@ def prepare_import_path(folder: str | Path = "") -> None:
         if path not in sys.path:
             sys.path.insert(0, path)
     with contextlib.suppress(OSError):  # the working directory was removed
-        _put_last(os.getcwd())
+        _append_working_folder(os.getcwd())
 
 
-def _put_last(folder: str) -> None:
+def _append_working_folder(folder: str) -> None:
     """Puts the working directory last on the import path. After a `chdir`, removes the previous directory from it."""
-    while _put and _put[-1] != folder:
+    while _added_folders and _added_folders[-1] != folder:
         with contextlib.suppress(ValueError):
-            sys.path.remove(_put.pop())
+            sys.path.remove(_added_folders.pop())
     if not {folder, ""} & set(sys.path):
         sys.path.append(folder)
-        _put.append(folder)
+        _added_folders.append(folder)
 
 
 @functools.lru_cache(maxsize=64)
@@ -80,4 +80,4 @@ def _settings(file: Path) -> dict[str, Any] | None:
     section = "tool:pytest" if file.name == "setup.cfg" else "pytest"
     if parser.has_section(section):
         return dict(parser[section])
-    return {} if file.name in _ALWAYS_PYTESTS else None
+    return {} if file.name in _PYTEST_FILES else None

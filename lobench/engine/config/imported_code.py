@@ -24,14 +24,14 @@ __all__ = ["imported_content", "note_imports"]
 _COARSEST_NS = 2_000_000_000  # coarsest resolution of times in file systems and compiled files
 
 
-class _Imported(NamedTuple):
+class _ImportRecord(NamedTuple):
     """Record of an import: the spec of the module, and the content of its file."""
 
     spec: ModuleSpec
     content: bytes
 
 
-_imported: dict[str, _Imported] = {}  # last import, by the file's real path
+_import_records: dict[str, _ImportRecord] = {}  # last import, by the file's real path
 
 
 class _ImportNotes:
@@ -44,7 +44,7 @@ class _ImportNotes:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
-                _note(spec)
+                _record_import(spec)
                 return spec
         return None
 
@@ -66,20 +66,20 @@ def imported_content(file: str) -> bytes | None:
     Args:
       file: Real path of the file.
     """
-    imported = _imported.get(file)
-    if imported is None or getattr(sys.modules.get(imported.spec.name), "__spec__", None) is not imported.spec:
+    record = _import_records.get(file)
+    if record is None or getattr(sys.modules.get(record.spec.name), "__spec__", None) is not record.spec:
         return None
-    return imported.content
+    return record.content
 
 
-def _note(spec: ModuleSpec) -> None:
+def _record_import(spec: ModuleSpec) -> None:
     origin = spec.origin or ""
     if not origin.endswith(".py") or origin_of_file(origin) is not Origin.USER:
         return
     file = os.path.realpath(origin)
     with contextlib.suppress(OSError):  # the import reports the error
         _drop_doubtful_bytecode(origin)
-        _imported[file] = _Imported(spec, Path(file).read_bytes())
+        _import_records[file] = _ImportRecord(spec, Path(file).read_bytes())
 
 
 def _drop_doubtful_bytecode(file: str) -> None:

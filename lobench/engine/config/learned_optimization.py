@@ -31,7 +31,7 @@ __all__ = ["import_optimizer", "is_theirs", "names_in_comments", "prefer_theirs"
 
 _PACKAGE = "learned_optimization"
 # Parameters that may hold the learned optimizer. The first one that is bound counts.
-_PLACES = (
+_OPTIMIZER_PARAMETERS = (
     ("eval_chief_config", "learned_opt"),
     ("run_train", "lopt"),
     ("build_gradient_estimators", "learned_opt"),
@@ -44,12 +44,12 @@ _COMMENT = re.compile(r"^# Parameters for (?:[^:]*/)?([\w.]+):$", re.MULTILINE)
 def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
     """Returns the binding that names the learned optimizer, or None."""
     binding_by_target = {_target(binding): binding for binding in only_bindings(statements)}
-    return next((binding_by_target[target] for target in _PLACES if target in binding_by_target), None)
+    return next((binding_by_target[target] for target in _OPTIMIZER_PARAMETERS if target in binding_by_target), None)
 
 
 def is_theirs(statements: Iterable[Statement]) -> bool:
     """Returns whether a configuration was written by google/learned_optimization's trainer."""
-    return any(_target(binding) in _PLACES for binding in only_bindings(statements))
+    return any(_target(binding) in _OPTIMIZER_PARAMETERS for binding in only_bindings(statements))
 
 
 def _target(binding: Binding) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
             if is_registered(name) or not module:
                 continue
             refuse_data(Import(module=module, where=optimizer.where))  # first, since a look-up imports packages
-            if _is_there(module):
+            if _module_exists(module):
                 import_code(Import(module=module, where=optimizer.where))
         for module in [] if is_registered(name) else _modules_that_define(short_name):
             if f"{module}.{short_name}".endswith(f".{name}"):
@@ -104,7 +104,7 @@ def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[
     return [name for reference, name in names.items() if isinstance(reference, Reference)]
 
 
-def _is_there(module: str) -> bool:
+def _module_exists(module: str) -> bool:
     """Returns whether a module exists. True also if the lookup fails, because its import then reports the reason."""
     try:
         return importlib.util.find_spec(module) is not None
@@ -117,11 +117,11 @@ def _is_there(module: str) -> bool:
 def _modules_that_define(name: str) -> list[str]:
     """Returns the modules of the installed package whose text registers a name with gin. Imports none of them."""
     spec = importlib.util.find_spec(_PACKAGE)
-    defined = re.compile(rf"^@gin\.(?:configurable|register)\b.*\n(?:@.*\n)*(?:class|def) {re.escape(name)}\b", re.M)
+    definition = re.compile(rf"^@gin\.(?:configurable|register)\b.*\n(?:@.*\n)*(?:class|def) {re.escape(name)}\b", re.M)
     modules = []
     for root in (spec.submodule_search_locations or ()) if spec else ():
         for path in sorted(Path(root).rglob("*.py")):
-            if not path.name.endswith("_test.py") and defined.search(
+            if not path.name.endswith("_test.py") and definition.search(
                 path.read_text(encoding="utf-8", errors="replace")
             ):
                 modules.append(".".join((_PACKAGE, *path.relative_to(root).with_suffix("").parts)))
@@ -147,6 +147,6 @@ def _with_original_selectors(value: Any) -> Any:
 
 
 def _original_selector(selector: str) -> str:
-    matching = matching_names(selector)
-    package_names = [name for name in matching if name.startswith(f"{_PACKAGE}.")]
-    return package_names[0] if len(matching) > 1 and len(package_names) == 1 else selector
+    full_names = matching_names(selector)
+    package_names = [name for name in full_names if name.startswith(f"{_PACKAGE}.")]
+    return package_names[0] if len(full_names) > 1 and len(package_names) == 1 else selector

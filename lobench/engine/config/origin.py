@@ -18,15 +18,15 @@ __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_environment", "git_state"
 ORIGIN = ".lobench-origin.json"  # next to files sent from another machine: their git state there
 LARGEST_PATCH = 1_000_000  # bytes
 _MAX_NAMED_FILES = 10  # most untracked files named in the note
-_OWN = frozenset({".lobench", "__pycache__"})  # stores, and caches of Python
-_SECONDS = 30.0  # time limit of git
+_IGNORED_FOLDERS = frozenset({".lobench", "__pycache__"})  # stores, and caches of Python
+_GIT_SECONDS = 30.0  # time limit of git
 
-_NAMES_REPOSITORY = frozenset(
+_REPOSITORY_VARIABLES = frozenset(
     ("GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
 )
-_NAMING = re.compile(r"--- |\+\+\+ |rename (from|to) |copy (from|to) ")  # lines of a patch that name a file
+_NAME_LINE = re.compile(r"--- |\+\+\+ |rename (from|to) |copy (from|to) ")  # lines of a patch that name a file
 # Overrides settings of a user's git configuration with which `git apply` would not accept the patch.
-_PLAIN = (
+_PLAIN_OPTIONS = (
     *("--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=dirty"),
 )
@@ -89,7 +89,7 @@ def revision_of(folder: Path) -> Revision:
     except (OSError, subprocess.SubprocessError):  # files sent from another machine have no repository
         return Revision(commit=commit, is_dirty=is_dirty, note="sent from another machine, without a patch" * is_dirty)
     patch, sha256, missing_reason = _diff(checkout_folder) if is_dirty else (None, "", "")
-    notes = [note for note in (missing_reason, _untracked(checkout_folder)) if note]
+    notes = [note for note in (missing_reason, _untracked_note(checkout_folder)) if note]
     return Revision(commit=commit, is_dirty=is_dirty, patch=patch, patch_sha256=sha256, note="; ".join(notes))
 
 
@@ -98,7 +98,7 @@ def _diff(checkout_folder: str) -> tuple[bytes | None, str, str]:
     digest = hashlib.sha256()
     chunks = list[bytes]()
     size = 0
-    command = ["git", "-C", checkout_folder, "diff", *_PLAIN, "HEAD", "--"]
+    command = ["git", "-C", checkout_folder, "diff", *_PLAIN_OPTIONS, "HEAD", "--"]
     try:
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=git_environment()
@@ -139,7 +139,7 @@ def files_of_patch(patch: bytes) -> list[str]:
                 names[_name_in_header(header)] = None
             header = text.removeprefix("diff --git ")
             is_named = False
-        elif header and (match := _NAMING.match(text)):
+        elif header and (match := _NAME_LINE.match(text)):
             name = _without_quotes(text[match.end() :])
             if name != "/dev/null":
                 names[name[2:] if text[:4] in ("--- ", "+++ ") else name] = None
@@ -155,8 +155,8 @@ def _name_in_header(names: str) -> str:
     """Returns the name in `a/NAME b/NAME`. Only these headers name binary files and files with changed modes."""
     if names.startswith('"'):
         return _without_quotes(names[: names.index('"', 1) + 1])[2:]
-    half = names[: len(names) // 2]
-    return half[2:] if names == f"{half} b/{half[2:]}" else names
+    first_half = names[: len(names) // 2]
+    return first_half[2:] if names == f"{first_half} b/{first_half[2:]}" else names
 
 
 def _without_quotes(name: str) -> str:
@@ -164,18 +164,18 @@ def _without_quotes(name: str) -> str:
     name = name.rstrip("\t")
     if not (name.startswith('"') and name.endswith('"')):
         return name
-    raw = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), os.fsencode(name[1:-1]))
-    return os.fsdecode(raw.replace(b'\\"', b'"').replace(b"\\\\", b"\\"))
+    unescaped = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), os.fsencode(name[1:-1]))
+    return os.fsdecode(unescaped.replace(b'\\"', b'"').replace(b"\\\\", b"\\"))
 
 
-def _untracked(checkout_folder: str) -> str:
+def _untracked_note(checkout_folder: str) -> str:
     try:
         file_list = _run_git(
             checkout_folder, "ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory"
         )
     except (OSError, subprocess.SubprocessError):
         return "files that are not tracked could not be listed"
-    names = [name for name in file_list.split("\0") if name and not _OWN.intersection(Path(name).parts)]
+    names = [name for name in file_list.split("\0") if name and not _IGNORED_FOLDERS.intersection(Path(name).parts)]
     if not names:
         return ""
     return f"not tracked, and in no patch: {first_of([repr(name) for name in names], _MAX_NAMED_FILES)}"
@@ -183,7 +183,7 @@ def _untracked(checkout_folder: str) -> str:
 
 def _run_git(folder: str, *arguments: str) -> str:
     command = ["git", "-C", folder, *arguments]
-    process = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True, env=git_environment())
+    process = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=True, env=git_environment())
     return os.fsdecode(process.stdout).strip("\n")
 
 
@@ -192,4 +192,4 @@ def git_environment() -> dict[str, str]:
 
     In a hook, git names another repository in variables such as GIT_DIR.
     """
-    return {name: value for name, value in os.environ.items() if name not in _NAMES_REPOSITORY}
+    return {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}

@@ -64,7 +64,7 @@ def parse_layers(spec: CaseSpec | None, layers: Layers) -> ParsedLayers:
         overrides += parse_text(text, f"binding {text!r}")
     for text in layers.variant.bindings:
         overrides += parse_text(text, f"binding {text.strip().splitlines()[0]!r}")
-    trainer, comments = _trainer(layers)
+    trainer, comments = _trainer_statements(layers)
     return ParsedLayers(
         modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
         trainer=trainer,
@@ -84,7 +84,7 @@ def parse_own_bindings(text: str) -> list[Statement]:
     return parse_data(text, f"the checkpoint's {OWN_BINDINGS}") if text else []
 
 
-def _trainer(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
+def _trainer_statements(layers: Layers) -> tuple[Sequence[Statement], Sequence[str]]:
     """Returns the statements of the `config.gin` of the variant or else of the run, and the names in its comments."""
     text = layers.variant.trainer_config
     if text is not None:

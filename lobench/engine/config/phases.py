@@ -41,9 +41,9 @@ _CASE = "lobench.Case"
 _PHASE_NAME = "lobench.Phase"
 _SEQUENCE_NAME = "lobench.task_sequence"
 # Configurables that a phase's scope may bind, but that are not read by its optimizer.
-_NOT_ITS_OPTIMIZER = (_CASE, _PHASE_NAME, "gin.macro")
-_MANY = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
-_ONE = re.compile(r"\b(float|int|bool|str|Rate|Scalar\w*)\b")
+_NON_OPTIMIZER_SELECTORS = (_CASE, _PHASE_NAME, "gin.macro")
+_CONTAINER_TYPES = re.compile(r"Sequence|list|tuple|Iterable|Collection|Mapping|dict|PyTree", re.IGNORECASE)
+_SCALAR_TYPES = re.compile(r"\b(float|int|bool|str|Rate|Scalar\w*)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,38 +108,40 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
         phases = _phases_of_sequence(bound_value, scope, num_inner_steps, where)
         scopes = [""] * len(phases)
     elif not scopes:
-        length = len(next(iter(lists_by_setting.values())))
+        num_phases = len(next(iter(lists_by_setting.values())))
         steps = _equal_steps(num_inner_steps, lists_by_setting, where)
-        phases = [{"num_inner_steps": steps}] * length
-        scopes = [""] * length
+        phases = [{"num_inner_steps": steps}] * num_phases
+        scopes = [""] * num_phases
     else:
         phases = [
-            _bound_of(reference, phase_scope or scope)
+            _values_of_phase(reference, phase_scope or scope)
             for reference, phase_scope in zip(references, scopes, strict=True)
         ]
     bound_phases: list[BoundPhase] = []
-    optimizer_before = ""
+    previous_optimizer = ""
     for index, (phase_scope, bindings) in enumerate(zip(scopes, phases, strict=True)):
         phase_label = f"{where}: phase {index + 1} of {len(scopes)}" + (f" ({phase_scope!r})" if phase_scope else "")
         with _phase_bindings(scope, phase_scope, bindings, index, len(scopes), phase_label):
             optimizer_bindings = {
                 name: value for name, value in bindings_in(scope, _CASE).items() if name in OPTIMIZER_FIELDS
             }
-            optimizer_text = ", ".join(f"{name} {_kind(value)}" for name, value in sorted(optimizer_bindings.items()))
-            default = "keep" if optimizer_text == optimizer_before else "reset"
-            phase = _checked_phase(bindings, phase_label, default=default)
-            optimizer_before = optimizer_text
+            optimizer_text = ", ".join(
+                f"{name} {_optimizer_name(value)}" for name, value in sorted(optimizer_bindings.items())
+            )
+            default_opt_state = "keep" if optimizer_text == previous_optimizer else "reset"
+            phase = _checked_phase(bindings, phase_label, default_opt_state=default_opt_state)
+            previous_optimizer = optimizer_text
             lines = optimizer_lines(scope)
             modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
             texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
-                built_case = _built_phase(scope, optimizer_bindings, phase_label)
+                built_phase = _built_phase(scope, optimizer_bindings, phase_label)
                 phase = dataclasses.replace(
-                    phase, optimizer=built_case.optimizer, learned_optimizer=built_case.learned_optimizer
+                    phase, optimizer=built_phase.optimizer, learned_optimizer=built_phase.learned_optimizer
                 )
-        own_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
-        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in own_lines] if references or is_sequence else []
+        phase_lines = [f"{name} = {bindings[name]!r}" for name in sorted(bindings) if name not in OPTIMIZER_FIELDS]
+        case_lines = [f"{_CASE}.phases[{index}].{line}" for line in phase_lines] if references or is_sequence else []
         bound_phases.append(
             BoundPhase(
                 phase=phase,
@@ -172,14 +174,16 @@ def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
     """Returns the case with its phases: with the sum of their steps, and the optimizer of the first."""
     if not phases:
         return case
-    bound = tuple(phase.phase for phase in phases)
-    learned = next((phase.learned_optimizer for phase in bound if phase.learned_optimizer is not None), None)
-    optimizer = None if learned is not None else bound[0].optimizer
+    case_phases = tuple(phase.phase for phase in phases)
+    learned_optimizer = next(
+        (phase.learned_optimizer for phase in case_phases if phase.learned_optimizer is not None), None
+    )
+    optimizer = None if learned_optimizer is not None else case_phases[0].optimizer
     return dataclasses.replace(
         case,
-        phases=bound,
-        num_inner_steps=sum(phase.num_inner_steps or 0 for phase in bound),
-        learned_optimizer=learned,
+        phases=case_phases,
+        num_inner_steps=sum(phase.num_inner_steps or 0 for phase in case_phases),
+        learned_optimizer=learned_optimizer,
         optimizer=optimizer,
     )
 
@@ -252,11 +256,11 @@ def _phase_bindings(
             _check_changes_no_task(scope, phase_scope, where)
             for ancestor in enclosing(phase_scope)[1:]:
                 for (bound_scope, selector), parameters in list(BINDINGS.items()):
-                    if bound_scope == ancestor and selector not in _NOT_ITS_OPTIMIZER:
+                    if bound_scope == ancestor and selector not in _NON_OPTIMIZER_SELECTORS:
                         BINDINGS.setdefault((scope, selector), {}).update(parameters)
-        if chosen := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
+        if optimizer_bindings := {name: bindings[name] for name in OPTIMIZER_FIELDS if name in bindings}:
             _unbind(scope, *OPTIMIZER_FIELDS)
-            BINDINGS.setdefault((scope, _CASE), {}).update(chosen)
+            BINDINGS.setdefault((scope, _CASE), {}).update(optimizer_bindings)
         for (reached_scope, selector, name), values in _lists_by_setting(scope).items():
             if len(values) != count:
                 raise ConfigError(
@@ -310,9 +314,9 @@ def _takes_one_value(selector: str, name: str) -> bool:
     if parameter is None:
         return False
     annotation = "" if parameter.annotation is inspect.Parameter.empty else str(parameter.annotation)
-    if _MANY.search(annotation):
+    if _CONTAINER_TYPES.search(annotation):
         return False
-    return isinstance(parameter.default, bool | int | float | str) or bool(_ONE.search(annotation))
+    return isinstance(parameter.default, bool | int | float | str) or bool(_SCALAR_TYPES.search(annotation))
 
 
 def _phases_of_sequence(reference: Any, scope: str, num_inner_steps: Any, where: str) -> list[dict[str, Any]]:
@@ -365,7 +369,7 @@ def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
             )
 
 
-def _checked_phase(bindings: dict[str, Any], where: str, *, default: str) -> Phase:
+def _checked_phase(bindings: dict[str, Any], where: str, *, default_opt_state: str) -> Phase:
     """Returns a `Phase` without its optimizer, after checking its values.
 
     Raises:
@@ -386,17 +390,17 @@ def _checked_phase(bindings: dict[str, Any], where: str, *, default: str) -> Pha
         raise ConfigError("Phase.opt_state", where=where, got=repr(phase.opt_state), expected="'keep' or 'reset'")
     if phase.schedule not in ("new", "continue"):
         raise ConfigError("Phase.schedule", where=where, got=repr(phase.schedule), expected="'new' or 'continue'")
-    return dataclasses.replace(phase, opt_state=phase.opt_state or default)
+    return dataclasses.replace(phase, opt_state=phase.opt_state or default_opt_state)
 
 
-def _built_phase(scope: str, chosen: dict[str, Any], where: str) -> Phase:
+def _built_phase(scope: str, optimizer_bindings: dict[str, Any], where: str) -> Phase:
     for ancestor in enclosing(scope):
         BINDINGS.pop((ancestor, _PHASE_NAME), None)
-    BINDINGS[scope, _PHASE_NAME] = chosen
+    BINDINGS[scope, _PHASE_NAME] = optimizer_bindings
     with building("the optimizer", where), gin.config_scope(scope):
-        built = _PHASE()
-    assert isinstance(built, Phase)
-    return built
+        phase = _PHASE()
+    assert isinstance(phase, Phase)
+    return phase
 
 
 @contextlib.contextmanager
@@ -415,19 +419,23 @@ def _is_phase(value: Any) -> bool:
     """Returns whether a value is a reference to `Phase` or to a subclass with other defaults."""
     if not isinstance(value, gin.config.ConfigurableReference):
         return False
-    kind = value.configurable.wrapped
-    return isinstance(kind, type) and issubclass(kind, Phase)
+    wrapped_class = value.configurable.wrapped
+    return isinstance(wrapped_class, type) and issubclass(wrapped_class, Phase)
 
 
-def _bound_of(reference: Any, scope: str) -> dict[str, Any]:
+def _values_of_phase(reference: Any, scope: str) -> dict[str, Any]:
     """Returns the values of a phase: its bindings, over the defaults of its class."""
-    kind = reference.configurable.wrapped()
+    default_phase = reference.configurable.wrapped()
     plain_phase = Phase()
     names = [field.name for field in dataclasses.fields(Phase)]
-    bound_values = {name: getattr(kind, name) for name in names if getattr(kind, name) != getattr(plain_phase, name)}
+    bound_values = {
+        name: getattr(default_phase, name)
+        for name in names
+        if getattr(default_phase, name) != getattr(plain_phase, name)
+    }
     return bound_values | bindings_in(scope, reference.configurable.selector)
 
 
-def _kind(value: Any) -> str:
+def _optimizer_name(value: Any) -> str:
     """Returns the name of the optimizer that a reference names, without its scope."""
     return str(value.configurable.selector) if isinstance(value, gin.config.ConfigurableReference) else repr(value)

@@ -99,8 +99,8 @@ def statements_of(spec: CaseSpec) -> list[Statement]:
     path = Path(spec.path)
     if spec.text:
         return parse_text(spec.text, f"{path}: case {spec.name!r}")
-    tests = [path.with_name(name) for name in (f"test_{path.stem}.py", f"{path.stem}_test.py")]
-    test_files = [] if retried(path.exists) else [test for test in tests if retried(test.is_file)]
+    candidates = [path.with_name(name) for name in (f"test_{path.stem}.py", f"{path.stem}_test.py")]
+    test_files = [] if retried(path.exists) else [candidate for candidate in candidates if retried(candidate.is_file)]
     if not test_files:
         return parse_file(path)
     texts = _current_texts(test_files[0])
@@ -116,16 +116,16 @@ def _current_texts(test_file: Path) -> dict[str, str]:
     If the code has changed, the file and all modules of the user that it imports are imported again.
     """
     code = fingerprint_of([test_file], folders=[str(test_file.parent), str(test_file.parent.parent)], as_imported=False)
-    last_code, texts = _read.get(test_file, (None, {}))
+    last_code, texts = _texts_by_file.get(test_file, (None, {}))
     if last_code is None or last_code.id != code.id:
         if last_code is not None:
             forget_modules_of({*last_code.files, *code.files})
         texts = _texts_in(test_file)
-        _read[test_file] = code, texts
+        _texts_by_file[test_file] = code, texts
     return texts
 
 
-_read: dict[Path, tuple[CodeFingerprint, dict[str, str]]] = {}
+_texts_by_file: dict[Path, tuple[CodeFingerprint, dict[str, str]]] = {}
 
 
 def _texts_in(test_file: Path) -> dict[str, str]:
@@ -192,7 +192,7 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
     arguments = dict(call.kwargs) if call is not None else {}
     if not arguments.get("command") and arguments.get("task") is None:
         raise ConfigError("the case has neither a task nor a command", where=where)
-    gin_writer = _Written(scope, where, stand_in, arguments.get("axes") or {})
+    gin_writer = _GinWriter(scope, where, stand_in, arguments.get("axes") or {})
     lines = []
     for name, value in arguments.items():
         if name in ("task", "phases", *OPTIMIZER_FIELDS) and isinstance(value, str):
@@ -214,11 +214,11 @@ def _bindings_in(text: str, field: str, scope: str, where: str, owner: str = "Ca
     return [binding_text(case_binding, f"{scope}/{case_binding.scope}".rstrip("/")) for case_binding in owned_bindings]
 
 
-class _Unnamed(ConfigError):
+class _UnnamedValue(ConfigError):
     """Error for a value that has no name in other processes."""
 
 
-class _Written:
+class _GinWriter:
     """Bindings of the configurables that a case names.
 
     Attributes:
@@ -254,7 +254,7 @@ class _Written:
             return value
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise self._refusal(path, repr(value), "a finite number")
+                raise self._unnamed_error(path, repr(value), "a finite number")
             return value
         if type(value) in (list, tuple):
             return type(value)(self.value(item, f"{path}[{index}]", outer_scope) for index, item in enumerate(value))
@@ -262,7 +262,7 @@ class _Written:
             return {key: self.value(item, f"{path}[{key!r}]", outer_scope) for key, item in value.items()}
         try:
             return self._reference(value, path, outer_scope)
-        except _Unnamed:
+        except _UnnamedValue:
             if self._stand_in is None:
                 raise
             return Reference(scoped_selector=self._stand_in(value), evaluate=True)
@@ -274,26 +274,26 @@ class _Written:
         if call is None:
             value_class = type(value)
             class_name = f"{value_class.__module__}.{value_class.__qualname__}"
-            raise self._refusal(
+            raise self._unnamed_error(
                 path, class_name, "numbers, texts, tuples, and instances of @lobench.configurable classes"
             )
         try:
             bound_arguments = inspect.signature(type(value)).bind(*call.args, **call.kwargs)
         except TypeError as error:
-            raise self._refusal(path, str(error), "arguments of its constructor") from error
+            raise self._unnamed_error(path, str(error), "arguments of its constructor") from error
         parameter_kinds = {name: parameter.kind for name, parameter in bound_arguments.signature.parameters.items()}
         arguments = dict[str, Any]()
         for name, argument in bound_arguments.arguments.items():
             if parameter_kinds[name] is inspect.Parameter.VAR_KEYWORD:
                 arguments |= argument
             elif parameter_kinds[name] in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-                raise self._refusal(f"{path}: {type(value).__name__}", f"*{name}", "arguments by name")
+                raise self._unnamed_error(f"{path}: {type(value).__name__}", f"*{name}", "arguments by name")
             else:
                 arguments[name] = argument
         selector = self._reference_to(type(value), path, scope="", evaluate=True).selector
         scope = outer_scope
-        is_another = self._instances.setdefault((outer_scope, selector), value) is not value
-        if is_another or isinstance(value, Phase):  # each further instance of a class needs a scope of its own
+        is_second = self._instances.setdefault((outer_scope, selector), value) is not value
+        if is_second or isinstance(value, Phase):  # each further instance of a class needs a scope of its own
             self._num_scopes += 1
             scope = f"{self._scope}_{self._num_scopes}"
             self._instances[scope, selector] = value
@@ -314,19 +314,19 @@ class _Written:
         name = getattr(value, "__qualname__", repr(value))
         if selector is None:
             advice = "put @lobench.configurable above it" if name.isidentifier() else _ADVICE
-            raise self._refusal(path, name, "a class or function that gin knows", advice)
+            raise self._unnamed_error(path, name, "a class or function that gin knows", advice)
         module = value.__module__
         if module == "__main__":
-            raise self._refusal(path, f"{name} of __main__", "a class of a module that a worker can import")
+            raise self._unnamed_error(path, f"{name} of __main__", "a class of a module that a worker can import")
         if module.partition(".")[0] != "lobench":
             self.modules[module] = None
         # As people write it in gin, because the spelling belongs to the identity.
         short_name = last_name(selector)
-        is_own = selector == f"lobench.{short_name}" or f"lobench.{short_name}" not in CONFIGURABLES
-        name_in_gin = short_name if is_own else selector
+        is_short = selector == f"lobench.{short_name}" or f"lobench.{short_name}" not in CONFIGURABLES
+        name_in_gin = short_name if is_short else selector
         scoped_selector = f"{scope}/{name_in_gin}" if scope else name_in_gin
         return Reference(scoped_selector=scoped_selector, evaluate=evaluate)
 
-    def _refusal(self, path: str, got: str, expected: str, next_step: str = _ADVICE) -> _Unnamed:
+    def _unnamed_error(self, path: str, got: str, expected: str, next_step: str = _ADVICE) -> _UnnamedValue:
         problem = f"{path} has no name by which a worker could make it"
-        return _Unnamed(problem, where=self._where, got=got[:80], expected=expected, next_step=next_step)
+        return _UnnamedValue(problem, where=self._where, got=got[:80], expected=expected, next_step=next_step)

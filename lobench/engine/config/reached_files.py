@@ -17,8 +17,8 @@ from lobench.engine.config.user_code import fingerprint_of
 
 __all__ = ["data_files_beside", "imported_modules", "is_of_spec", "names_code", "reached_files"]
 
-_CODE = (".py", ".gin")
-_IS_NAME = re.compile(r"[\w.*?\[\]-]+")
+_CODE_SUFFIXES = (".py", ".gin")
+_FILE_NAME = re.compile(r"[\w.*?\[\]-]+")
 _IMPORT = re.compile(r"^\s*(?:import|from)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 
 
@@ -61,7 +61,7 @@ def reached_files(
     )
     found_files = {*gin_files, *tests, *conftests, *named_files, *imported_files, *(Path(file) for file in code.files)}
     found_files |= {file for file in suite_files if file.parent.name == BASELINES and file.suffix == ".json"}
-    data_files = {file for file in suite_files if file.suffix not in _CODE and file not in found_files}
+    data_files = {file for file in suite_files if file.suffix not in _CODE_SUFFIXES and file not in found_files}
     file_words = _words_in(found_files) if data_files else set()
     return found_files | {
         file for file in data_files if any(fnmatch.fnmatch(file.name, file_word) for file_word in file_words)
@@ -100,7 +100,7 @@ def data_files_beside(file: Path) -> set[Path]:
     return {
         neighbour
         for neighbour in file.parent.iterdir()
-        if neighbour.name in words and neighbour.suffix not in _CODE and neighbour.is_file()
+        if neighbour.name in words and neighbour.suffix not in _CODE_SUFFIXES and neighbour.is_file()
     }
 
 
@@ -109,8 +109,8 @@ def _files_named(files: Iterable[Path], names: Collection[str], folder: Path, ro
     python_files = {file for file in files if file.suffix == ".py"}
     named_files: set[Path] = set()
     for name in names:
-        direct = {parent / name for parent in (folder, root)} & python_files
-        named_files |= direct or {file for file in python_files if names_code(file, [name])}
+        direct_files = {parent / name for parent in (folder, root)} & python_files
+        named_files |= direct_files or {file for file in python_files if names_code(file, [name])}
     return named_files
 
 
@@ -154,6 +154,6 @@ def _words_in(files: Iterable[Path]) -> set[str]:
     """Returns the words in code and gin files that may be file names or patterns."""
     words = set[str]()
     for file in files:
-        if file.suffix in _CODE:
-            words.update(_IS_NAME.findall(file.read_text(encoding="utf-8", errors="replace")))
+        if file.suffix in _CODE_SUFFIXES:
+            words.update(_FILE_NAME.findall(file.read_text(encoding="utf-8", errors="replace")))
     return {word for word in words if "." in word and word.strip("*.?")}

@@ -84,9 +84,13 @@ def find_suite(suite: str, folder: Path | None = None) -> Path:
     names_by_shown_path = {str(Path(suite).parent / name): name for name in neighbours} | {
         name: name for name in suite_names
     }
-    similar = suggestion(path.name, names_by_shown_path.values())
+    suggestion_text = suggestion(path.name, names_by_shown_path.values())
     advice = next(
-        (f"did you mean {shown_path!r}? " for shown_path, name in names_by_shown_path.items() if repr(name) in similar),
+        (
+            f"did you mean {shown_path!r}? "
+            for shown_path, name in names_by_shown_path.items()
+            if repr(name) in suggestion_text
+        ),
         "",
     )
     shipped_hint = f"lobench's own are {', '.join(suite_names)}: " if suite_names and not advice else ""

@@ -23,7 +23,7 @@ _BINARIES = (".so", ".pyd", ".dll", ".dylib", ".zip", ".egg", ".whl", ".ptx")
 _SCRIPTS = (".sh", ".jl", ".r", ".R", ".js", ".mjs", ".cjs", ".lua", ".rb", ".pl")
 CODE_SUFFIXES = frozenset((".py", ".pxi", ".f", ".f90", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES, *_BINARIES))
 # Suffixes of files whose content names other files.
-_NAMING = frozenset((".py", ".pxi", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES))
+_SCANNED_SUFFIXES = frozenset((".py", ".pxi", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES))
 HERE = "\0here"  # beginning of a path: the folder of the file of code
 _FILE = "\0file"  # the file of code itself
 _UNKNOWN = "*"
@@ -32,7 +32,7 @@ _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDe
 _IS_FOLDER = re.compile(r"[\w./+~*\0-]+")
 _IS_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+(:[^\W\d]\w*)?|[^\W\d]\w*:[^\W\d]\w*")
 _SUFFIX = re.compile(r"[^/]\.([A-Za-z]\w{0,9}|\w*\*)$")
-_NAMED = re.compile(rb"[\w./+-]+\.(?:%s)\b" % b"|".join(one[1:].encode() for one in sorted(CODE_SUFFIXES)))
+_FILE_NAME = re.compile(rb"[\w./+-]+\.(?:%s)\b" % b"|".join(suffix[1:].encode() for suffix in sorted(CODE_SUFFIXES)))
 _CYTHON = re.compile(rb"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
 IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)  # in a text that is Python
 _STARTED_MODULE = re.compile(r"\s-m\s+([^\W\d]\w*(?:\.[^\W\d]\w*)*)")  # `python -m package.module` in a text
@@ -41,18 +41,18 @@ _SPACE = re.compile(r"\s")
 _MAGIC = re.compile(r"^(\s*)[%!].*", re.MULTILINE)  # line of a notebook that is not Python
 _IMPORTERS = ("import_module", "__import__")
 _IMPORTERS_OF_OBJECTS = ("run_module", "resolve_name", "locate")  # given a module, or an object in one
-_LAZY = ("lazy", "lazy_loader")  # names of the module `lazy_loader`
+_LAZY_LOADERS = ("lazy", "lazy_loader")  # names of the module `lazy_loader`
 _MODULE_LISTERS = ("iter_modules", "walk_packages")
 _FOLDER_LISTERS = ("listdir", "scandir", "walk")
-_KEEPERS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  # return the same path
-_KEEPING_METHODS = ("resolve", "absolute", "as_posix", "expanduser", "__str__")
-_PATHS = ("Path", "PurePath", "PosixPath", "PurePosixPath")
-_EXTENDERS = ("insert", "append", "extend")
+_IDENTITY_FUNCTIONS = ("abspath", "realpath", "normpath", "expanduser", "str", "fspath")  # return the same path
+_IDENTITY_METHODS = ("resolve", "absolute", "as_posix", "expanduser", "__str__")
+_PATH_CLASSES = ("Path", "PurePath", "PosixPath", "PurePosixPath")
+_EXTENDING_METHODS = ("insert", "append", "extend")
 # Placeholders of texts such as "%02d" % number.
 _PLACEHOLDER = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[a-zA-Z%]")
-_LONGEST = 300  # characters of a path or of a module's name
-_MOST_VALUES = 8  # limit for the possible values of one expression
-_DEEPEST = 20  # expressions within each other
+_MAX_LENGTH = 300  # characters of a path or of a module's name
+_MAX_VALUES = 8  # limit for the possible values of one expression
+_MAX_DEPTH = 20  # expressions within each other
 
 
 class ImportedNames(NamedTuple):
@@ -90,7 +90,7 @@ class SourceFile(NamedTuple):
     extends_path: bool = False
 
 
-_known: dict[str, SourceFile] = {}  # by the sha256 of the content
+_parsed_files: dict[str, SourceFile] = {}  # by the sha256 of the content
 
 
 def source_at(path: str) -> SourceFile:
@@ -101,7 +101,7 @@ def source_at(path: str) -> SourceFile:
     """
     suffix = os.path.splitext(path)[1]
     with open(path, "rb") as source:
-        if suffix in _NAMING:
+        if suffix in _SCANNED_SUFFIXES:
             return source_file(source.read(), suffix)
         return SourceFile(hashlib.file_digest(source, "sha256").hexdigest())
 
@@ -110,13 +110,13 @@ def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
     """Parses a file of code. A file that is not Python, or cannot be parsed, is hashed by its bytes."""
     digest = hashlib.sha256(content).hexdigest()
     if suffix != ".py":
-        return _other_file(digest, content, suffix)
-    if digest not in _known:
+        return _non_python_file(digest, content, suffix)
+    if digest not in _parsed_files:
         try:
-            _known[digest] = _python_file(ast.parse(content))
+            _parsed_files[digest] = _python_file(ast.parse(content))
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # not parsable: compare the bytes
-            _known[digest] = SourceFile(digest)
-    return _known[digest]
+            _parsed_files[digest] = SourceFile(digest)
+    return _parsed_files[digest]
 
 
 def suffix_of(path: str) -> str:
@@ -129,13 +129,13 @@ def suffix_of(path: str) -> str:
     return f".{match[1]}" if match else ""
 
 
-def _other_file(digest: str, content: bytes, suffix: str) -> SourceFile:
+def _non_python_file(digest: str, content: bytes, suffix: str) -> SourceFile:
     """Parses a file that is not Python: finds the paths of files that it includes, starts or imports."""
-    if suffix not in _NAMING:
+    if suffix not in _SCANNED_SUFFIXES:
         return SourceFile(digest)
     if suffix == ".ipynb":
         return _notebook(digest, content)
-    paths = dict.fromkeys(name.decode("utf-8", "replace") for name in _NAMED.findall(content))
+    paths = dict.fromkeys(name.decode("utf-8", "replace") for name in _FILE_NAME.findall(content))
     imports = list[ImportedNames]()
     if suffix in (".pyx", ".pxd"):
         modules = dict.fromkeys((cimported or imported).decode() for cimported, imported in _CYTHON.findall(content))
@@ -157,7 +157,7 @@ def _notebook(digest: str, content: bytes) -> SourceFile:
 
 
 def _python_file(tree: ast.Module) -> SourceFile:
-    names = _NamesIn(tree)
+    names = _CodeReferences(tree)
     imports = dict.fromkeys(names.imports())
     return SourceFile(_sha256_of(tree), tuple(imports), *names.paths())
 
@@ -204,7 +204,7 @@ def _is_text_alone(node: object) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-class _NamesIn:
+class _CodeReferences:
     """Modules and paths that the syntax tree of a file names.
 
     Args:
@@ -215,8 +215,8 @@ class _NamesIn:
         self._nodes: list[ast.AST] = []  # parents before children, without docstrings and imports for type checkers
         self._assigned_expressions: dict[str, list[ast.expr]] = {}
         self._importers = {*_IMPORTERS}
-        self._of_sys = set[str]()  # names of `sys.path`, by `from sys import path`
-        self._sys = {"sys", "site"}  # names of the modules that have the import path
+        self._import_path_names = set[str]()  # names of `sys.path`, by `from sys import path`
+        self._sys_names = {"sys", "site"}  # names of the modules that have the import path
         self._values: dict[int, tuple[str, ...]] = {}  # possible values of expressions, by the id of their nodes
         stack: list[ast.AST] = [tree]
         while stack:
@@ -225,7 +225,9 @@ class _NamesIn:
             if isinstance(node, ast.ImportFrom):
                 self._note_aliases(node)
             elif isinstance(node, ast.Import):
-                self._sys.update(alias.asname for alias in node.names if alias.asname and alias.name in ("sys", "site"))
+                self._sys_names.update(
+                    alias.asname for alias in node.names if alias.asname and alias.name in ("sys", "site")
+                )
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._note_assignment(target, node.value)
@@ -241,7 +243,7 @@ class _NamesIn:
             if alias.asname and alias.name in _IMPORTERS:
                 self._importers.add(alias.asname)
             if node.module == "sys" and alias.name == "path":
-                self._of_sys.add(alias.asname or alias.name)
+                self._import_path_names.add(alias.asname or alias.name)
 
     def _note_assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -263,10 +265,10 @@ class _NamesIn:
             elif isinstance(node, ast.Call):
                 yield from self._imported_by_call(node)
             elif isinstance(node, ast.Name | ast.Attribute):
-                is_given = (
+                is_passed = (
                     id(node) not in called_ids and id(node) not in assigned_ids and isinstance(node.ctx, ast.Load)
                 )
-                if is_given and _name_of(node) in self._importers:
+                if is_passed and _name_of(node) in self._importers:
                     yield ImportedNames(0, "", has_all=True)  # `map(import_module, names)`
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield from _imported_by_text(node.value)
@@ -295,7 +297,7 @@ class _NamesIn:
         if function_name not in self._importers or not name_arguments:
             return
         fromlist = [*node.args[3:4], *(argument.value for argument in node.keywords if argument.arg == "fromlist")]
-        names = [
+        fromlist_names = [
             argument.value
             for fromlist_node in fromlist
             for argument in ast.walk(fromlist_node)
@@ -304,11 +306,13 @@ class _NamesIn:
         for text in self._values_of(name_arguments[0]):
             name = text.lstrip(".")
             if _UNKNOWN in name:
-                beginning = name.partition(_UNKNOWN)[0]
-                yield ImportedNames(len(text) - len(name), beginning.rpartition(".")[0], has_all=True)
+                known_prefix = name.partition(_UNKNOWN)[0]
+                yield ImportedNames(len(text) - len(name), known_prefix.rpartition(".")[0], has_all=True)
             elif name:
                 yield ImportedNames(
-                    len(text) - len(name), name, tuple(argument for argument in names if isinstance(argument, str))
+                    len(text) - len(name),
+                    name,
+                    tuple(argument for argument in fromlist_names if isinstance(argument, str)),
                 )
 
     def _imported_lazily(self, node: ast.Call) -> Iterator[ImportedNames]:
@@ -317,8 +321,8 @@ class _NamesIn:
         If the modules are in a stub, or in a table of unknown form, any module of the package may be imported.
         """
         function_name = _name_of(node.func)
-        is_of_lazy = isinstance(node.func, ast.Attribute) and _name_of(node.func.value) in _LAZY
-        if function_name == "load" and is_of_lazy and node.args:
+        is_lazy_loader = isinstance(node.func, ast.Attribute) and _name_of(node.func.value) in _LAZY_LOADERS
+        if function_name == "load" and is_lazy_loader and node.args:
             yield from (
                 ImportedNames(0, argument) for argument in self._values_of(node.args[0]) if _UNKNOWN not in argument
             )
@@ -342,14 +346,14 @@ class _NamesIn:
         used_ids = set[int]()
         extends_path = False
         for node in self._nodes:
-            for folder in self._folders_added(node):
+            for folder in self._added_folders(node):
                 folders.update(dict.fromkeys(self._values_of(folder)))
                 used_ids.update(map(id, ast.walk(folder)))
             extends_path |= self._extends_path(node)
         for node in self._nodes:
             if id(node) in used_ids or not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call):
                 continue
-            if isinstance(node, ast.Call) and (written_path := _written_by(node)) is not None:
+            if isinstance(node, ast.Call) and (written_path := _written_path(node)) is not None:
                 used_ids.update(map(id, ast.walk(written_path)))
             values = self._values_of(node)
             paths.update(dict.fromkeys(values))
@@ -375,17 +379,17 @@ class _NamesIn:
 
     def _extends_path(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Attribute):
-            is_of_module = node.attr in ("path", "addsitedir") and _name_of(node.value) in self._sys
+            is_of_module = node.attr in ("path", "addsitedir") and _name_of(node.value) in self._sys_names
             return is_of_module or node.attr == "syspath_prepend"
-        return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
+        return isinstance(node, ast.Name) and (node.id in self._import_path_names or node.id == "__path__")
 
-    def _folders_added(self, node: ast.AST) -> Iterator[ast.expr]:
+    def _added_folders(self, node: ast.AST) -> Iterator[ast.expr]:
         """Yields the expressions of folders that a statement or call adds to an import path."""
         pending_expressions: list[ast.expr] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in ("addsitedir", "syspath_prepend"):
                 pending_expressions = node.args[:1]
-            elif node.func.attr in _EXTENDERS and self._is_import_path(node.func.value):
+            elif node.func.attr in _EXTENDING_METHODS and self._is_import_path(node.func.value):
                 pending_expressions = node.args[-1:]
         elif isinstance(node, ast.AugAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -408,19 +412,19 @@ class _NamesIn:
         if isinstance(node, ast.Subscript):
             return self._is_import_path(node.value)
         if isinstance(node, ast.Attribute):
-            return node.attr == "path" and _name_of(node.value) in self._sys
-        return isinstance(node, ast.Name) and (node.id in self._of_sys or node.id == "__path__")
+            return node.attr == "path" and _name_of(node.value) in self._sys_names
+        return isinstance(node, ast.Name) and (node.id in self._import_path_names or node.id == "__path__")
 
     # Values of expressions.
 
     def _values_of(self, node: ast.AST, depth: int = 0) -> tuple[str, ...]:
         """Returns the possible values of an expression that is a text or a path, with a star for unknown parts."""
         if id(node) not in self._values:
-            if depth > _DEEPEST:
+            if depth > _MAX_DEPTH:
                 return (_UNKNOWN,)
             self._values[id(node)] = (_UNKNOWN,)  # found if the expression contains itself, as in `path = path / "a"`
             values = dict.fromkeys(self._evaluate_node(node, depth + 1))
-            self._values[id(node)] = tuple(value for value in values if len(value) <= _LONGEST)[:_MOST_VALUES]
+            self._values[id(node)] = tuple(value for value in values if len(value) <= _MAX_LENGTH)[:_MAX_VALUES]
         return self._values[id(node)]
 
     def _evaluate_node(self, node: ast.AST, depth: int) -> Iterable[str]:
@@ -429,7 +433,7 @@ class _NamesIn:
         if isinstance(node, ast.Name):
             if node.id == "__file__":
                 return [_FILE]
-            expressions = self._assigned_expressions.get(node.id, [])[:_MOST_VALUES]
+            expressions = self._assigned_expressions.get(node.id, [])[:_MAX_VALUES]
             return [value for expression in expressions for value in self._values_of(expression, depth)] or [_UNKNOWN]
         if isinstance(node, ast.Attribute) and node.attr == "parent":
             return map(_folder_of, self._values_of(node.value, depth))
@@ -453,7 +457,7 @@ class _NamesIn:
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(index, int):
             values = self._values_of(node.value.value, depth)
-            for _ in range(min(abs(index), _DEEPEST) + 1):
+            for _ in range(min(abs(index), _MAX_DEPTH) + 1):
                 values = tuple(map(_folder_of, values))
             return values
         return [_UNKNOWN]
@@ -471,17 +475,17 @@ class _NamesIn:
         function_name = _name_of(node.func)
         args = node.args
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        is_of_text = isinstance(owner, ast.Constant)
-        if function_name in _PATHS or (function_name == "join" and not is_of_text):
+        is_text_method = isinstance(owner, ast.Constant)
+        if function_name in _PATH_CLASSES or (function_name == "join" and not is_text_method):
             return self._combinations(_joined_path, args, depth) if args else [""]
         if function_name == "files" and args:  # `importlib.resources.files("package")`
             return [value.replace(".", "/") for value in self._values_of(args[0], depth)]
         if function_name == "dirname" and args:
             return map(_folder_of, self._values_of(args[0], depth))
-        if function_name in _KEEPERS and len(args) == 1:
+        if function_name in _IDENTITY_FUNCTIONS and len(args) == 1:
             return self._values_of(args[0], depth)
-        is_of_environment = function_name == "get" and owner is not None and _name_of(owner) == "environ"
-        if len(args) == 2 and (function_name == "getenv" or is_of_environment):
+        is_environment = function_name == "get" and owner is not None and _name_of(owner) == "environ"
+        if len(args) == 2 and (function_name == "getenv" or is_environment):
             return self._values_of(args[1], depth)  # the default
         if function_name in ("getcwd", "cwd"):
             return [""]
@@ -489,7 +493,7 @@ class _NamesIn:
             return self._combinations(_joined_path, [*args[:1], None], depth) if args else [_UNKNOWN]
         if owner is None:
             return self._values_of(args[0], depth) if function_name in ("glob", "iglob") and args else [_UNKNOWN]
-        if function_name in _KEEPING_METHODS:
+        if function_name in _IDENTITY_METHODS:
             return self._values_of(owner, depth)
         if function_name in ("glob", "iglob") and _name_of(owner) == "glob" and args:
             return self._values_of(args[0], depth)
@@ -517,11 +521,11 @@ class _NamesIn:
         combinations: list[tuple[str, ...]] = [()]
         for expression in expressions:
             values = self._values_of(expression, depth) if expression is not None else (_UNKNOWN,)
-            combinations = [(*combination, value) for combination in combinations for value in values][:_MOST_VALUES]
+            combinations = [(*combination, value) for combination in combinations for value in values][:_MAX_VALUES]
         return map(combine, combinations)
 
 
-def _written_by(node: ast.Call) -> ast.expr | None:
+def _written_path(node: ast.Call) -> ast.expr | None:
     """Returns the path of a file that a call writes, by `open(path, "w")` or `path.write_text(...)`."""
     function_name = _name_of(node.func)
     if function_name in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
@@ -587,7 +591,7 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
     """Yields the modules in a text: a module name, modules after `python -m`, or imports if the text is code."""
     for module in _STARTED_MODULE.findall(text):
         yield from (ImportedNames(0, name, is_text=True) for name in (module, f"{module}.__main__"))
-    if len(text) <= _LONGEST and _IS_MODULE.fullmatch(text):
+    if len(text) <= _MAX_LENGTH and _IS_MODULE.fullmatch(text):
         module, _, name = text.partition(":")
         yield ImportedNames(0, module, (name,) if name else (), is_text=True)
     elif IMPORTS.search(text):
@@ -595,7 +599,7 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
             tree = ast.parse(textwrap.dedent(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return
-        imports = _NamesIn(tree).imports()
+        imports = _CodeReferences(tree).imports()
         yield from (
             imported._replace(is_text=True) for imported in imports if not imported.level and not imported.has_all
         )

@@ -47,22 +47,22 @@ _RACE_PARAMETERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "margin": ("a difference of scores, from 0 to 3", lambda value: _is_between(value, 0.0, 3.0)),
     "alpha": ("a chance from 0.0001 to 0.5", lambda value: _is_between(value, 0.0001, 0.5)),
 }
-_KINDS = tuple(kind.capitalize() for kind in Kind)
+_SPACE_NAMES = tuple(kind.capitalize() for kind in Kind)
 
 
 def is_space(value: object) -> bool:
     """Returns whether a value is a search space: `@rate/Real()`. `@my_package.Real()` is a user's configurable."""
-    return isinstance(value, Reference) and _own_name(value.selector) in _KINDS
+    return isinstance(value, Reference) and _short_name(value.selector) in _SPACE_NAMES
 
 
-def _own_name(selector: str) -> str:
+def _short_name(selector: str) -> str:
     return selector.removeprefix("lobench.")
 
 
 def is_of_search(binding: Binding, bindings: Iterable[Binding]) -> bool:
     """Returns whether a binding is of a space, a search or a race: `rate/Real.low`, `optuna.sampler`, `race.margin`."""
-    name = _own_name(binding.selector)
-    return bool(binding.parameter) and (name in _KINDS or name in _searches(bindings))
+    name = _short_name(binding.selector)
+    return bool(binding.parameter) and (name in _SPACE_NAMES or name in _search_names(bindings))
 
 
 def without_searches(statements: Sequence[Statement]) -> list[Statement]:
@@ -70,23 +70,23 @@ def without_searches(statements: Sequence[Statement]) -> list[Statement]:
     bindings = only_bindings(statements)
     if not any(binding.name == "Method" for binding in bindings):
         return list(statements)
-    names = {*_KINDS, *_searches(bindings)}
+    names = {*_SPACE_NAMES, *_search_names(bindings)}
     return [
         statement
         for statement in statements
         if not isinstance(statement, Binding)
         or not (
             is_space(statement.value)
-            or (statement.parameter and _own_name(statement.selector) in names)
+            or (statement.parameter and _short_name(statement.selector) in names)
             or (statement.name == "Method" and statement.parameter in SEARCH_KEYS)
             or (statement.name, statement.parameter) == _RACE
         )
     ]
 
 
-def _searches(bindings: Iterable[Binding]) -> set[str]:
+def _search_names(bindings: Iterable[Binding]) -> set[str]:
     return {
-        _own_name(binding.value.selector)
+        _short_name(binding.value.selector)
         for binding in bindings
         if (binding.name, binding.parameter) in (("Method", "search"), _RACE) and isinstance(binding.value, Reference)
     }
@@ -103,8 +103,8 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
         if not spaces:
             continue
         line = binding_text(binding)
-        is_methods = binding.scope.split("/")[0] in methods and binding.name != "Method"
-        if not is_methods or not is_space(binding.value):
+        is_of_method = binding.scope.split("/")[0] in methods and binding.name != "Method"
+        if not is_of_method or not is_space(binding.value):
             raise ConfigError(
                 "a space stands where no value of a method does",
                 where=binding.where,
@@ -191,11 +191,11 @@ def search_of(
             expected=f"a line such as `{method.name}/adam.learning_rate = @rate/Real()`",
         )
     if method.space:
-        space = next(binding for binding in own_bindings if is_space(binding.value))
+        space_binding = next(binding for binding in own_bindings if is_space(binding.value))
         raise ConfigError(
             f"method {method.name!r} has a space, and no search",
-            where=space.where,
-            got=binding_text(space),
+            where=space_binding.where,
+            got=binding_text(space_binding),
             next_step=f"bind {method.name}/Method.search = @random(), for example",
         )
     for binding in keys:
@@ -232,13 +232,13 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
         if key not in _RACE_PARAMETERS:
             expected = ", ".join(f"race.{parameter}" for parameter in _RACE_PARAMETERS)
             raise ConfigError(f"nothing reads race.{key}", where=race_binding.where, expected=expected)
-        expected, is_right = _RACE_PARAMETERS[key]
-        if not is_right(value):
+        expected, is_valid = _RACE_PARAMETERS[key]
+        if not is_valid(value):
             raise ConfigError(f"race.{key}", where=race_binding.where, got=repr(value), expected=expected)
-    first_session = experiment_bindings.get("first_session")
-    session_binding = experiment_bindings.get("num_sessions")
-    num_sessions = 0 if session_binding is None else session_binding.value
-    first_seed = 0 if first_session is None else first_session.value
+    first_seed_binding = experiment_bindings.get("first_session")
+    num_seeds_binding = experiment_bindings.get("num_sessions")
+    num_sessions = 0 if num_seeds_binding is None else num_seeds_binding.value
+    first_seed = 0 if first_seed_binding is None else first_seed_binding.value
     race = Race(rounds=0, first_seed=first_seed, **keywords)
     if not num_sessions or num_sessions % race.block:
         got = f"{num_sessions} sessions in blocks of {race.block}" if num_sessions else "no Experiment.num_sessions"
@@ -257,7 +257,7 @@ def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> 
     keywords: dict[str, Any] = {}
     for depth in range(len(scope_parts) + 1):
         for binding in bindings:
-            is_read = _own_name(binding.selector) == _own_name(reference.selector)
+            is_read = _short_name(binding.selector) == _short_name(reference.selector)
             if is_read and binding.scope == "/".join(scope_parts[:depth]) and binding.parameter:
                 keywords[binding.parameter] = _plain_value(binding, bindings)
     return keywords
@@ -267,12 +267,12 @@ def _plain_value(binding: Binding, bindings: Sequence[Binding]) -> Any:
     """Returns a binding's value. A macro is replaced by its value."""
     value = binding.value
     if isinstance(value, Macro):
-        defined = [binding for binding in bindings if not binding.parameter and binding.selector == value.name]
-        if not defined:
+        definitions = [binding for binding in bindings if not binding.parameter and binding.selector == value.name]
+        if not definitions:
             names = [binding.selector for binding in bindings if not binding.parameter]
             next_step = suggestion(value.name, names)
             raise ConfigError(f"no macro %{value.name}", where=binding.where, next_step=next_step)
-        value = defined[-1].value
+        value = definitions[-1].value
     if any(references_in(value)):
         raise ConfigError("no plain value", where=binding.where, got=binding_text(binding))
     return value

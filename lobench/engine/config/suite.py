@@ -68,10 +68,10 @@ def specs_of(*suites: str | Path) -> list[CaseSpec]:
 
     Only pytest knows the values of cases in Python. Cases given as a dictionary (`@cases(**found)`) are left out.
     """
-    tests = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
+    test_files = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
     return [
         *(spec for file in _files_of(suites) for spec in specs_in(file)),
-        *(spec for file in tests for spec in _python_case_specs(file)),
+        *(spec for file in test_files for spec in _python_case_specs(file)),
     ]
 
 
@@ -137,8 +137,8 @@ def takes_any_checkpoint(*suites: str | Path) -> bool:
         gin_files = _files_of(suites)
         if (are_commands := _are_commands(gin_files)) is False:
             return False
-        tests = [file for suite in suites for file in _test_files_of(Path(suite))]
-        return all(map(_has_ordinary_tests, tests)) and bool(are_commands or tests)
+        test_files = [file for suite in suites for file in _test_files_of(Path(suite))]
+        return all(map(_has_ordinary_tests, test_files)) and bool(are_commands or test_files)
     except (LobenchError, OSError):
         return False  # a worker reports it
 
@@ -183,8 +183,8 @@ def _has_ordinary_tests(file: Path) -> bool:
     gin_files = [path for path in named_files if path.is_file()]
     if _are_commands(gin_files) is False:
         return False
-    evaluates = any(isinstance(node, ast.arg) and node.arg == "evaluate" for node in ast.walk(tree))
-    return bool(gin_files) or not evaluates
+    uses_evaluate = any(isinstance(node, ast.arg) and node.arg == "evaluate" for node in ast.walk(tree))
+    return bool(gin_files) or not uses_evaluate
 
 
 def gin_files_of(suite: Path) -> list[Path]:
@@ -221,18 +221,18 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     specs = specs_of(*suites)
     tests = tests_of(*suites) if with_tests else []
     specs_by_name = {name: [*_specs_called(name, specs), *_tests_called(name, tests)] for name in names}
-    known_specs = [*specs, *tests]
-    for name in [name for name in names if not specs_by_name[name]] or ([] if known_specs else [""]):
-        case_names = ", ".join(dict.fromkeys(spec.name for spec in known_specs))
-        expected = f"one of {case_names}" if known_specs else "a scope that binds Case.task or Case.command"
+    all_specs = [*specs, *tests]
+    for name in [name for name in names if not specs_by_name[name]] or ([] if all_specs else [""]):
+        case_names = ", ".join(dict.fromkeys(spec.name for spec in all_specs))
+        expected = f"one of {case_names}" if all_specs else "a scope that binds Case.task or Case.command"
         raise SuiteError(
             f"no case {name!r}" if name else "the suite holds no case",
             where=", ".join(map(str, suites)),
             expected=expected,
-            next_step=suggestion(name, [name for spec in known_specs for name in spec.names]),
+            next_step=suggestion(name, [name for spec in all_specs for name in spec.names]),
         )
     if not names:
-        return known_specs
+        return all_specs
     test_specs = dict.fromkeys(
         spec for specs_of_name in specs_by_name.values() for spec in specs_of_name if spec.is_test
     )
@@ -339,11 +339,13 @@ def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecora
     """
     import pytest  # not at the top, because a chief reads suites without running tests
 
-    caller = sys._getframe(1).f_code.co_filename  # `inspect.stack` looks at every imported module
-    file = Path(caller) if path is None else Path(caller).parent / path
+    caller_file = sys._getframe(1).f_code.co_filename  # `inspect.stack` looks at every imported module
+    file = Path(caller_file) if path is None else Path(caller_file).parent / path
     try:
         if (path is None) != bool(named):
-            raise SuiteError("cases", where=caller, expected="the path of a gin file, or cases by name, one of them")
+            raise SuiteError(
+                "cases", where=caller_file, expected="the path of a gin file, or cases by name, one of them"
+            )
         specs = specs_of_python(file, named) if path is None else specs_in(file)
     except LobenchError as error:
         # pytest shows this exception without a traceback.

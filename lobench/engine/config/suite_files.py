@@ -38,10 +38,24 @@ __all__ = [
     "modules_meanwhile",
 ]
 
-_MARKS_OF_FOREIGN_FOLDERS = ("pyvenv.cfg", "ledger.sqlite")
+_FOREIGN_FOLDER_FILES = ("pyvenv.cfg", "ledger.sqlite")
 _SUFFIXES = (".py", ".gin")  # suffixes of files that can affect cases
 # Suffixes of files that are not data: code, which evaluation keys contain, and files that affect no result.
-_NO_DATA = (".py", ".gin", ".md", ".rst", ".html", ".toml", ".ini", ".cfg", ".sh", ".svg", ".png", ".pdf", ".ipynb")
+_NON_DATA_SUFFIXES = (
+    ".py",
+    ".gin",
+    ".md",
+    ".rst",
+    ".html",
+    ".toml",
+    ".ini",
+    ".cfg",
+    ".sh",
+    ".svg",
+    ".png",
+    ".pdf",
+    ".ipynb",
+)
 _SETTLED_SECONDS = 0.2  # a config.gin that has not changed for this time is complete
 INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
@@ -99,7 +113,7 @@ def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
             for name in sorted(folders)
             if not name.startswith(".")
             and name != "__pycache__"
-            and not any((root_path / name / marker).exists() for marker in _MARKS_OF_FOREIGN_FOLDERS)
+            and not any((root_path / name / marker).exists() for marker in _FOREIGN_FOLDER_FILES)
             and not (follow_links and _is_circle(root_path / name))
         ]
         yield from (
@@ -130,7 +144,7 @@ def data_of_suite(suite: Path) -> Iterator[Path]:
     files = files_below(suite) if retried_briefly(suite.is_dir) else retried_briefly(partial(_files_in, suite.parent))
     for file in files:
         is_hidden = file.name.startswith(".")
-        if not is_hidden and file.suffix not in _NO_DATA and file.parent.name != BASELINES:
+        if not is_hidden and file.suffix not in _NON_DATA_SUFFIXES and file.parent.name != BASELINES:
             yield file
 
 
@@ -181,10 +195,10 @@ class SuiteFiles:
         self._gin_files = gin_files
         self._run_config = run_config
         self._run = Path(run).resolve() if run else None
-        self._seen_files: dict[Path, tuple[FileStamp | None, str]] | None = None  # stamp and SHA-256 by file
-        self._code: dict[Path, tuple[FileStamp | None, str]] = {}  # stamp and SHA-256 of code outside the suite
+        self._file_stamps: dict[Path, tuple[FileStamp | None, str]] | None = None  # stamp and SHA-256 by file
+        self._code_stamps: dict[Path, tuple[FileStamp | None, str]] = {}  # stamp and SHA-256 of code outside the suite
         # Text of the run's `config.gin`, and stamps of it and its includes.
-        self._config, self._config_stamps = "", list[FileStamp | None]()
+        self._config_text, self._config_stamps = "", list[FileStamp | None]()
 
     def is_of_run(self, file: Path) -> bool:
         """Returns whether a file lies in the folder of the run."""
@@ -192,17 +206,17 @@ class SuiteFiles:
 
     def remember(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
-        if self._seen_files is None:
-            self._seen_files = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
+        if self._file_stamps is None:
+            self._file_stamps = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
             configs = list(self._config_files())
             self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
-            self._config = self._config_statements()
+            self._config_text = self._config_statements()
 
     def add(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
         for file in files:
-            if file not in self._code:
-                self._code[file] = retried_briefly(partial(_stamp_and_hash, file))
+            if file not in self._code_stamps:
+                self._code_stamps[file] = retried_briefly(partial(_stamp_and_hash, file))
 
     def changed(self) -> Path | None:
         """Returns a file that was edited, created or removed since `remember`.
@@ -217,13 +231,13 @@ class SuiteFiles:
             return None
 
     def _changed_file(self) -> Path | None:
-        if self._seen_files is None:
+        if self._file_stamps is None:
             return None
         files = set(self.files())
-        for file in sorted(files | self._seen_files.keys()):
-            if file not in files or file not in self._seen_files:
+        for file in sorted(files | self._file_stamps.keys()):
+            if file not in files or file not in self._file_stamps:
                 return file
-        for stamps in (self._seen_files, self._code):
+        for stamps in (self._file_stamps, self._code_stamps):
             for file, (stamp, digest) in list(stamps.items()):
                 if (new_stamp := stamp_of(file)) != stamp:
                     if _digest(file) != digest:
@@ -242,7 +256,7 @@ class SuiteFiles:
         statements = self._config_statements()
         if not statements or stamps != list(map(stamp_of, files)):
             return None
-        if statements != self._config:
+        if statements != self._config_text:
             return next(
                 (file for file, stamp in zip(files, stamps, strict=True) if stamp not in last_stamps), files[-1]
             )
@@ -269,7 +283,7 @@ class SuiteFiles:
         """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
         roots = [Path(suite).resolve() for suite in self._suites]
         roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
-        digests = {file: digest for file, (_, digest) in (self._seen_files or {}).items()}
+        digests = {file: digest for file, (_, digest) in (self._file_stamps or {}).items()}
         digests = digests or retried_briefly(lambda: {file: _digest(file) for file in self.files()})
         names = {
             file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)

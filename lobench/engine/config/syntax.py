@@ -93,7 +93,7 @@ class Import:
 
 
 Statement = Binding | Import
-_Included = Callable[[Path, str, str], Path]  # (folder of the including file, name, where) -> path
+_IncludeFinder = Callable[[Path, str, str], Path]  # (folder of the including file, name, where) -> path
 
 
 class _Delegate(config_parser.ParserDelegate):  # type: ignore[misc]
@@ -193,17 +193,19 @@ def _refuse_include(folder: Path, name: str, where: str) -> Path:
     )
 
 
-def _parse_file(path: Path, includers: tuple[Path, ...], included: _Included, included_in: str = "") -> list[Statement]:
+def _parse_file(
+    path: Path, includers: tuple[Path, ...], find_included: _IncludeFinder, included_in: str = ""
+) -> list[Statement]:
     path = path.resolve()
     if path in includers:
         raise ConfigError(
             "the file includes itself", where=str(path), got=" -> ".join(includer.name for includer in includers)
         )
-    return list(_statements(gin_file_text(path, included_in), str(path), path, includers, included))
+    return list(_statements(gin_file_text(path, included_in), str(path), path, includers, find_included))
 
 
 def _statements(
-    text: str, where: str, path: Path | None, includers: tuple[Path, ...], included: _Included
+    text: str, where: str, path: Path | None, includers: tuple[Path, ...], find_included: _IncludeFinder
 ) -> Iterator[Statement]:
     try:
         for statement in _gin_statements(text):
@@ -219,16 +221,18 @@ def _statements(
             elif isinstance(statement, config_parser.ImportStatement):
                 yield Import(module=statement.module, where=line)
             elif isinstance(statement, config_parser.IncludeStatement):
-                file = included(path.parent if path else Path.cwd(), statement.filename, line)
-                yield from _parse_file(file, (*includers, path) if path else includers, included, line)
+                file = find_included(path.parent if path else Path.cwd(), statement.filename, line)
+                yield from _parse_file(file, (*includers, path) if path else includers, find_included, line)
     except SyntaxError as error:
         line_number = error.lineno
         # Earlier lines of the message are Python's own.
         message, content = error.msg.splitlines()[-1].strip(), (error.text or "").strip()
         expected, next_step = _expected_and_fix(message, content)
         got = repr(content) if content else ""
-        if where == got and content.startswith(_OPTION):  # the text is the value of an option, as the user typed it
-            where, got = "", repr(content.removeprefix(_OPTION))
+        if where == got and content.startswith(
+            _OPTIMIZER_PREFIX
+        ):  # the text is the value of an option, as the user typed it
+            where, got = "", repr(content.removeprefix(_OPTIMIZER_PREFIX))
         raise ConfigError(
             "gin syntax error" if expected else f"gin syntax error: {message}",
             where=f"{where}:{line_number}" if path and line_number else where,
@@ -245,7 +249,7 @@ def _statements(
 
 
 # Beginnings of messages of gin's parser, with the expected syntax.
-_EXPECTED = {
+_EXPECTED_BY_MESSAGE = {
     "Expected file path as string.": "a file's name in quotes",
     "Couldn't parse statement": "`Name.parameter = value`",
     "Expected newline.": "a single value, and one statement a line",
@@ -256,31 +260,36 @@ _EXPECTED = {
     "Expected ')'.": "`@Name()`, with the arguments as bindings of their own",
 }
 
-_OPTION = "Case.optimizer = @"
+_OPTIMIZER_PREFIX = "Case.optimizer = @"
 
-_SPACES = tuple(kind.capitalize() for kind in Kind)
+_SPACE_NAMES = tuple(kind.capitalize() for kind in Kind)
 
 
 def _expected_and_fix(message: str, content: str) -> tuple[str, str]:
     """Returns the form that gin's parser expected, in gin's syntax, and the corrected text if it is obvious."""
-    expected = next((meaning for start, meaning in _EXPECTED.items() if message.startswith(start)), "")
-    if call := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
-        name, arguments = call[1], call[2]
+    expected = next(
+        (meaning for message_start, meaning in _EXPECTED_BY_MESSAGE.items() if message.startswith(message_start)), ""
+    )
+    if call_match := re.search(r"@((?:\w+/)*[\w.]+)\(([^()]+)\)", content):
+        name, arguments = call_match[1], call_match[2]
         line = content.replace(f"({arguments})", "()", 1)
         bindings = [binding.strip() for binding in arguments.split(",")]
         if all(re.match(r"\w+ *=", binding) for binding in bindings):
             return expected, f"write {'; '.join([line, *(f'{name}.{binding}' for binding in bindings)])!r}"
         parameter = f"{last_name(name)}.learning_rate = {bindings[0]}"  # the first parameter of most optimizers
         # The value of an option is shown without `Case.optimizer = @`.
-        if option := re.fullmatch(r"Case\.optimizer = @(.*\(\))", line):
-            return f"each parameter by its name, after {option[1]!r}", f"for example {f'{option[1]}; {parameter}'!r}"
+        if option_match := re.fullmatch(r"Case\.optimizer = @(.*\(\))", line):
+            return (
+                f"each parameter by its name, after {option_match[1]!r}",
+                f"for example {f'{option_match[1]}; {parameter}'!r}",
+            )
         return expected, f"for example {line!r} and '{parameter}'"
-    if space := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACES)})\(.*\)", content):
-        parameter = space[1].rpartition(".")[2]
-        space_type = space[2]
+    if match := re.fullmatch(rf"(.*?)\s*=\s*({'|'.join(_SPACE_NAMES)})\(.*\)", content):
+        parameter = match[1].rpartition(".")[2]
+        space_type = match[2]
         field = "values" if space_type in ("Discrete", "Categorical") else "low"
         return (
-            f"`{space[1]} = @{parameter}/{space_type}()`, with lines such as `{parameter}/{space_type}.{field} = ...`",
+            f"`{match[1]} = @{parameter}/{space_type}()`, with lines such as `{parameter}/{space_type}.{field} = ...`",
             "",
         )
     if statements := re.fullmatch(r"(.*=\s*@[\w./]+\(\))\s*,\s*(\w[\w./]*\s*=.*)", content):
@@ -332,9 +341,9 @@ def may_be_same(selector: str, other: str) -> bool:
         return selector == other
     selector_parts = selector.split(".")
     other_parts = other.split(".")
-    length = min(len(selector_parts), len(other_parts))
+    num_parts = min(len(selector_parts), len(other_parts))
     # With the same package, both may be names of one class: a package may export a class of one of its modules.
-    return selector_parts[-length:] == other_parts[-length:] or selector_parts[0] == other_parts[0]
+    return selector_parts[-num_parts:] == other_parts[-num_parts:] or selector_parts[0] == other_parts[0]
 
 
 def gin_text(value: Any) -> str:

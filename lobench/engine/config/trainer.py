@@ -34,16 +34,16 @@ def bind_values(statements: Sequence[Statement]) -> list[str]:
 
 def import_what_is_there(statements: Sequence[Statement]) -> list[str]:
     """Imports the installed modules that a trainer's configuration names; returns a line for each failure."""
-    failed = []
+    failures = []
     for statement in statements:
         if isinstance(statement, Import):
             try:
                 import_code(statement)
             except DataNotImported as error:
-                failed.append(str(error))
+                failures.append(str(error))
             except ConfigError as error:
-                failed.append(f"`import {statement.module}` ({statement.where}) failed: {error.got}")
-    return failed
+                failures.append(f"`import {statement.module}` ({statement.where}) failed: {error.got}")
+    return failures
 
 
 def bind_trainer_config(

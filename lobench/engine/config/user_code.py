@@ -70,31 +70,31 @@ def fingerprint_of(
         tuple(sys.path),
         as_imported,
     )
-    if key in _remembered and _remembered[key].is_current():
-        return _remembered[key].fingerprint
+    if key in _cached_fingerprints and _cached_fingerprints[key].is_current():
+        return _cached_fingerprints[key].fingerprint
     started_at = time.time()
     fingerprint = retried_briefly(
         lambda: CodeWalk(folders, added_folders, as_imported=as_imported).fingerprint(key.files, key.modules, key.texts)
     )
     # Modules read data files when they are imported.
-    earlier_stamps = _remembered[key].data if key in _remembered else {}
+    earlier_stamps = _cached_fingerprints[key].data_stamps if key in _cached_fingerprints else {}
     data = {file: earlier_stamps.get(file, stamp) for file, stamp in stamps_of(fingerprint.data).items()}
-    _remembered[key] = _Remembered(fingerprint, _marks_of(fingerprint), started_at, data)
-    _made[fingerprint.id] = fingerprint
+    _cached_fingerprints[key] = _CachedFingerprint(fingerprint, _stamps_by_file(fingerprint), started_at, data)
+    _fingerprints_by_id[fingerprint.id] = fingerprint
     return fingerprint
 
 
 def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerprint:
     """Combines several fingerprints into one."""
     fingerprint = functools.reduce(CodeFingerprint.__or__, fingerprints, CodeFingerprint())
-    _made[fingerprint.id] = fingerprint
+    _fingerprints_by_id[fingerprint.id] = fingerprint
     return fingerprint
 
 
 def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
     """Returns the fingerprints of cases by id, as far as this process has computed them."""
     ids = {code for case in cases for code in (case.case_code, case.subject_code)}
-    return {code_id: _made[code_id] for code_id in sorted(ids) if code_id in _made}
+    return {code_id: _fingerprints_by_id[code_id] for code_id in sorted(ids) if code_id in _fingerprints_by_id}
 
 
 def tree_sha256(content: bytes) -> str:
@@ -158,13 +158,14 @@ def forget_edited_code() -> bool:
     Returns:
       Whether modules were dropped.
     """
-    read_files = [*dict.fromkeys(file for entry in _remembered.values() for file in entry.fingerprint.files)]
-    remembered = _remembered.values()
+    read_files = [*dict.fromkeys(file for entry in _cached_fingerprints.values() for file in entry.fingerprint.files)]
+    cached_entries = _cached_fingerprints.values()
     if not any(
-        edited_files(entry.fingerprint) or stamps_of(entry.fingerprint.data) != entry.data for entry in remembered
+        edited_files(entry.fingerprint) or stamps_of(entry.fingerprint.data) != entry.data_stamps
+        for entry in cached_entries
     ):
         return False
-    _remembered.clear()
+    _cached_fingerprints.clear()
     return forget_modules_of(read_files)
 
 
@@ -193,12 +194,12 @@ class _FingerprintArguments(NamedTuple):
     modules: tuple[str, ...]
     texts: tuple[str, ...]
     folders: tuple[str, ...]
-    added: tuple[str, ...]
+    added_folders: tuple[str, ...]
     sys_path: tuple[str, ...]
     as_imported: bool
 
 
-class _Remembered(NamedTuple):
+class _CachedFingerprint(NamedTuple):
     """Fingerprint with the stamps of its files and data files.
 
     Attributes:
@@ -209,17 +210,17 @@ class _Remembered(NamedTuple):
     """
 
     fingerprint: CodeFingerprint
-    marks: Mapping[str, FileStamp | None]
-    at: float
-    data: Mapping[str, FileStamp | None]
+    stamps: Mapping[str, FileStamp | None]
+    started_at: float
+    data_stamps: Mapping[str, FileStamp | None]
 
     def is_current(self) -> bool:
         """Returns whether no file has changed.
 
         False if a file was written just before it was read, because its stamp may then be equal after another edit.
         """
-        newest_change = max((stamp[1] for stamp in self.marks.values() if stamp is not None), default=0)
-        if not is_settled(newest_change, self.at) or self.marks != _marks_of(self.fingerprint):
+        newest_change = max((stamp[1] for stamp in self.stamps.values() if stamp is not None), default=0)
+        if not is_settled(newest_change, self.started_at) or self.stamps != _stamps_by_file(self.fingerprint):
             return False
         listing_hashes = self.fingerprint.listed
         return {
@@ -227,9 +228,9 @@ class _Remembered(NamedTuple):
         } == listing_hashes and not _edited_after_import(self.fingerprint)
 
 
-_remembered: dict[_FingerprintArguments, _Remembered] = {}
-_made: dict[str, CodeFingerprint] = {}  # by id
+_cached_fingerprints: dict[_FingerprintArguments, _CachedFingerprint] = {}
+_fingerprints_by_id: dict[str, CodeFingerprint] = {}  # by id
 
 
-def _marks_of(fingerprint: CodeFingerprint) -> dict[str, FileStamp | None]:
+def _stamps_by_file(fingerprint: CodeFingerprint) -> dict[str, FileStamp | None]:
     return stamps_of((*fingerprint.files, *fingerprint.missing))

@@ -50,14 +50,14 @@ def first_mistyped(lines: Iterable[str]) -> Mistyped | None:
                 or isinstance(binding.value, Reference | Macro | list | tuple | dict)
             ):
                 continue
-            accepted_types = _members(CONFIGURABLES.get_match(names[0]).wrapped, binding.parameter)
+            accepted_types = _accepted_types(CONFIGURABLES.get_match(names[0]).wrapped, binding.parameter)
             if accepted_types and not any(_accepts(accepted_type, binding.value) for accepted_type in accepted_types):
                 expected = " or ".join(dict.fromkeys(map(_type_name, accepted_types)))
                 return Mistyped(path=f"{binding.name}.{binding.parameter}", got=repr(binding.value), expected=expected)
     return None
 
 
-def _members(target: Any, parameter: str) -> tuple[Any, ...]:
+def _accepted_types(target: Any, parameter: str) -> tuple[Any, ...]:
     """Returns the types that a parameter accepts; () if unknown."""
     annotated_function = target.__init__ if inspect.isclass(target) else target
     try:
@@ -73,32 +73,32 @@ def _members(target: Any, parameter: str) -> tuple[Any, ...]:
     ):
         hint = signature_parameter.annotation  # a wrapper may have set a `__signature__` of its own
     if hint is None or hint is Any:
-        kind = float if type(default) is int else type(default)  # `momentum=0` takes any number
-        return (kind,) if isinstance(default, _NUMBERS) else ()
+        default_type = float if type(default) is int else type(default)  # `momentum=0` takes any number
+        return (default_type,) if isinstance(default, _NUMBERS) else ()
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
 
 def _accepts(accepted_type: Any, value: Any) -> bool:
     """Returns whether a type accepts a value. A type that is not a class accepts anything."""
-    kind = typing.get_origin(accepted_type) or accepted_type
-    if kind is typing.Literal:
+    origin = typing.get_origin(accepted_type) or accepted_type
+    if origin is typing.Literal:
         return value in typing.get_args(accepted_type)
-    if kind is Any or not inspect.isclass(kind):
+    if origin is Any or not inspect.isclass(origin):
         return True
-    if kind is float or kind is complex:
+    if origin is float or origin is complex:
         return isinstance(value, _NUMBERS) and not isinstance(value, bool)
-    if kind is int:
+    if origin is int:
         return type(value) is int
     try:
-        return isinstance(value, kind)
+        return isinstance(value, origin)
     except TypeError:  # for example, a protocol
         return True
 
 
 def _type_name(accepted_type: Any) -> str:
-    kind = typing.get_origin(accepted_type) or accepted_type
-    if kind is typing.Literal:
+    origin = typing.get_origin(accepted_type) or accepted_type
+    if origin is typing.Literal:
         return ", ".join(map(repr, typing.get_args(accepted_type)))
     names = {int: "an integer", float: "a number", complex: "a number", str: "a text", bool: "True or False"}
-    return names.get(kind, getattr(kind, "__name__", str(kind)).replace("NoneType", "None"))
+    return names.get(origin, getattr(origin, "__name__", str(origin)).replace("NoneType", "None"))

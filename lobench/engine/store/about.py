@@ -21,8 +21,8 @@ from lobench.engine.store.provenance import versions_here
 
 __all__ = ["ledger_about", "ledger_gaps", "lobench_here", "short_place"]
 
-_LOST = ("skipped", "expired", "unreadable")  # events of checkpoints that were not evaluated
-_HASHED = 12  # hex digits
+_LOST_EVENTS = ("skipped", "expired", "unreadable")  # events of checkpoints that were not evaluated
+_HASH_DIGITS = 12  # hex digits
 
 
 def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def lobench_here() -> str:
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
-    return f"{versions_here().get('lobench', '')} {digest.hexdigest()[:_HASHED]}"
+    return f"{versions_here().get('lobench', '')} {digest.hexdigest()[:_HASH_DIGITS]}"
 
 
 def _lines_without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
@@ -72,5 +72,5 @@ def _lines_without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
 def _missing_lines(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     for subject, case, blocks in absent(ledger.planned(), rows):
         yield f"planned and not evaluated: {subject.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
-    counts = Counter(kind for kind, _ in ledger.events(*_LOST))
+    counts = Counter(kind for kind, _ in ledger.events(*_LOST_EVENTS))
     yield from (f"{counted(count, 'checkpoint')} {kind}" for kind, count in sorted(counts.items()))

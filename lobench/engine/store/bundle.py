@@ -60,10 +60,10 @@ _TABLES = (
     *("experiments", "trials", "memberships", "incidents", "events"),
 )
 _NAME = re.compile(r"[^/\\\0]+(/[^/\\\0]+)*")
-_LEVEL = 6
+_COMPRESSION_LEVEL = 6
 _DEPTH_OF_BASELINES = 5  # suites/0/quick/baselines/adam-velo.json
 _CHECKPOINTS = (".npz", ".pt", ".pth", ".ckpt")  # suffixes of files of numpy and torch that are zip archives, too
-_MOST_RATIO = 1100  # limit of zlib's format; a member that claims a larger ratio is forged
+_MAX_RATIO = 1100  # limit of zlib's format; a member that claims a larger ratio is forged
 
 
 def has_ledger(store: str | Path) -> bool:
@@ -114,12 +114,10 @@ def store_and_name(text: str) -> tuple[str, str]:
     folder, else the text up to the first "@".
     """
     at_indices = [len(text), *(index for index in reversed(range(len(text))) if text[index] == "@")]
-    beginnings = [text[:end] for end in at_indices if end]
-    store = next((beginning for beginning in beginnings if has_ledger(beginning)), None)
+    prefixes = [text[:end] for end in at_indices if end]
+    store = next((prefix for prefix in prefixes if has_ledger(prefix)), None)
     if store is None:
-        store = next(
-            (beginning for beginning in beginnings if path_exists(beginning, kind="folder")), text.partition("@")[0]
-        )
+        store = next((prefix for prefix in prefixes if path_exists(prefix, kind="folder")), text.partition("@")[0])
     return store, text[len(store) + 1 :]
 
 
@@ -166,7 +164,7 @@ class ResultBundle:
             self._archive = zipfile.ZipFile(path)
             members = self._archive.infolist()
             self.names = tuple(member.filename for member in members)
-            _check(members)
+            _check_members(members)
             manifest = json.loads(self.read(_MANIFEST))
             self.root, version = str(manifest["root"]), int(manifest["version"])
         if version > _VERSION:
@@ -214,7 +212,7 @@ class ResultBundle:
         )
 
 
-def _check(members: Sequence[zipfile.ZipInfo]) -> None:
+def _check_members(members: Sequence[zipfile.ZipInfo]) -> None:
     names = [member.filename for member in members]
     if len(set(names)) < len(names):
         raise ValueError("two members have one name")
@@ -222,7 +220,7 @@ def _check(members: Sequence[zipfile.ZipInfo]) -> None:
         path_parts = member.filename.split("/")
         if not _NAME.fullmatch(member.filename) or ".." in path_parts or "." in path_parts or ":" in path_parts[0]:
             raise ValueError(f"a member is called {member.filename!r}")
-        if member.file_size > _MOST_RATIO * member.compress_size + 1000:
+        if member.file_size > _MAX_RATIO * member.compress_size + 1000:
             raise ValueError(f"{member.filename} claims {member.file_size:,} bytes, too many for its compressed size")
         if path_parts[0] in ("suites", "theta") and member.file_size > LARGEST:
             raise ValueError(
@@ -261,9 +259,9 @@ def write_bundle(
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(content, key=lambda name: (name != _MANIFEST, name)):
-            info = zipfile.ZipInfo(name)  # dated 1980, so that equal content gives equal bytes
-            info.create_system, info.external_attr = 3, 0o644 << 16
-            archive.writestr(info, content[name], zipfile.ZIP_DEFLATED, _LEVEL)
+            member = zipfile.ZipInfo(name)  # dated 1980, so that equal content gives equal bytes
+            member.create_system, member.external_attr = 3, 0o644 << 16
+            archive.writestr(member, content[name], zipfile.ZIP_DEFLATED, _COMPRESSION_LEVEL)
     try:
         write_whole(output, buffer.getvalue(), durable=True)
     except OSError as error:
@@ -344,8 +342,8 @@ def _tables_of(db: sqlite3.Connection, *, has_patches: bool = True) -> Iterator[
 def _without_patch(row: dict[str, Any]) -> list[Any]:
     """Returns a row of an experiment without its patch. A note in the row states the patch's size."""
     if row["patch"] is not None:
-        left_out = f"the patch is left out (--without-patch): {len(row['patch']):,} bytes"
-        row |= {"patch": None, "patch_note": "; ".join(filter(None, (left_out, row["patch_note"])))}
+        notice = f"the patch is left out (--without-patch): {len(row['patch']):,} bytes"
+        row |= {"patch": None, "patch_note": "; ".join(filter(None, (notice, row["patch_note"])))}
     return list(row.values())
 
 
@@ -364,7 +362,7 @@ def _from_json(value: Any) -> Any:
     return base64.b64decode(value["base64"], validate=True) if isinstance(value, dict) else value
 
 
-_opened: list[tempfile.TemporaryDirectory[str]] = []  # removed when this process ends
+_temporary_folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when this process ends
 
 
 @functools.lru_cache(maxsize=256)
@@ -379,7 +377,7 @@ def _unpacked_ledger(path: str, size: int, mtime_ns: int) -> Path:
             next_step="`lobench audit` shows where",
         )
     folder = tempfile.TemporaryDirectory(prefix="lobench-bundle-")
-    _opened.append(folder)
+    _temporary_folders.append(folder)
     database = make_ledger(bundle, Path(folder.name))
     _place_baselines(bundle, Path(folder.name), database)
     return database
@@ -414,7 +412,7 @@ def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
             make_tables(db)
             db.execute("BEGIN")
             for table in _TABLES:
-                _fill(db, table, *_rows_of(bundle, table))
+                _insert_rows(db, table, *_rows_of(bundle, table))
             db.execute("COMMIT")
         open_to_read(database).close()
     except sqlite3.Error as error:
@@ -437,7 +435,7 @@ def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list
     return columns, decoded_rows()
 
 
-def _fill(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[list[Any]]) -> None:
+def _insert_rows(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterable[list[Any]]) -> None:
     known_columns = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
     if unknown_columns := set(columns) - known_columns:
         raise ValueError(f"{table} has a column {sorted(map(str, unknown_columns))[0]!r}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METHOD_CODE", "OF_CASES", "SAME_CODE", "SHOWN_DIGITS", "Codes"]
 
-_PARTS, SAME_CODE = "code", "same_code"  # kinds of events
+_CODE_EVENT, SAME_CODE = "code", "same_code"  # kinds of events
 METHOD_CODE = "method_code"  # event: which code a command was run with, in order
 SHOWN_DIGITS = 8  # digits of a fingerprint in the name of a command's folder
 
@@ -39,12 +39,12 @@ class Codes(LedgerPart):
 
     def record_code(self, parts_by_id: Mapping[str, Mapping[str, str]]) -> None:
         """Records the parts of fingerprints, by id. Known ids are skipped."""
-        new_parts = {part_id: digest for part_id, digest in parts_by_id.items() if part_id not in self._parts}
+        new_parts = {part_id: part_hashes for part_id, part_hashes in parts_by_id.items() if part_id not in self._parts}
         if not new_parts:
             return
         with self.transaction():
-            for part_id, digest in new_parts.items():
-                self.record_event(_PARTS, id=part_id, parts=dict(digest))
+            for part_id, part_hashes in new_parts.items():
+                self.record_event(_CODE_EVENT, id=part_id, parts=dict(part_hashes))
         self._parts.update(new_parts)
 
     def accept_code(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -53,7 +53,7 @@ class Codes(LedgerPart):
         Args:
           pairs: Codes of stored results, each with the current code, in the form of `joined_code`.
         """
-        accepted = {
+        accepted_pairs = {
             (stored_code, current_code)
             for pair in pairs
             for stored_code, current_code in zip(*map(parts_of_code, pair), strict=True)
@@ -61,10 +61,10 @@ class Codes(LedgerPart):
             and current_code
             and self.accepted_code.get(stored_code, stored_code) != self.accepted_code.get(current_code, current_code)
         }
-        if not accepted:
+        if not accepted_pairs:
             return
         with self.transaction():
-            for stored_code, current_code in sorted(accepted):
+            for stored_code, current_code in sorted(accepted_pairs):
                 self.record_event(SAME_CODE, code=stored_code, other=current_code)
         self.__dict__.pop("accepted_code", None)
 
@@ -75,7 +75,7 @@ class Codes(LedgerPart):
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, str]]:
-        return {detail["id"]: detail["parts"] for detail in self._details(_PARTS)}
+        return {detail["id"]: detail["parts"] for detail in self._details(_CODE_EVENT)}
 
     def code_parts(self, code: str) -> Mapping[str, str] | None:
         """Returns the parts of a fingerprint; None if the store does not know it."""
@@ -113,21 +113,21 @@ class Codes(LedgerPart):
 
     def counting_codes(self, current_code: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
-        last_id, known_codes = self._codes_until
+        last_id, known_codes = self._codes_up_to_id
         newest_id = self._number("SELECT MAX(id) FROM evaluations")
         new_codes = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last_id,))
         known_codes = known_codes | {code for (code,) in new_codes}
-        self._codes_until = newest_id, known_codes
+        self._codes_up_to_id = newest_id, known_codes
         return sorted(code for code in known_codes if self.counts(code, current_code))
 
     @functools.cached_property
-    def _codes_until(self) -> tuple[int, frozenset[str]]:
+    def _codes_up_to_id(self) -> tuple[int, frozenset[str]]:
         """Id of an evaluation, and the codes of the evaluations up to it."""
         return 0, frozenset()
 
     def codes_changed(self) -> None:
         """Called after evaluations were removed or rolled back, or their codes were changed."""
-        self.__dict__.pop("_codes_until", None)
+        self.__dict__.pop("_codes_up_to_id", None)
 
     def outdated(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that do not count because the same work has results of more relevant code.
@@ -157,5 +157,5 @@ class Codes(LedgerPart):
             current_code = planned_codes.get(f"{group[2]}:{group[1]}", "")
             if not current_code or not any(self.counts(code, current_code) for _, code in rows if code):
                 current_code = next(code for _, code in reversed(rows) if code)
-            outdated_ids.update(number for number, code in rows if not self.counts(code, current_code))
+            outdated_ids.update(evaluation_id for evaluation_id, code in rows if not self.counts(code, current_code))
         return frozenset(outdated_ids)

@@ -108,14 +108,14 @@ class PlanHistory:
     Attributes:
       last: Hash of the last event of the chain; "" for an empty chain.
       num_records: Number of events read.
-      marks: Hashes of the plans.
+      plan_digests: Hashes of the plans.
       subjects: Subjects with a plan: hash, variant, label, plan.
       last_codes: Code with which each case was planned last, by `CaseInfo.key`.
     """
 
     def __init__(self) -> None:
         self.last = ""
-        self.marks: set[str] = set()
+        self.plan_digests: set[str] = set()
         self.subjects: set[tuple[str, str, str, str]] = set()
         self._forms: dict[str, dict[CasePlace, CaseForm]] = {}  # by plan
         self._codes: dict[str, dict[CasePlace, str]] = {}  # by plan
@@ -129,9 +129,11 @@ class PlanHistory:
         self._identities_of_start: dict[CasePlace, dict[str, str]] = {}  # identities by variant, in the open start
         self._last_form: dict[tuple[str, CasePlace], CaseForm] = {}  # by variant
         self._variants: set[str] = set()  # variants that have a last plan
-        self._order: dict[tuple[str, CaseForm], int] = {}  # when a variant's form became the last one
-        self._order_of: dict[CaseForm, int] = {}  # when any variant's form became the last one
-        self._planned: dict[tuple[str, str], dict[CaseForm, int]] = {}  # when a form was planned for a single subject
+        self._record_of_form: dict[tuple[str, CaseForm], int] = {}  # when a variant's form became the last one
+        self._last_record_of_form: dict[CaseForm, int] = {}  # when any variant's form became the last one
+        self._planned_records: dict[
+            tuple[str, str], dict[CaseForm, int]
+        ] = {}  # when a form was planned for a single subject
         self._programs: dict[str, tuple[str, ...]] = {}  # by variant
         self.num_records = 0
         self._merged_identities: dict[CasePlace, dict[str, str]] | None = None
@@ -141,7 +143,7 @@ class PlanHistory:
         self.num_records += 1
         self.last = detail["digest"]
         if kind == PLAN:
-            self.marks.add(detail["plan"])
+            self.plan_digests.add(detail["plan"])
             self._forms[detail["plan"]] = forms_of_plan(detail)
             self._codes[detail["plan"]] = codes_of_plan(detail)
             self._codes_by_key[detail["plan"]] = {
@@ -153,7 +155,7 @@ class PlanHistory:
         variant = detail["variant"]
         if kind == PLANNED:
             self.subjects.add((detail["sha256"], variant, detail["label"], detail["plan"]))
-            orders = self._planned.setdefault((detail["sha256"], variant), {})
+            orders = self._planned_records.setdefault((detail["sha256"], variant), {})
             orders.update(dict.fromkeys(forms.values(), self.num_records))
             return
         if detail["start"] != self._start:
@@ -167,7 +169,7 @@ class PlanHistory:
             self._identities_of_start.setdefault(case_place, {})[variant] = form.identity
             self._last_form[variant, case_place] = form
             self._last_code[variant, case_place] = self._codes[detail["plan"]].get(case_place, "")
-            self._order[variant, form] = self._order_of[form] = self.num_records
+            self._record_of_form[variant, form] = self._last_record_of_form[form] = self.num_records
         if detail["programs"]:
             self._programs[variant] = tuple(detail["programs"])
         self._merged_identities = None
@@ -227,7 +229,7 @@ class PlanHistory:
 
     def order_of(self, form: CaseForm) -> int:
         """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
-        return self._order_of.get(form, 0)
+        return self._last_record_of_form.get(form, 0)
 
     def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated_hashes: Collection[str]) -> str | None:
         """Returns the hash of the bindings that were planned last for a subject on a case; None if no plan decides.
@@ -242,12 +244,13 @@ class PlanHistory:
             return None
         planned_orders = {
             form.optimizer_hash: order
-            for form, order in self._planned.get((sha256, variant), {}).items()
+            for form, order in self._planned_records.get((sha256, variant), {}).items()
             if form.identity == identity
         }
         orders = {
             optimizer_hash: max(
-                planned_orders.get(optimizer_hash, 0), self._order.get((variant, CaseForm(identity, optimizer_hash)), 0)
+                planned_orders.get(optimizer_hash, 0),
+                self._record_of_form.get((variant, CaseForm(identity, optimizer_hash)), 0),
             )
             for optimizer_hash in {*evaluated_hashes, *planned_orders}
         }
@@ -282,9 +285,9 @@ class CurrentCases:
         accepted: Mapping[tuple[str, ...], Collection[str]] | None = None,
     ) -> None:
         self._history = history or PlanHistory()
-        self._accepted = accepted or {}
+        self._accepted_programs = accepted or {}
         self._last_entries: dict[CasePlace, tuple[int, int, str]] = {}  # id, arrival, identity
-        self._is_part: dict[str, bool] = {}
+        self._is_partial: dict[str, bool] = {}
         self._hashes: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}  # by subject, then by case
         self._chosen_hashes: dict[tuple[str, str, str], str | None] = {}
         self._programs: dict[str, frozenset[str]] = {}
@@ -308,7 +311,7 @@ class CurrentCases:
             if case_place is None:
                 case_place = places_by_case[id(case)] = place_of(case)
                 kept_alive.append(case)
-                self._is_part[case.identity] = bool(case.whole)
+                self._is_partial[case.identity] = bool(case.whole)
             self._num_seen += 1
             entry = (row.id, self._num_seen, case.identity)
             last_entry = self._last_entries.get(case_place)
@@ -335,7 +338,7 @@ class CurrentCases:
         The other object must not be used any more.
         """
         self._last_entries = other_cases._last_entries
-        self._is_part = other_cases._is_part
+        self._is_partial = other_cases._is_partial
         self._hashes = other_cases._hashes
         self._num_seen = other_cases._num_seen
         return self
@@ -352,14 +355,16 @@ class CurrentCases:
             planned_identities = self._history.identities()
             identities = set[str]()
             for case_place in {*planned_identities, *self._last_entries}:
-                forms = (
+                case_identities = (
                     {*planned_identities[case_place].values()}
                     if case_place in planned_identities
                     else {self._last_entries[case_place][2]}
                 )
-                whole_cases = {identity for identity in forms if not self._is_part.get(identity, False)}
+                whole_identities = {
+                    identity for identity in case_identities if not self._is_partial.get(identity, False)
+                }
                 # A search may stop trainings early; tables leave these partial cases out.
-                identities |= whole_cases or forms
+                identities |= whole_identities or case_identities
             self._identities = frozenset(identities)
         return self._identities
 
@@ -398,15 +403,15 @@ class CurrentCases:
 
     def ordered(self, subject: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
         """Returns evaluations of a subject in order of precedence: for each seed, the last one counts."""
-        in_order = sorted(rows, key=operator.attrgetter("id"))
-        if accepted := self.programs(subject.variant.key):
-            in_order.sort(key=lambda row: row.key.program_version in accepted)
-        return in_order
+        sorted_rows = sorted(rows, key=operator.attrgetter("id"))
+        if accepted_programs := self.programs(subject.variant.key):
+            sorted_rows.sort(key=lambda row: row.key.program_version in accepted_programs)
+        return sorted_rows
 
     def programs(self, variant: str) -> frozenset[str]:
         """Returns the keys of the programs that the last plan of a variant accepts; empty if unknown."""
         if variant not in self._programs:
-            self._programs[variant] = frozenset(self._accepted.get(self._history.programs(variant), ()))
+            self._programs[variant] = frozenset(self._accepted_programs.get(self._history.programs(variant), ()))
         return self._programs[variant]
 
     def last_planned(self, row: EvaluationRow) -> tuple[int, int]:

@@ -43,11 +43,11 @@ def changed_data(
       is_recorded: Whether the files are recorded. If not, the next call gives the same notice.
     """
     run_folder = Path(os.path.abspath(run)) if run and "://" not in run else None
-    outputs = _outputs()
+    output_inodes = _output_inodes()
 
     def is_excluded(file: Path) -> bool:
         return (run_folder is not None and file.is_relative_to(run_folder)) or (
-            bool(outputs) and _inode(file) in outputs
+            bool(output_inodes) and _inode(file) in output_inodes
         )
 
     digests: dict[str, str] = {}
@@ -87,11 +87,11 @@ def changed_data_of_command(
       is_recorded: As in `changed_data`.
     """
     data_files = [Path(file) for file in sorted(files) if _is_named_data(Path(file), ledger)]
-    label = f"command {command}"
-    paths = {f"{label}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in data_files}
-    missing_names = [name for name in ledger.data_names() if name.startswith(f"{label}/") and name not in paths]
+    name_prefix = f"command {command}"
+    paths = {f"{name_prefix}/{Path(os.path.relpath(file, ledger.store)).as_posix()}": file for file in data_files}
+    missing_names = [name for name in ledger.data_names() if name.startswith(f"{name_prefix}/") and name not in paths]
     digests = {name: _digest(file) for name, file in paths.items()} | dict.fromkeys(missing_names, "")
-    names = ledger.record_data(digests, [label]) if is_recorded else ledger.changed_data(digests, [label])
+    names = ledger.record_data(digests, [name_prefix]) if is_recorded else ledger.changed_data(digests, [name_prefix])
     changed_names = [os.path.basename(name) for name in names if name in paths]
     return _notice(changed_names, _KEPT_NOTE, f"a file in {setting} counts as code")
 
@@ -132,35 +132,35 @@ def _is_named_data(file: Path, ledger: Ledger) -> bool:
     return file.suffix not in _NO_NAMED_DATA and file.parent.name != BASELINES and not is_of_store
 
 
-def _outputs() -> set[tuple[int, int]]:
+def _output_inodes() -> set[tuple[int, int]]:
     """Returns the inodes of the files that receive this process's standard output and error, directly or by `tee`."""
-    outputs = set[tuple[int, int]]()
+    output_inodes = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode):
-                outputs.add((status.st_dev, status.st_ino))
+                output_inodes.add((status.st_dev, status.st_ino))
             elif stat.S_ISFIFO(status.st_mode):
-                outputs |= _written_by_readers((status.st_dev, status.st_ino))
-    return outputs
+                output_inodes |= _inodes_written_by_readers((status.st_dev, status.st_ino))
+    return output_inodes
 
 
-def _written_by_readers(pipe: tuple[int, int]) -> set[tuple[int, int]]:
+def _inodes_written_by_readers(pipe_inode: tuple[int, int]) -> set[tuple[int, int]]:
     """Finds the processes that read a pipe as standard input, and returns the inodes of files that they write.
 
     Empty on systems without /proc.
     """
-    outputs = set[tuple[int, int]]()
+    output_inodes = set[tuple[int, int]]()
     for process in Path("/proc").glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # another user's, or it has ended
-            if _inode(process / "0") == pipe:
-                for entry in process.iterdir():
+            if _inode(process / "0") == pipe_inode:
+                for descriptor_link in process.iterdir():
                     # The mode of the link is that of the descriptor. Files that the process only reads are not output.
-                    is_writable = os.lstat(entry).st_mode & stat.S_IWUSR
-                    status = os.stat(entry)
+                    is_writable = os.lstat(descriptor_link).st_mode & stat.S_IWUSR
+                    status = os.stat(descriptor_link)
                     if is_writable and stat.S_ISREG(status.st_mode):
-                        outputs.add((status.st_dev, status.st_ino))
-    return outputs
+                        output_inodes.add((status.st_dev, status.st_ino))
+    return output_inodes
 
 
 def _inode(file: Path) -> tuple[int, int] | None:

@@ -41,20 +41,20 @@ __all__ = [
     "write_ahead",
 ]
 
-_MOST_COPIED_BYTES = 64 << 20  # largest database that is read as a copy
+_MAX_COPIED_BYTES = 64 << 20  # largest database that is read as a copy
 _PATIENCE_SECONDS = 10.0  # retries while a disk fails
-_LEFT_SECONDS, _LEFT_PAUSE_SECONDS = 10.0, 0.05  # wait for the lock of a process that has ended
+_ENDED_HOLDER_SECONDS, _ENDED_HOLDER_PAUSE = 10.0, 0.05  # wait for the lock of a process that has ended
 _BUSY_SECONDS = 30.0  # wait for another program that holds the database
 
 _FREE_SPACE = "free some space and start again: nothing acknowledged is lost"
 _ANOTHER_FOLDER = "choose another folder"
-_LOCKED = (
+_LOCKED_ADVICE = (
     f"another program has held its lock for {_BUSY_SECONDS:g} s (an sqlite3 shell, a backup?): end that, "
     "and the same command goes on; nothing acknowledged is lost"
 )
-_RESTORE = "move the file away, or restore a copy"
+_RESTORE_ADVICE = "move the file away, or restore a copy"
 # SQLite also reports CORRUPT for an intact file if a read failed (EIO).
-_PERHAPS_THE_DISK = (
+_DISK_ADVICE = (
     "if its disk failed for a moment, the same command goes on; if this message comes again, check the file "
     "(sqlite3 FILE 'PRAGMA integrity_check'), and restore a copy"
 )
@@ -72,10 +72,10 @@ _NEXT_STEPS = {
     "IOERR": f"is the disk full, or failing? {_FREE_SPACE}",  # also reported if a disk has no room for the log's index
     "READONLY": _ANOTHER_FOLDER,
     "CANTOPEN": _ANOTHER_FOLDER,
-    "BUSY": _LOCKED,
-    "LOCKED": _LOCKED,
-    "CORRUPT": _PERHAPS_THE_DISK,
-    "NOTADB": _RESTORE,
+    "BUSY": _LOCKED_ADVICE,
+    "LOCKED": _LOCKED_ADVICE,
+    "CORRUPT": _DISK_ADVICE,
+    "NOTADB": _RESTORE_ADVICE,
 }
 
 
@@ -97,7 +97,7 @@ def database_errors(where: Path | str, database_name: str) -> Iterator[None]:
     except sqlite3.Error as error:
         got = cause(error)
         next_step = _next_step(error)
-        if next_step == _LOCKED and (problem := _lock_problem(Path(where))):
+        if next_step == _LOCKED_ADVICE and (problem := _lock_problem(Path(where))):
             got, next_step = problem, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
         elif next_step == _ANOTHER_FOLDER and (owner := _unreadable_owner(Path(where))):
             got = f"Permission denied: {owner}"
@@ -115,7 +115,7 @@ def _next_step(error: sqlite3.Error) -> str:
 def _unreadable_owner(where: Path) -> str:
     """Returns the owner of the first file of a store that this user may not read; "" if all are readable."""
     files = sorted(where.glob("ledger.sqlite*")) if where.is_dir() else [where]
-    file = next((file for file in files if file.exists() and not _may(file, os.R_OK)), None)
+    file = next((file for file in files if file.exists() and not _has_access(file, os.R_OK)), None)
     return "" if file is None else _ownership_text(file)
 
 
@@ -157,7 +157,7 @@ def open_to_write(database: Path) -> sqlite3.Connection:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         open_to_group(database, store=database.parent)
     _take_over_log(database)
-    if _is_anothers(database) and not may_write(database):
+    if _is_of_other_user(database) and not may_write(database):
         raise StoreError(
             "this user may not write the database",
             where=str(database),
@@ -176,14 +176,14 @@ def _take_over_log(database: Path) -> None:
     for suffix in ("-wal", "-shm"):
         file = database.with_name(database.name + suffix)
         with contextlib.suppress(OSError):
-            if file.exists() and _is_anothers(file) and not may_write(file):
+            if file.exists() and _is_of_other_user(file) and not may_write(file):
                 if suffix == "-wal" and file.stat().st_size:
                     write_whole(file, file.read_bytes(), durable=True)
                 else:
                     file.unlink()  # made again from the log
 
 
-def _is_anothers(path: Path) -> bool:
+def _is_of_other_user(path: Path) -> bool:
     try:
         return path.stat().st_uid != os.geteuid() != 0
     except OSError:
@@ -192,10 +192,10 @@ def _is_anothers(path: Path) -> bool:
 
 def may_write(path: Path) -> bool:
     """Returns whether this process may write a file, or create files in a folder."""
-    return _may(path, os.W_OK)
+    return _has_access(path, os.W_OK)
 
 
-def _may(path: Path, mode: int) -> bool:
+def _has_access(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -252,10 +252,10 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
     """
     log, index = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     has_log = log.is_file() and index.is_file()
-    if not has_log and (not is_live or _is_anothers(database)):
-        copied = _copy_in_memory(database) if _is_filled(log) else _memory_copy(database)
-        if copied is not None:
-            return copied
+    if not has_log and (not is_live or _is_of_other_user(database)):
+        memory_copy = _copy_with_log(database) if _is_filled(log) else _memory_copy(database)
+        if memory_copy is not None:
+            return memory_copy
     connection = _open(database, "mode=ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_master")
@@ -264,7 +264,7 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
         connection.close()
         if "readonly" not in str(error) and "unable to open" not in str(error):
             raise
-    return _copy_in_memory(database) if _is_filled(log) else _open(database, "immutable=1")
+    return _copy_with_log(database) if _is_filled(log) else _open(database, "immutable=1")
 
 
 def _is_filled(file: Path) -> bool:
@@ -282,8 +282,8 @@ def _memory_copy(database: Path) -> sqlite3.Connection | None:
     log = database.with_name(f"{database.name}-wal")
     try:
         old_status = database.stat()
-        if old_status.st_size > _MOST_COPIED_BYTES:
-            return _open(database, "immutable=1") if _is_anothers(database) else None
+        if old_status.st_size > _MAX_COPIED_BYTES:
+            return _open(database, "immutable=1") if _is_of_other_user(database) else None
         connection = _open(Path(":memory:"), "")
         with contextlib.closing(_open(database, "immutable=1")) as file:
             file.backup(connection)
@@ -298,15 +298,15 @@ def _memory_copy(database: Path) -> sqlite3.Connection | None:
     return connection
 
 
-def _copy_in_memory(database: Path) -> sqlite3.Connection:
+def _copy_with_log(database: Path) -> sqlite3.Connection:
     """Returns a copy in memory of a database and its log."""
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
-        copy = Path(folder) / database.name
+        copied_file = Path(folder) / database.name
         for file in (database, database.with_name(f"{database.name}-wal")):
-            shutil.copyfile(file, copy.with_name(file.name))
+            shutil.copyfile(file, copied_file.with_name(file.name))
         connection = _open(Path(":memory:"), "")
-        with contextlib.closing(_open(copy, "mode=rw")) as copied:
-            copied.backup(connection)
+        with contextlib.closing(_open(copied_file, "mode=rw")) as copied_database:
+            copied_database.backup(connection)
         connection.execute("PRAGMA query_only=1")
         return connection
 
@@ -389,7 +389,7 @@ class StoreLock:
         while True:
             with unusable_store(store):
                 self._file = retried(
-                    lambda: _opened_lock(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS
+                    lambda: _open_lock_file(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS
                 )
             try:
                 self._acquire(store, name, busy_message)
@@ -403,19 +403,19 @@ class StoreLock:
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
     def _acquire(self, store: Path, name: str, busy_message: str) -> None:
-        deadline = time.monotonic() + _LEFT_SECONDS
+        deadline = time.monotonic() + _ENDED_HOLDER_SECONDS
         try:
             while not _lock(self._file, waits=time.monotonic() < deadline and self._is_of_ended_process()):
-                time.sleep(_LEFT_PAUSE_SECONDS)
+                time.sleep(_ENDED_HOLDER_PAUSE)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                got = _describe(os.pread(self._file, 4096, 0))
-                step = "stop it, or give this one another --store"
-                raise StoreBusy(busy_message, where=str(store), got=got, next_step=step) from error
+                got = _holder_text(os.pread(self._file, 4096, 0))
+                advice = "stop it, or give this one another --store"
+                raise StoreBusy(busy_message, where=str(store), got=got, next_step=advice) from error
             with unusable_store(store, "this file system cannot lock files, which is what keeps two writers apart"):
                 raise
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
-        holder = json.dumps({**_this_process(), "name": name, "since": locked_since})
+        holder = json.dumps({**_process_identity(), "name": name, "since": locked_since})
         if fcntl.fcntl(self._file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             return  # another user's file, which cannot be written
         with unusable_store(store):
@@ -452,14 +452,14 @@ class StoreLock:
             return False
         except (OSError, ValueError):
             return True
-        return not isinstance(holder, dict) or not _this_process().items() <= holder.items()
+        return not isinstance(holder, dict) or not _process_identity().items() <= holder.items()
 
 
-def _this_process() -> dict[str, object]:
+def _process_identity() -> dict[str, object]:
     return {"pid": os.getpid(), "host": socket.gethostname()}
 
 
-def _opened_lock(file: Path) -> int:
+def _open_lock_file(file: Path) -> int:
     """Opens a lock's file, which follows the umask.
 
     Another user's file is opened read-only, which suffices for locking.
@@ -473,7 +473,7 @@ def _opened_lock(file: Path) -> int:
                 raise
             # Another process has removed its refused store since `mkdir`.
         except PermissionError:
-            if not _is_anothers(file):
+            if not _is_of_other_user(file):
                 raise
             return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -488,7 +488,7 @@ def _is_file_at(descriptor: int, path: Path) -> bool:
         return True
 
 
-def _lock(file: int, *, waits: bool) -> bool:
+def _lock(descriptor: int, *, waits: bool) -> bool:
     """Takes a lock, and retries while the file system is out of locks (ENOLCK).
 
     Returns:
@@ -497,7 +497,7 @@ def _lock(file: int, *, waits: bool) -> bool:
 
     def try_lock() -> OSError | None:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
@@ -512,8 +512,8 @@ def _lock(file: int, *, waits: bool) -> bool:
 
 def refusal(error: PermissionError, store: Path) -> str:
     """Returns the owner and mode of the file to which this user has no access; "" if they are unknown."""
-    refused = Path(error.filename) if isinstance(error.filename, str) else store
-    return _ownership_text(_first_that_exists(refused))
+    refused_path = Path(error.filename) if isinstance(error.filename, str) else store
+    return _ownership_text(_existing_ancestor(refused_path))
 
 
 @contextlib.contextmanager
@@ -538,7 +538,7 @@ def unusable_store(store: Path, problem: str = "cannot use the result store") ->
         raise StoreError(problem, where=str(store), got=got, next_step=next_step) from error
 
 
-def _first_that_exists(path: Path) -> Path:
+def _existing_ancestor(path: Path) -> Path:
     """Returns a path, or the nearest folder above it that exists and is accessible."""
     for candidate in (path, *path.absolute().parents):
         with contextlib.suppress(OSError):
@@ -547,7 +547,7 @@ def _first_that_exists(path: Path) -> Path:
     return path
 
 
-def _describe(content: bytes) -> str:
+def _holder_text(content: bytes) -> str:
     try:
         holder = json.loads(content)
         name = f"{holder['name']!r}, " if holder["name"] else ""

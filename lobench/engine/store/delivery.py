@@ -22,7 +22,7 @@ from lobench.plugins import PluginManager
 
 __all__ = ["Deliverer", "notify"]
 
-_BATCH = 256
+_BATCH_SIZE = 256
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
@@ -75,7 +75,7 @@ class Deliverer:
             address: _SinkThread(address, sink, ledger.reader, self._position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
-        self._outstanding_at_start = self._outstanding(sinks)
+        self._outstanding_at_start = self._num_outstanding(sinks)
         for thread in self._threads.values():
             thread.thread.start()
 
@@ -87,7 +87,7 @@ class Deliverer:
     def _position(self, address: str) -> int:
         return self._ledger.cursor(self._cursors[address])
 
-    def _outstanding(self, addresses: Iterable[str]) -> dict[str, int]:
+    def _num_outstanding(self, addresses: Iterable[str]) -> dict[str, int]:
         """Returns the number of outstanding deliveries by address, for sinks that have any."""
         counts = {address: self._ledger.num_deliveries_after(self._position(address)) for address in addresses}
         return {address: count for address, count in counts.items() if count}
@@ -104,7 +104,7 @@ class Deliverer:
           now: Whether to write progress even if it was written a moment ago. After a kill, deliveries whose progress
             was not written are repeated.
         """
-        failed = []
+        error_calls = []
         while not self._reports.empty():
             report = self._reports.get()
             for unwritten in report.unwritten:
@@ -112,7 +112,7 @@ class Deliverer:
             if report.error is None:
                 self._unwritten_cursors[report.address] = report.sequence
             else:
-                failed.append(
+                error_calls.append(
                     (self._on_close_error if report.closing else self._on_error, report.address, report.error)
                 )
         if self._unwritten_cursors and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
@@ -121,10 +121,10 @@ class Deliverer:
                     self._ledger.advance(self._cursors[address], sequence)
             self._unwritten_cursors.clear()
             self._written_at = time.monotonic()
-        for report_to, address, error in failed:
+        for report_to, address, error in error_calls:
             report_to(address, error)
 
-    def _log_unwritten(self, address: str, unwritten: _Unwritten) -> None:
+    def _log_unwritten(self, address: str, unwritten: _UnwrittenResult) -> None:
         notice_key = (address, unwritten.run, unwritten.kind)
         if notice_key not in self._unwritten:
             self._unwritten.add(notice_key)
@@ -156,7 +156,7 @@ class Deliverer:
             late_addresses = [address for address in self._threads if self._position(address) < last_sequence]
             is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in late_addresses)
             if not late_addresses or is_hopeless or time.monotonic() > deadline:
-                return self._outstanding(late_addresses)
+                return self._num_outstanding(late_addresses)
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Deliverer:
                 names = " and ".join(map(repr, methods))
                 for address in self._addresses_keeping_first:
                     self._log_unwritten(
-                        address, _Unwritten(run, "shared", f"methods {names} are one subject: one run, {run!r}")
+                        address, _UnwrittenResult(run, "shared", f"methods {names} are one subject: one run, {run!r}")
                     )
 
 
@@ -185,7 +185,7 @@ def _cursor_of(address: str, sink: ResultSink) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unwritten:
+class _UnwrittenResult:
     """Results that a sink ignores because it keeps the first ones: run, kind, and a line for the user."""
 
     run: str
@@ -193,7 +193,7 @@ class _Unwritten:
     what: str
 
 
-class _Written:
+class _WrittenSubjects:
     """Subjects whose values a first-write-wins sink already has, by run, generation and outer step.
 
     Args:
@@ -202,35 +202,37 @@ class _Written:
     """
 
     def __init__(self, ledger: Ledger, sequence: int) -> None:
-        self._ledger, self._before = ledger, sequence
-        self._taken_completions: set[int] = set()  # completions
+        self._ledger, self._start_sequence = ledger, sequence
+        self._received_completions: set[int] = set()  # completions
         self._owners: dict[tuple[str, int, int], Subject] = {}
         for run, subject in ledger.first_deliveries(sequence):
             self._owners.setdefault(_series_and_index(run, subject), subject)
 
-    def add(self, deliveries: Sequence[Delivery]) -> tuple[_Unwritten, ...]:
+    def add(self, deliveries: Sequence[Delivery]) -> tuple[_UnwrittenResult, ...]:
         """Adds deliveries that the sink received, and returns the results among them that it did not write."""
-        reopened = self._ledger.reopened()
-        return tuple(filter(None, (self._add(delivery, reopened) for delivery in deliveries)))
+        reopened_sequences = self._ledger.reopened()
+        return tuple(filter(None, (self._add(delivery, reopened_sequences) for delivery in deliveries)))
 
-    def _add(self, delivery: Delivery, reopened: Mapping[SubjectKey, set[int]]) -> _Unwritten | None:
+    def _add(self, delivery: Delivery, reopened_sequences: Mapping[SubjectKey, set[int]]) -> _UnwrittenResult | None:
         run, subject = delivery.run, delivery.event.subject
         owner = self._owners.setdefault(_series_and_index(run, subject), subject)
         if not isinstance(delivery.event, CheckpointFinished):
             return None
-        self._taken_completions.add(delivery.sequence)
+        self._received_completions.add(delivery.sequence)
         step = f"outer step {subject.outer_step} of {repr(run) if run else 'the run'}"
         if owner.key != subject.key:
-            duplicate, first_theta = (
+            duplicate_text, first_text = (
                 f"{theta_subject.label} ({theta_subject.sha256[:12]})" for theta_subject in (subject, owner)
             )
-            return _Unwritten(run, "theta", f"{duplicate} is not written: {step} has the numbers of {first_theta}")
+            return _UnwrittenResult(
+                run, "theta", f"{duplicate_text} is not written: {step} has the numbers of {first_text}"
+            )
         if any(
-            sequence <= self._before or sequence in self._taken_completions
-            for sequence in reopened.get(subject.key, ())
+            sequence <= self._start_sequence or sequence in self._received_completions
+            for sequence in reopened_sequences.get(subject.key, ())
         ):
             message = f"{subject.label} has more results than are written: {step} keeps the numbers of before"
-            return _Unwritten(run, "seeds", message)
+            return _UnwrittenResult(run, "seeds", message)
         return None
 
 
@@ -246,7 +248,7 @@ class _Report:
     sequence: int = 0
     error: BaseException | None = None
     closing: bool = False
-    unwritten: tuple[_Unwritten, ...] = ()
+    unwritten: tuple[_UnwrittenResult, ...] = ()
 
 
 class _SinkThread:
@@ -265,8 +267,8 @@ class _SinkThread:
         self._sequence = sequence
         self._reports, self._wait = reports, wait
         self._ledger: Ledger | None = None
-        self._written: _Written | None = None
-        self._stopping = False
+        self._written: _WrittenSubjects | None = None
+        self._is_stopping = False
         self.is_at_the_end = False
         self.num_failures = 0  # consecutive failures of the sink's own code
         # Two events, because new deliveries must not shorten the wait of a failing sink.
@@ -278,20 +280,20 @@ class _SinkThread:
         self.retry.set()
 
     def ask_to_stop(self) -> None:
-        self._stopping = True
+        self._is_stopping = True
         self.news.set()
         self.retry.set()
 
     def _run(self) -> None:
         backoff, last_error = 0.0, ""
-        while not self._stopping:
+        while not self._is_stopping:
             try:
                 num_delivered = self._deliver()
                 backoff, last_error, self.num_failures = 0.0, "", 0
                 if not num_delivered:
                     self._wait(self.news, None)
                     self.news.clear()
-                elif num_delivered < _BATCH and self._wait(self.retry, _GATHER_SECONDS):
+                elif num_delivered < _BATCH_SIZE and self._wait(self.retry, _GATHER_SECONDS):
                     self.retry.clear()
             except BaseException as error:  # noqa: BLE001  (a plugin boundary; SystemExit would end the thread unseen)
                 if repr(error) != last_error:
@@ -309,14 +311,14 @@ class _SinkThread:
         """Delivers the next batch to the sink, which syncs its files each time, and returns the batch's size."""
         if self._ledger is None:
             self._ledger = self._open_reader()
-        deliveries = self._ledger.deliveries_after(self._sequence, _BATCH)
+        deliveries = self._ledger.deliveries_after(self._sequence, _BATCH_SIZE)
         if not deliveries:
             return 0
         with kept_folder():
             self._sink.deliver(deliveries)
         open_tree_to_group(self._ledger.store, excluded=["spool"])  # a sink may have made files there
         if getattr(self._sink, "keeps_first", False):
-            self._written = self._written or _Written(self._ledger, self._sequence)
+            self._written = self._written or _WrittenSubjects(self._ledger, self._sequence)
             unwritten = self._written.add(deliveries)
         else:
             unwritten = ()

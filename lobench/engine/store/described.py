@@ -47,7 +47,7 @@ class SuiteRows(LedgerPart):
             return None
         ((fingerprint, cases, files),) = rows
         try:
-            infos = tuple(CaseInfo(**record) for record in json.loads(cases))
-            return DescribedRow(fingerprint=fingerprint, cases=infos, files=json.loads(files))
+            case_infos = tuple(CaseInfo(**record) for record in json.loads(cases))
+            return DescribedRow(fingerprint=fingerprint, cases=case_infos, files=json.loads(files))
         except (ValueError, TypeError):
             return None  # a worker will describe the cases again

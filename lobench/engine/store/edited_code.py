@@ -46,7 +46,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
             uris.update(sighting.uri for sighting in row.sightings if sighting.is_imported)
     for code in sorted(codes):
         differing_names = (files.changed_since(part_id) for part_id in parts_of_code(code) if part_id)
-        if names := tuple(dict.fromkeys(name for part_id in differing_names for name in part_id)):
+        if names := tuple(dict.fromkeys(name for names_of_part in differing_names for name in names_of_part)):
             names_by_code[code] = names
     scripts = ledger.codes_of_scripts() if uris else []
     for uri in sorted(uris):
@@ -129,14 +129,14 @@ class _PresentFiles:
         """Returns the hashes of the files that may have a name in a fingerprint; empty if none is found."""
         paths = [
             recorded_path
-            for recorded_path in self._by_name.get(os.path.basename(name), ())
+            for recorded_path in self._paths_by_name.get(os.path.basename(name), ())
             if f"/{recorded_path}".endswith(f"/{name}")
         ]
         hashes = {_sha256_of(path) for path in paths} - {""}
         return hashes or {_sha256_of(f"{folder}/{name}") for folder in self._folders} - {""}
 
     @functools.cached_property
-    def _by_name(self) -> Mapping[str, list[str]]:
+    def _paths_by_name(self) -> Mapping[str, list[str]]:
         """Paths of the files that workers have read, by file name."""
         recorded_paths = [path for paths in self._ledger.described_files().values() for path in paths]
         paths_by_name: dict[str, list[str]] = {}
@@ -170,9 +170,9 @@ def _sha256_of(path: str) -> str:
         stamp = stamp_of(path)
         if stamp is None:
             return ""
-        cached = _hashes.get(path)
-        if cached is not None and cached[0] == stamp:
-            return cached[1]
+        cached_entry = _hashes.get(path)
+        if cached_entry is not None and cached_entry[0] == stamp:
+            return cached_entry[1]
         sha256 = source_at(path).sha256
     except OSError:
         return ""

@@ -28,7 +28,7 @@ __all__ = [
     "sight",
 ]
 
-_PROGRAM = IMPORTED.key
+_PROGRAM_KEY = IMPORTED.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +84,17 @@ def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
     with store_errors(ledger.store), intact_rows(ledger.store):
         rows = ledger.connection.execute(query).fetchall()
         cases: dict[CaseInfo, bool] = {}
-        for text, program in reversed(rows):  # a case that two versions wrote has two texts
+        for case_text, program in reversed(rows):  # a case that two versions wrote has two texts
             # Rows that differ only in the code have the same case.
-            case = replace(case_of(text), case_code="", subject_code="", task_code="")
-            cases.setdefault(case, program == _PROGRAM)
+            case = replace(case_of(case_text), case_code="", subject_code="", task_code="")
+            cases.setdefault(case, program == _PROGRAM_KEY)
     return list(cases.items())[::-1]
 
 
 def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
     """Returns the seed number of each run of an imported subject on a case, by the run's name in its file."""
     query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND program_version = ?"
-    values = (subject.sha256, case.identity, _PROGRAM)
+    values = (subject.sha256, case.identity, _PROGRAM_KEY)
     with intact_rows(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
         return {header["provenance"].imported.get("run", ""): header["seeds"][0] for header in headers}
@@ -107,18 +107,18 @@ def imported_curves(ledger: Ledger, subject: Subject, case: CaseInfo) -> Iterato
         "AND program_version = ? ORDER BY id"
     )
     with intact_rows(ledger.store):
-        rows = ledger.connection.execute(query, (subject.sha256, case.identity, _PROGRAM)).fetchall()
+        rows = ledger.connection.execute(query, (subject.sha256, case.identity, _PROGRAM_KEY)).fetchall()
         for seed, payload in rows:
-            yield _key(subject, case, seed), Curves.from_payload(payload)
+            yield _imported_key(subject, case, seed), Curves.from_payload(payload)
 
 
-def _key(subject: Subject, case: CaseInfo, seed: int) -> EvaluationKey:
+def _imported_key(subject: Subject, case: CaseInfo, seed: int) -> EvaluationKey:
     return EvaluationKey(
         checkpoint_sha256=subject.sha256,
         optimizer_hash="",
         case_identity=case.identity,
         seed_block=SeedBlock(start=seed, size=1),
-        program_version=_PROGRAM,
+        program_version=_PROGRAM_KEY,
     )
 
 
@@ -126,8 +126,8 @@ def sight(ledger: Ledger, subject: Subject) -> None:
     """Records an imported subject. It is marked as finished, so that no chief runs it and no sink receives it."""
     with ledger.transaction():
         position = ledger.record_sighting(subject)
-        mark_finished = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
-        ledger.connection.execute(mark_finished, (position,))
+        query = "UPDATE subjects SET admission = 'admitted', finished = 1 WHERE position = ?"
+        ledger.connection.execute(query, (position,))
 
 
 class CurveWriter:
@@ -145,7 +145,7 @@ class CurveWriter:
         self._program: Program | None = IMPORTED  # registered with the first curve
         query = "SELECT checkpoint_sha256, case_identity, seed_start FROM evaluations WHERE program_version = ?"
         with store_errors(ledger.store), intact_rows(ledger.store):
-            self._stored_identities = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM,))}
+            self._stored_identities = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM_KEY,))}
 
     def add(self, subject: Subject, case: CaseInfo, curves: Curves, *, replaces: bool) -> EvaluationKey:
         """Records one seed, or all items.
@@ -159,7 +159,7 @@ class CurveWriter:
           UsageError: The store has other values of this subject, case and seed.
         """
         first_seed = 0 if curves.items else curves.seeds[0]
-        key = _key(subject, case, first_seed)
+        key = _imported_key(subject, case, first_seed)
         identity = (subject.sha256, case.identity, first_seed)
         stored_curves = _stored_curves(self._ledger, key) if identity in self._stored_identities else None
         if stored_curves is not None and _are_equal(stored_curves, curves):
@@ -181,14 +181,14 @@ def forget_file(ledger: Ledger, file: str) -> int:
     """Removes the curves imported from a file, before a new import, and returns their number."""
     with ledger.transaction():
         evaluation_ids = [
-            number
-            for number, curves in _imported_curves(ledger)
+            evaluation_id
+            for evaluation_id, curves in _imported_curves(ledger)
             if file in curves.provenance.imported["file"].split("; ")
         ]
-        for number in evaluation_ids:
+        for evaluation_id in evaluation_ids:
             for table in ("memberships", "deliveries", "completions"):
-                ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (number,))
-            ledger.connection.execute("DELETE FROM evaluations WHERE id = ?", (number,))
+                ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (evaluation_id,))
+            ledger.connection.execute("DELETE FROM evaluations WHERE id = ?", (evaluation_id,))
         ledger.codes_changed()
         return len(evaluation_ids)
 
@@ -196,9 +196,11 @@ def forget_file(ledger: Ledger, file: str) -> int:
 def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
     query = "SELECT id FROM evaluations WHERE program_version = ?"
     with intact_rows(ledger.store):
-        for (number,) in ledger.connection.execute(query, (_PROGRAM,)).fetchall():
-            (payload,) = ledger.connection.execute("SELECT payload FROM evaluations WHERE id = ?", (number,)).fetchone()
-            yield number, Curves.from_payload(payload)
+        for (evaluation_id,) in ledger.connection.execute(query, (_PROGRAM_KEY,)).fetchall():
+            (payload,) = ledger.connection.execute(
+                "SELECT payload FROM evaluations WHERE id = ?", (evaluation_id,)
+            ).fetchone()
+            yield evaluation_id, Curves.from_payload(payload)
 
 
 def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:
@@ -223,7 +225,7 @@ def _are_equal(curves: Curves, other_curves: Curves) -> bool:
     return curves.eval_steps == other_curves.eval_steps and are_values_equal and draws[0] == draws[1]
 
 
-def _is_part(stored_curves: Curves, curves: Curves) -> bool:
+def _is_beginning(stored_curves: Curves, curves: Curves) -> bool:
     """Returns whether stored curves of one seed are the beginning of other curves."""
     num_stored_steps = len(stored_curves.eval_steps)
     steps = list(curves.eval_steps)
@@ -244,7 +246,7 @@ def _other_values_error(subject: Subject, case: CaseInfo, stored_curves: Curves,
         seed = f"its {len(curves.items):,} items"
     problem = "the store has other values"
     got = _origin_difference(stored_origin, new_origin)
-    if _is_part(stored_curves, curves):
+    if _is_beginning(stored_curves, curves):
         problem = "the store has only a part"
         got = f"steps to {stored_curves.eval_steps[-1]:,} there, to {curves.eval_steps[-1]:,} now"
     file = os.path.basename(new_origin["file"]) if new_origin.get("file") else "this file"

@@ -60,7 +60,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         self._lock, self._local_copy = lock, local_copy
         self._file = local_copy.database if local_copy is not None else ledger_file(store)
         self._inode = retried_briefly(self._file.stat).st_ino
-        self._depth = 0
+        self._transaction_depth = 0
 
     @classmethod
     def open(
@@ -146,17 +146,17 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Commits the body's writes together. Nested transactions join the outer one."""
-        if self._depth:
+        if self._transaction_depth:
             yield
             return
         self._refuse_if_removed()
         try:
             with store_errors(self.store), transaction(self._db):
-                self._depth += 1
+                self._transaction_depth += 1
                 try:
                     yield
                 finally:
-                    self._depth -= 1
+                    self._transaction_depth -= 1
         except BaseException:
             self.codes_changed()  # the ids of evaluations that are rolled back are used again
             raise
@@ -166,10 +166,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
     def _refuse_if_removed(self) -> None:
         """Raises StoreError if the ledger's file was removed or replaced. Further writes to it would be lost."""
         try:
-            is_there = self._file.stat().st_ino == self._inode
+            is_present = self._file.stat().st_ino == self._inode
         except OSError as error:
-            is_there = is_transient(error)  # whether it is there is unknown while the disk fails
-        if not is_there:
+            is_present = is_transient(error)  # whether it is there is unknown while the disk fails
+        if not is_present:
             raise StoreError(
                 "the store was removed or replaced while it was in use",
                 where=str(self.store),
@@ -296,10 +296,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             time.time(),
             key.code,
         )
-        conflict = "DO NOTHING"
+        conflict_clause = "DO NOTHING"
         if replace:
             columns = ("case_json", "outcome", "message", "payload", "seconds", "recorded_at")
-            conflict = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
+            conflict_clause = "DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in columns)
         with self.transaction():
             if replace and key.code:  # results of unknown code are replaced like those of the current code
                 where = " AND ".join(f"{column} = ?" for column in _IDENTITY[:-1])
@@ -309,7 +309,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             cursor = self._db.execute(
                 f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
                 "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
-                f"program_version, code) {conflict}",
+                f"program_version, code) {conflict_clause}",
                 values,
             )
             if cursor.rowcount == 0:
@@ -391,9 +391,11 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                     (*values, *programs),
                 ).fetchall()
                 evaluation_ids = [
-                    number for number, code in rows if self.counts(code, current_codes.get(evaluation.case_key, ""))
+                    evaluation_id
+                    for evaluation_id, code in rows
+                    if self.counts(code, current_codes.get(evaluation.case_key, ""))
                 ]
-                for row in ((number,) for number in evaluation_ids):
+                for row in ((evaluation_id,) for evaluation_id in evaluation_ids):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)

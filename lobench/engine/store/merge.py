@@ -22,14 +22,14 @@ from lobench.engine.store.summaries import copy_summaries
 
 __all__ = ["MergeRecord", "Merged", "merge_stores"]
 
-_WORK = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
-_PROGRAMS, _ROWS = "temp.source_programs", "temp.source_rows"  # tables that exist while a source is attached
-_SUBJECTS, _BELONGING = "source.subjects", "temp.belonging"
+_WORK_COLUMNS = ("checkpoint_sha256", "optimizer_hash", "case_identity", "seed_start", "seed_count", "program_version")
+_PROGRAMS_TABLE, _VIEW = "temp.source_programs", "temp.source_rows"  # tables that exist while a source is attached
+_SUBJECTS_TABLE, _BELONGING_TABLE = "source.subjects", "temp.belonging"
 
 
 def _same_work(own_table: str, other_table: str) -> str:
     """Returns the SQL condition that two results are of the same work and code. Unknown code matches any."""
-    columns = [f"{own_table}.{column} = {other_table}.{column}" for column in _WORK]
+    columns = [f"{own_table}.{column} = {other_table}.{column}" for column in _WORK_COLUMNS]
     return " AND ".join(
         [*columns, f"({own_table}.code = {other_table}.code OR {own_table}.code = '' OR {other_table}.code = '')"]
     )
@@ -94,10 +94,10 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
             (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
             check_schema(int(version), store)
             conflicts, num_known = _compare_results(db)
-            _take_checkpoints(db)
+            _copy_checkpoints(db)
             columns = EVALUATION_COLUMNS
             num_taken = db.execute(
-                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_ROWS} s WHERE NOT EXISTS "
+                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_VIEW} s WHERE NOT EXISTS "
                 f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
             ).rowcount
             _add_deliveries(db)
@@ -105,12 +105,12 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
                 "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
                 "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
             )
-            _take_experiments(db)
-            _take_places(db)
-            copy_summaries(db, _ROWS)
+            _copy_experiments(db)
+            _copy_places(db)
+            copy_summaries(db, _VIEW)
             ledger.compute_summaries()
-            db.execute(f"DROP VIEW {_ROWS}")
-            db.execute(f"DROP TABLE {_PROGRAMS}")
+            db.execute(f"DROP VIEW {_VIEW}")
+            db.execute(f"DROP TABLE {_PROGRAMS_TABLE}")
     finally:
         db.execute("DETACH source")
     return Merged(store=store, taken=num_taken, known=num_known, conflicts=conflicts)
@@ -118,18 +118,20 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
 
 def _name_programs(db: sqlite3.Connection) -> None:
     """Creates a view of the source's evaluations in the current schema. Old evaluations get program keys."""
-    old = old_programs(db, "source.evaluations")
-    db.execute(f"CREATE TABLE {_PROGRAMS} (evaluation INTEGER PRIMARY KEY, program TEXT)")
-    db.executemany(f"INSERT INTO {_PROGRAMS} VALUES (?, ?)", [(row, program.key) for row, program in old.items()])
+    programs_by_row = old_programs(db, "source.evaluations")
+    db.execute(f"CREATE TABLE {_PROGRAMS_TABLE} (evaluation INTEGER PRIMARY KEY, program TEXT)")
+    db.executemany(
+        f"INSERT INTO {_PROGRAMS_TABLE} VALUES (?, ?)", [(row, program.key) for row, program in programs_by_row.items()]
+    )
     columns = EVALUATION_COLUMNS.replace("program_version", "COALESCE(program, program_version) AS program_version")
     if not any(row[1] == "code" for row in db.execute("PRAGMA source.table_info(evaluations)")):
         columns = columns.replace("recorded_at, code", "recorded_at, '' AS code")  # schema 2 has no column `code`
     db.execute(
         f"CREATE TEMP VIEW source_rows AS SELECT id, {columns} FROM source.evaluations "
-        f"LEFT JOIN {_PROGRAMS} ON evaluation = id"
+        f"LEFT JOIN {_PROGRAMS_TABLE} ON evaluation = id"
     )
     programs = known_programs(db, "source")
-    for program in {*old.values(), *programs.values()}:
+    for program in {*programs_by_row.values(), *programs.values()}:
         register(db, program)
     if programs:
         db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
@@ -140,7 +142,7 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
         "m.outcome, m.payload, s.outcome, s.payload, s.id "
-        f"FROM {_ROWS} s JOIN main.evaluations m ON {_same_work('m', 's')} ORDER BY s.id"
+        f"FROM {_VIEW} s JOIN main.evaluations m ON {_same_work('m', 's')} ORDER BY s.id"
     )
     conflicts: dict[int, str] = {}
     known_rows = set[int]()
@@ -189,11 +191,11 @@ def _own_metrics(curves: Curves) -> dict[str, bytes]:
 
 
 def _checkpoint_label(db: sqlite3.Connection, sha256: str) -> str:
-    row = db.execute(f"SELECT uri FROM {_SUBJECTS} WHERE sha256 = ? ORDER BY position", (sha256,)).fetchone()
+    row = db.execute(f"SELECT uri FROM {_SUBJECTS_TABLE} WHERE sha256 = ? ORDER BY position", (sha256,)).fetchone()
     return str(row[0]) if row is not None else sha256[:12]
 
 
-def _take_checkpoints(db: sqlite3.Connection) -> None:
+def _copy_checkpoints(db: sqlite3.Connection) -> None:
     (last_position,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
     same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
     columns = ", ".join(
@@ -201,7 +203,7 @@ def _take_checkpoints(db: sqlite3.Connection) -> None:
     )
     db.execute(
         f"INSERT INTO main.subjects (position, {columns}) "
-        f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM {_SUBJECTS} s "
+        f"SELECT ? + ROW_NUMBER() OVER (ORDER BY s.position), {columns} FROM {_SUBJECTS_TABLE} s "
         f"WHERE NOT EXISTS (SELECT 1 FROM main.subjects m WHERE {same_sighting})",
         (last_position,),
     )
@@ -213,17 +215,19 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
     same_key = _same_work("me", "se")
     db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
-        f"JOIN {_SUBJECTS} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
-        f"JOIN {_ROWS} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
+        f"JOIN {_SUBJECTS_TABLE} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
+        f"JOIN {_VIEW} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
     # If a theta was seen with several bindings, each sighting has its own evaluations.
     has_one_variant = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
     source_query = (
-        f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS} s ON s.position = d.position "
-        f"JOIN main.subjects m ON {same_sighting} JOIN {_ROWS} se ON se.id = d.evaluation "
+        f"SELECT m.position, me.id FROM source.deliveries d JOIN {_SUBJECTS_TABLE} s ON s.position = d.position "
+        f"JOIN main.subjects m ON {same_sighting} JOIN {_VIEW} se ON se.id = d.evaluation "
         f"JOIN main.evaluations me ON {same_key}"
     )
-    db.execute(f"CREATE TABLE {_BELONGING} AS {source_query} UNION SELECT position, evaluation FROM main.completions")
+    db.execute(
+        f"CREATE TABLE {_BELONGING_TABLE} AS {source_query} UNION SELECT position, evaluation FROM main.completions"
+    )
     query = (
         "SELECT position, finished FROM main.subjects WHERE admission = 'admitted' AND kind <> 'imported' "
         "ORDER BY position"
@@ -232,17 +236,17 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
         db.execute(
             "INSERT OR IGNORE INTO main.deliveries (position, evaluation) SELECT c.position, e.id "
             "FROM main.subjects c JOIN main.evaluations e ON e.checkpoint_sha256 = c.sha256 "
-            f"WHERE c.position = ? AND ({has_one_variant} OR (c.position, e.id) IN {_BELONGING}) "
+            f"WHERE c.position = ? AND ({has_one_variant} OR (c.position, e.id) IN {_BELONGING_TABLE}) "
             "ORDER BY e.case_identity, e.seed_start",
             (position,),
         )
         is_delivered = "SELECT 1 FROM main.deliveries WHERE position = ? AND evaluation IS NULL"
         if is_finished and db.execute(is_delivered, (position,)).fetchone() is None:
             db.execute("INSERT INTO main.deliveries (position, evaluation) VALUES (?, NULL)", (position,))
-    db.execute(f"DROP TABLE {_BELONGING}")
+    db.execute(f"DROP TABLE {_BELONGING_TABLE}")
 
 
-def _take_experiments(db: sqlite3.Connection) -> None:
+def _copy_experiments(db: sqlite3.Connection) -> None:
     """Adds the experiments with their trials and members. If both stores have an experiment, members are united.
 
     Files of saved states are not copied.
@@ -265,12 +269,12 @@ def _take_experiments(db: sqlite3.Connection) -> None:
     same_key = _same_work("me", "se")
     db.execute(
         "INSERT OR IGNORE INTO main.memberships SELECT mx.id, s.method, s.trial, s.session, me.id "
-        f"FROM source.memberships s {experiments} JOIN {_ROWS} se ON se.id = s.evaluation "
+        f"FROM source.memberships s {experiments} JOIN {_VIEW} se ON se.id = s.evaluation "
         f"JOIN main.evaluations me ON {same_key} ORDER BY mx.id, me.id"
     )
 
 
-def _take_places(db: sqlite3.Connection) -> None:
+def _copy_places(db: sqlite3.Connection) -> None:
     """Adds the recorded locations of the suites and of the source.
 
     A source of an older lobench may lack these tables.

@@ -31,17 +31,17 @@ __all__ = ["READS_LOCAL_COPY", "LocalCopy", "file_system", "is_network", "newer_
 
 # Types of local file systems. Every other type is treated as a network file system, because an unknown type may be one
 # and FUSE may keep the bytes anywhere.
-_LOCAL = frozenset((
+_LOCAL_TYPES = frozenset((
     "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "nilfs2", "reiserfs", "reiser4", "udf",
     "minix", "hfs", "hfsplus", "apfs", "ufs", "befs", "affs", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk",
     "tmpfs", "ramfs", "rootfs", "devtmpfs", "overlay", "aufs", "ecryptfs", "squashfs", "erofs", "iso9660", "cramfs",
     "romfs", "ubifs", "jffs2", "yaffs2", "lxfs", "wslfs",
 ))  # fmt: skip
 # FUSE file systems that are known to keep their bytes on this machine.
-_LOCAL_FUSE = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
+_LOCAL_FUSE_TYPES = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
 READS_LOCAL_COPY = "LOBENCH_READS_LOCAL_COPY"  # environment variable of processes that a chief starts to read its store
-_EVERY_SECONDS = 15.0
-_SHARE = 20  # publishing takes at most 1/20 of the time
+_PUBLISH_SECONDS = 15.0
+_MIN_PAUSE_FACTOR = 20  # publishing takes at most 1/20 of the time
 _PATIENCE_SECONDS = 10.0  # retries while a disk fails
 _SKIPPED_SEQUENCES = 1_000_000  # more than any watch delivers between two publications
 
@@ -60,16 +60,16 @@ def file_system(path: Path, mounts: str | None = None) -> str:
             mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
             return ""
-    real = os.path.realpath(path)
-    best, kind = -1, ""
+    real_path = os.path.realpath(path)
+    longest, type_name = -1, ""
     for line in mounts.splitlines():
         mount_fields, _, type_fields = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount_fields.split(" ")[4])
-        is_inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if is_inside and len(point) >= best:  # >=: of two mounts at one point, the later one is visible
-            best = len(point)
-            kind = type_fields.split(" ")[0]
-    return kind
+        mount_point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount_fields.split(" ")[4])
+        is_inside = real_path == mount_point or real_path.startswith(mount_point.rstrip("/") + "/")
+        if is_inside and len(mount_point) >= longest:  # >=: of two mounts at one point, the later one is visible
+            longest = len(mount_point)
+            type_name = type_fields.split(" ")[0]
+    return type_name
 
 
 def is_network(path: Path, mounts: str | None = None) -> bool:
@@ -81,8 +81,8 @@ def is_network(path: Path, mounts: str | None = None) -> bool:
     setting = os.environ.get("LOBENCH_NETWORK_STORE", "")
     if setting:
         return setting != "0"
-    kind = file_system(path, mounts)
-    return kind not in (_LOCAL | _LOCAL_FUSE | {""})
+    type_name = file_system(path, mounts)
+    return type_name not in (_LOCAL_TYPES | _LOCAL_FUSE_TYPES | {""})
 
 
 def newer_copy(store: Path) -> Path | None:
@@ -130,14 +130,14 @@ class LocalCopy:
 
     def __init__(self, store: Path, on_problem: OnProblem) -> None:
         self._store = store
-        self._published = store / "ledger.sqlite"
+        self._store_file = store / "ledger.sqlite"
         self._on_problem = on_problem
         self._folder = _local_folder(store)
         self.database = self._folder / "ledger.sqlite"
         self._confirmed_publication: str | None = None  # last publication known to be in the store's file
         self.num_changes, self.num_published = 0, -1
         self._problem = ""
-        self._news, self._stopping, self._publishing = threading.Event(), threading.Event(), threading.Lock()
+        self._news, self._stop_event, self._publish_lock = threading.Event(), threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
         for leftover in store.glob(".ledger-*.tmp"):
             with contextlib.suppress(OSError):  # removed at a later start
@@ -159,16 +159,16 @@ class LocalCopy:
         Raises:
           StoreError: The store cannot be written. The local database keeps all records.
         """
-        with self._publishing, self._errors():
-            changes = self.num_changes
-            if changes == self.num_published:
+        with self._publish_lock, self._as_store_errors():
+            num_changes = self.num_changes
+            if num_changes == self.num_published:
                 return
             name = uuid.uuid4().hex
             snapshot = self._folder / "snapshot.sqlite"
             snapshot.unlink(missing_ok=True)
             with contextlib.closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as database:
                 database.execute("BEGIN IMMEDIATE")
-                _set(database, publication=name, previous_publication=self._confirmed_publication or "")
+                _set_meta(database, publication=name, previous_publication=self._confirmed_publication or "")
                 database.execute("COMMIT")
                 database.execute("VACUUM INTO ?", (str(snapshot),))
             try:
@@ -176,12 +176,12 @@ class LocalCopy:
             finally:
                 snapshot.unlink(missing_ok=True)
             self._confirmed_publication = name
-            self.num_published = changes
+            self.num_published = num_changes
             self._problem = ""
 
     def close(self) -> None:
         """Publishes the remaining changes and then removes the local database."""
-        self._stopping.set()
+        self._stop_event.set()
         self._news.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -189,10 +189,10 @@ class LocalCopy:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self) -> None:
-        pause = _EVERY_SECONDS
-        while not self._stopping.wait(pause):
+        pause = _PUBLISH_SECONDS
+        while not self._stop_event.wait(pause):
             self._news.wait()
-            if self._stopping.is_set():
+            if self._stop_event.is_set():
                 return
             self._news.clear()
             started_at = time.monotonic()
@@ -203,38 +203,38 @@ class LocalCopy:
                 if str(error) != self._problem:
                     self._problem = str(error)
                     self._on_problem(f"{error}; trying again")
-            pause = max(_EVERY_SECONDS, _SHARE * (time.monotonic() - started_at))
+            pause = max(_PUBLISH_SECONDS, _MIN_PAUSE_FACTOR * (time.monotonic() - started_at))
 
     def _replace(self, snapshot: Path) -> None:
-        temporary = self._store / f".ledger-{uuid.uuid4().hex}.tmp"
+        temporary_path = self._store / f".ledger-{uuid.uuid4().hex}.tmp"
         try:
-            with snapshot.open("rb") as source, temporary.open("wb") as target:
-                open_to_group(temporary, store=self._store)
+            with snapshot.open("rb") as source, temporary_path.open("wb") as target:
+                open_to_group(temporary_path, store=self._store)
                 shutil.copyfileobj(source, target, 1 << 20)
                 target.flush()
                 os.fsync(target.fileno())
             for suffix in ("-wal", "-shm"):  # left by a ledger that was once written in place
-                self._published.with_name(self._published.name + suffix).unlink(missing_ok=True)
-            temporary.replace(self._published)
+                self._store_file.with_name(self._store_file.name + suffix).unlink(missing_ok=True)
+            temporary_path.replace(self._store_file)
         except BaseException:
             with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                temporary_path.unlink(missing_ok=True)
             raise
 
     # Choice between the two copies at a restart.
 
     def _restore(self) -> None:
-        store_publication = _publication(self._published, immutable=True)
+        store_publication = _publication(self._store_file, immutable=True)
         if self.database.exists() and self._descends_from(store_publication[0] if store_publication else None):
             self._confirmed_publication = store_publication[0] if store_publication else None
             return
-        with self._errors():
+        with self._as_store_errors():
             shutil.rmtree(self._folder)
             self._folder.mkdir(mode=0o700)
-            if not self._published.exists() or self._published.stat().st_size == 0:
+            if not self._store_file.exists() or self._store_file.stat().st_size == 0:
                 return
             for suffix in ("-wal", ""):
-                source = self._published.with_name(self._published.name + suffix)
+                source = self._store_file.with_name(self._store_file.name + suffix)
                 if source.exists():
                     shutil.copyfile(source, self.database.with_name(self.database.name + suffix))
             with contextlib.closing(sqlite3.connect(self.database)) as database:
@@ -256,7 +256,7 @@ class LocalCopy:
         return local_publication is not None and (publication_name or "") in {name or "" for name in local_publication}
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _as_store_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, sqlite3.Error) as error:
@@ -273,18 +273,18 @@ def _local_folder(store: Path) -> Path:
 
     Its name has an id from the store, which is deleted with the store.
     """
-    base = _base_folder()
+    base_folder = _base_folder()
     problem = "the store is on a network file system, and no local disk has a place for its ledger"
     next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
     with one_line_of(OSError, StoreError, problem, where=store, next_step=next_step):
-        identity = store / "store.id"
-        if not identity.exists():
-            write_whole(identity, uuid.uuid4().hex)
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if base.stat().st_uid != os.getuid():
-            raise PermissionError(f"{base} belongs to another user")
-        name = retried(lambda: identity.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
-        folder = base / f"{name}-{_path_hash(store)}"
+        id_file = store / "store.id"
+        if not id_file.exists():
+            write_whole(id_file, uuid.uuid4().hex)
+        base_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if base_folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{base_folder} belongs to another user")
+        name = retried(lambda: id_file.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+        folder = base_folder / f"{name}-{_path_hash(store)}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
@@ -302,5 +302,5 @@ def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | 
     return meta.get("publication"), meta.get("previous_publication")
 
 
-def _set(database: sqlite3.Connection, **values: str) -> None:
+def _set_meta(database: sqlite3.Connection, **values: str) -> None:
     database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))

@@ -22,7 +22,7 @@ __all__ = ["DECISIONS", "Places"]
 DECISIONS = Path("keep", "decisions.json")  # file of `lobench keep`, below its store
 
 _Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
-_REPLACED = "data_replaced"  # event: hash of a data file before it changed, and the last evaluation of that time
+_REPLACED_EVENT = "data_replaced"  # event: hash of a data file before it changed, and the last evaluation of that time
 
 
 class Places(LedgerPart):
@@ -61,7 +61,9 @@ class Places(LedgerPart):
         if replaced_names or new_files:
             with self.transaction():
                 for name in replaced_names:
-                    self.record_event(_REPLACED, name=name, digest=digests_by_suite[name], last=self._last_evaluation())
+                    self.record_event(
+                        _REPLACED_EVENT, name=name, digest=digests_by_suite[name], last=self._last_evaluation()
+                    )
                 self._db.executemany("DELETE FROM data_files WHERE name = ?", [(name,) for name in digests_by_suite])
                 self._db.executemany("INSERT OR REPLACE INTO data_files VALUES (?, ?)", digests.items())
         return changed_names
@@ -75,7 +77,7 @@ class Places(LedgerPart):
         if not changed_names:
             return []
         last_evaluation = self._last_evaluation()
-        replacements = self._details(_REPLACED)
+        replacements = self._details(_REPLACED_EVENT)
         restored_names = {
             replacement["name"]
             for replacement in replacements
@@ -133,9 +135,9 @@ class Places(LedgerPart):
     def _move_restarts(self, paths: Mapping[str, str]) -> None:
         """Replaces paths of checkpoints in recorded restarts, which identify checkpoints by path."""
         query = "SELECT id, detail FROM events WHERE kind IN (?, ?)"
-        for event, detail in self._db.execute(query, (RESTARTED, RETURNED)).fetchall():
+        for event_id, detail in self._db.execute(query, (RESTARTED, RETURNED)).fetchall():
             text = json.dumps(moved_detail(json.loads(detail), paths), sort_keys=True)
-            self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (text, event))
+            self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (text, event_id))
 
     def present(self, subject: Subject) -> Subject:
         """Returns a subject with the current path of its checkpoint, if that was moved together with the store."""
@@ -173,8 +175,8 @@ class Places(LedgerPart):
 
     def _place_by_files(self, case: CaseInfo) -> SuitePlace:
         """Returns the location of a suite without a record, from the files that a worker has read for the case."""
-        end = f"/{case.node_id.partition('::')[0]}"
-        folder = next((os.path.dirname(path) for path in self._files_of_workers if path.endswith(end)), "")
+        path_end = f"/{case.node_id.partition('::')[0]}"
+        folder = next((os.path.dirname(path) for path in self._files_of_workers if path.endswith(path_end)), "")
         return SuitePlace(suite=case.suite, path=folder, store=self._absolute_folder)
 
     @functools.cached_property

@@ -43,7 +43,7 @@ __all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", 
 _NO_CODES: Mapping[CasePlace, str] = MappingProxyType({})
 _KINDS = (PLAN, PLANNED, CURRENT)  # kinds of events
 _DIGEST, _PREVIOUS = "digest", "previous"
-_HASHED = 16  # hex digits of the name of a start
+_NUM_DIGITS = 16  # hex digits of the name of a start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class _Start:
 class Plans(LedgerPart):
     """Part of a ledger: plans."""
 
-    _started = ""  # name of this start, once it has written an event
+    _start_name = ""  # name of this start, once it has written an event
 
     def record_plan(self, subject: Subject, plan: Mapping[str, Any], programs: Collection[str] = ()) -> None:
         """Records the plan of a subject, and that it is the last plan of the subject's variant.
@@ -139,14 +139,14 @@ class Plans(LedgerPart):
         variant = subject.variant.key
         plan_digest = plan["plan"]
         last_plan = plan_digest, tuple(sorted(programs))
-        if self._last_marks.get(variant) != last_plan:
+        if self._last_plans.get(variant) != last_plan:
             self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan))
-            self._last_marks[variant] = last_plan
+            self._last_plans[variant] = last_plan
         planned_key = (subject.sha256, variant, subject.label, plan_digest)
         if planned_key in history.subjects:
             return
         with self.transaction():
-            if plan_digest not in history.marks:
+            if plan_digest not in history.plan_digests:
                 self._chain(PLAN, plan)
             self._chain(PLANNED, dict(zip(("sha256", "variant", "label", "plan"), planned_key, strict=True)))
 
@@ -170,28 +170,30 @@ class Plans(LedgerPart):
           programs: Keys of the programs that are expected to compute the results. Empty: unknown.
           codes: Fingerprints of the user's code behind the plan's cases, by place.
         """
-        self._last_marks.pop(variant, None)
+        self._last_plans.pop(variant, None)
         start = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
         if self._history.agrees(variant, forms, programs, codes):
-            if not self._started:
+            if not self._start_name:
                 self._unwritten_starts[variant, frozenset(forms)] = start
             return
         with self.transaction():
             for unwritten_start in (*self._unwritten_starts.values(), start):
                 plan = unwritten_start.make_plan()
-                if plan["plan"] not in self._history.marks:
+                if plan["plan"] not in self._history.plan_digests:
                     self._chain(PLAN, plan)
                 detail = {
                     "variant": unwritten_start.variant,
                     "plan": plan["plan"],
                     "programs": list(unwritten_start.programs),
                 }
-                self._started = self._started or digest_of({**detail, _PREVIOUS: self._history.last})[:_HASHED]
-                self._chain(CURRENT, {"start": self._started, **detail})
+                self._start_name = (
+                    self._start_name or digest_of({**detail, _PREVIOUS: self._history.last})[:_NUM_DIGITS]
+                )
+                self._chain(CURRENT, {"start": self._start_name, **detail})
         self._unwritten_starts.clear()
 
     @functools.cached_property
-    def _last_marks(self) -> dict[str, tuple[str, tuple[str, ...]]]:
+    def _last_plans(self) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Plan that this run recorded last, and its programs, by variant."""
         return {}
 
@@ -231,8 +233,10 @@ class Plans(LedgerPart):
         """
         with store_errors(self.store), intact_rows(self.store):
             history = self.plan_history()
-            accepted = {expected: accepted_keys(self._db, expected) for expected in history.expected_programs()}
-            return CurrentCases(history, accepted).seen(rows)
+            accepted_programs = {
+                expected: accepted_keys(self._db, expected) for expected in history.expected_programs()
+            }
+            return CurrentCases(history, accepted_programs).seen(rows)
 
     def planned_after(self, event: int) -> tuple[int, frozenset[str]]:
         """Returns the id of the last event of the ledger, and the subjects planned after an event, by their hashes."""
@@ -249,7 +253,7 @@ class Plans(LedgerPart):
     def planned(self) -> list[PlannedSubject]:
         """Returns the planned subjects, in order of their last plans; [] for a store without plans."""
         with intact_rows(self.store):
-            return _read(self.timed_events(*_KINDS))
+            return _read_plans(self.timed_events(*_KINDS))
 
     def described_files(self) -> dict[str, list[str]]:
         """Returns the paths of the files on which the cases depend: files around suites, and other loaded files."""
@@ -271,10 +275,10 @@ def absent(
     If a later plan of the subject has another case of the same name, because the case was edited, only the later case
     counts. A block that ran out of memory counts as evaluated if its parts are evaluated.
     """
-    seeds: dict[tuple[str, str, str], set[int]] = {}
+    seeds_by_key: dict[tuple[str, str, str], set[int]] = {}
     for row in rows:
         key = (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash)
-        seeds.setdefault(key, set()).update(row.key.seed_block.seeds)
+        seeds_by_key.setdefault(key, set()).update(row.key.seed_block.seeds)
     current_identities = {
         (planned_subject.sha256, planned_subject.variant, case.name): case.identity
         for planned_subject in planned_subjects
@@ -285,7 +289,7 @@ def absent(
         for case in planned_subject.cases:
             if current_identities[planned_subject.sha256, planned_subject.variant, case.name] != case.identity:
                 continue
-            stored_seeds = seeds.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
+            stored_seeds = seeds_by_key.get((planned_subject.sha256, case.identity, case.optimizer_hash), set())
             blocks = tuple(block for block in case.blocks if not stored_seeds.issuperset(block.seeds))
             report_key = (planned_subject.sha256, case.identity, case.optimizer_hash, blocks)
             if blocks and report_key not in reported_keys:
@@ -324,7 +328,7 @@ def changed_files(
             yield min(digests), f"{name} was not there when the evaluations were planned"
 
 
-def _read(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
+def _read_plans(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[PlannedSubject]:
     known_digests = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
     planned_rows: list[tuple[PlannedSubject, int]] = []  # each row with the index of its event

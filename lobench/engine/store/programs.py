@@ -60,7 +60,7 @@ def program_here(*, num_gpus: float = 0.0) -> Program:
 
 
 def _device_here(num_gpus: float) -> str:
-    return _gpu() if num_gpus and devices_here(os.environ) else f"cpu: {cpu_class()}"
+    return _gpu_text() if num_gpus and devices_here(os.environ) else f"cpu: {cpu_class()}"
 
 
 def _program(device: str, together: int) -> Program:
@@ -68,7 +68,7 @@ def _program(device: str, together: int) -> Program:
     return Program(jax=versions.get("jax", ""), jaxlib=versions.get("jaxlib", ""), device=device, together=together)
 
 
-def _gpu() -> str:
+def _gpu_text() -> str:
     """Returns the first GPU, described as jax describes it."""
     for file in sorted(_GPU_FOLDER.glob("*/information")):
         for line in file.read_text(errors="replace").splitlines():
@@ -79,7 +79,7 @@ def _gpu() -> str:
 
 
 # Program versions of old rows are numbers; keys have a hash behind them.
-_IS_OLD = "program_version <> '' AND program_version NOT GLOB '*[^0-9]*'"
+_OLD_VERSION_CONDITION = "program_version <> '' AND program_version NOT GLOB '*[^0-9]*'"
 
 
 def register(db: sqlite3.Connection, program: Program, expected: Program | None = None) -> None:
@@ -153,7 +153,7 @@ def old_programs(
     columns = f"SELECT id, program_version, payload FROM {table}"
     programs: dict[int, Program] = {}
     versions_without_curves: dict[int, str] = {}
-    for row, version, payload in db.execute(f"{columns} WHERE {_IS_OLD} AND {where}", values):
+    for row, version, payload in db.execute(f"{columns} WHERE {_OLD_VERSION_CONDITION} AND {where}", values):
         if payload is None:
             versions_without_curves[row] = version
         else:
@@ -166,14 +166,14 @@ def old_programs(
             for row, _, payload in rows_of_version
         }
     for row, version in versions_without_curves.items():
-        programs_alone = programs_by_version[version]
-        programs[row] = next(iter(programs_alone)) if len(programs_alone) == 1 else Program(version=version)
+        single_programs = programs_by_version[version]
+        programs[row] = next(iter(single_programs)) if len(single_programs) == 1 else Program(version=version)
     return programs
 
 
 def name_programs(db: sqlite3.Connection) -> None:
     """Replaces the program versions of old rows by keys, in the caller's transaction."""
-    if db.execute(f"SELECT 1 FROM evaluations WHERE {_IS_OLD} LIMIT 1").fetchone() is None:
+    if db.execute(f"SELECT 1 FROM evaluations WHERE {_OLD_VERSION_CONDITION} LIMIT 1").fetchone() is None:
         return
     programs = old_programs(db)
     for program in set(programs.values()):

@@ -103,7 +103,7 @@ class LedgerReader(Places, Codes):
         )
         incidents = self._rows("SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents")
         positions = self._rows("SELECT position, admission, finished FROM subjects")
-        seconds: dict[str, list[float]] = {}
+        seconds_by_case: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
         codes: dict[EvaluationId, tuple[str, ...]] = {}
         retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
@@ -113,7 +113,7 @@ class LedgerReader(Places, Codes):
         splits = set()
         for sha256, case_key, start, size, duration, program, outcome, code in rows:
             if duration > 0:  # outcomes without curves have no meaningful duration
-                seconds.setdefault(case_key, []).append(duration)
+                seconds_by_case.setdefault(case_key, []).append(duration)
             if program in programs:
                 evaluation = EvaluationId(sha256, case_key, SeedBlock(start=start, size=size))
                 recorded_evaluations.add(evaluation)
@@ -134,7 +134,7 @@ class LedgerReader(Places, Codes):
             deaths=deaths,
             admissions={position: admission for position, admission, _ in positions if admission != "waiting"},
             finished={position for position, _, is_finished in positions if is_finished},
-            durations={key: statistics.median(values) for key, values in seconds.items()},
+            durations={key: statistics.median(values) for key, values in seconds_by_case.items()},
             codes={evaluation_id: code for evaluation_id, code in codes.items() if any(code)},
             retried_codes={
                 evaluation_id: retried_code
@@ -194,9 +194,9 @@ class LedgerReader(Places, Codes):
                 subject = subject_of(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
-                    event = self._evaluation(evaluation, subject)
+                    event = self._evaluation_event(evaluation, subject)
                 else:
-                    event = self._completion(position, subject)
+                    event = self._completion_event(position, subject)
                 deliveries.append(Delivery(sequence=delivery_sequence, event=event, run=names[position]))
             return deliveries
 
@@ -208,9 +208,9 @@ class LedgerReader(Places, Codes):
         restarts = self.restarts() if rows else Restarts()
         with intact_rows(self.store):
             for position, *columns in rows:
-                number = restarts.number(position)
+                num_restarts = restarts.number(position)
                 subject = subject_of(tuple(columns))
-                self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=number)
+                self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=num_restarts)
         return self._runs.names
 
     def restarts(self) -> Restarts:
@@ -277,13 +277,13 @@ class LedgerReader(Places, Codes):
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as sinks receive it."""
         with store_errors(self.store), intact_rows(self.store):
-            return self._completion(position, self.sightings()[position])
+            return self._completion_event(position, self.sightings()[position])
 
-    def _evaluation(self, evaluation: int, subject: Subject) -> EvaluationFinished:
+    def _evaluation_event(self, evaluation: int, subject: Subject) -> EvaluationFinished:
         query = f"SELECT {_EVENT_COLUMNS} FROM evaluations WHERE id = ?"
-        return _finished(subject, self._db.execute(query, (evaluation,)).fetchone())
+        return _finished_event(subject, self._db.execute(query, (evaluation,)).fetchone())
 
-    def _completion(self, position: int, subject: Subject) -> CheckpointFinished:
+    def _completion_event(self, position: int, subject: Subject) -> CheckpointFinished:
         from lobench.hookspecs import CheckpointFinished
 
         rows = self._db.execute(
@@ -291,7 +291,7 @@ class LedgerReader(Places, Codes):
             "ORDER BY case_identity, seed_start",
             (position,),
         ).fetchall()
-        return CheckpointFinished(subject=subject, evaluations=tuple(_finished(subject, row) for row in rows))
+        return CheckpointFinished(subject=subject, evaluations=tuple(_finished_event(subject, row) for row in rows))
 
     def last_sequence(self) -> int:
         return self._number("SELECT MAX(sequence) FROM deliveries")
@@ -319,13 +319,13 @@ class LedgerReader(Places, Codes):
           results of experiments, a theta that was evaluated with several bindings, or results without their program.
         """
         changes = self._rows("SELECT value FROM meta WHERE key = 'num_changes'")
-        unclear = (
+        ambiguity_queries = (
             "SELECT 1 FROM memberships",
             "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
             "SELECT 1 FROM evaluations e WHERE program_version NOT LIKE '%-%' "
             "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
         )
-        if not changes or any(self._rows(f"{query} LIMIT 1") for query in unclear):
+        if not changes or any(self._rows(f"{query} LIMIT 1") for query in ambiguity_queries):
             return None
         kinds = PLAN, CURRENT, SAME_CODE
         return (
@@ -364,12 +364,12 @@ class LedgerReader(Places, Codes):
           after: Id of an evaluation. Only later ones are read.
         """
         current_codes = codes or {}
-        columns = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
-        conditions = {name: value for name, value in columns.items() if value}
+        filter_values = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
+        conditions = {name: value for name, value in filter_values.items() if value}
         where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in conditions)])
         with store_errors(self.store), intact_rows(self.store):
             programs = known_programs(self._db)
-            old_by_id: dict[int, Program] | None = None
+            old_programs_by_id: dict[int, Program] | None = None
             known_sightings = self.sightings(sha256) if sightings is None else sightings
             subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings)
             superseded = self.superseded()
@@ -396,14 +396,14 @@ class LedgerReader(Places, Codes):
             outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
             shared_text = texts.setdefault
             for (
-                number,
+                evaluation_id,
                 checkpoint_sha256,
                 optimizer_hash,
-                identity,
+                case_identity,
                 start,
                 size,
                 version,
-                text,
+                case_text,
                 outcome_name,
                 message,
                 recorded_at,
@@ -412,25 +412,25 @@ class LedgerReader(Places, Codes):
                 head_id,
                 packed_numbers,
             ) in self._db.execute(query, tuple(conditions.values())):
-                if number in outdated or (
-                    current_codes and not self.counts(code, current_codes.get(f"{identity}:{optimizer_hash}", ""))
+                if evaluation_id in outdated or (
+                    current_codes and not self.counts(code, current_codes.get(f"{case_identity}:{optimizer_hash}", ""))
                 ):
                     continue
-                case = cases.get(text)
+                case = cases.get(case_text)
                 if case is None:
-                    case = cases[text] = self.placed(case_of(text))
-                at_hand = None
+                    case = cases[case_text] = self.placed(case_of(case_text))
+                summary = None
                 if summaries is not None and head_id is not None:
-                    at_hand = summaries.summary(number, recorded_at, case, head_id, packed_numbers)
+                    summary = summaries.summary(evaluation_id, recorded_at, case, head_id, packed_numbers)
                 program = programs.get(version)
                 if program is None:
                     program = Program(version=version)
                     if version.isdecimal():  # recorded before programs had keys
-                        if old_by_id is None:
-                            old_by_id = old_programs(self._db, where=where, values=tuple(conditions.values()))
-                        program = old_by_id.get(number, program)
+                        if old_programs_by_id is None:
+                            old_programs_by_id = old_programs(self._db, where=where, values=tuple(conditions.values()))
+                        program = old_programs_by_id.get(evaluation_id, program)
                         version = program.key
-                subjects = subjects_of_evaluation(number, checkpoint_sha256)
+                subjects = subjects_of_evaluation(evaluation_id, checkpoint_sha256)
                 block = blocks.get((start, size))
                 if block is None:
                     block = blocks[start, size] = SeedBlock(start=start, size=size)
@@ -440,7 +440,7 @@ class LedgerReader(Places, Codes):
                     key=EvaluationKey(
                         checkpoint_sha256=shared_text(checkpoint_sha256, checkpoint_sha256),
                         optimizer_hash=shared_text(optimizer_hash, optimizer_hash),
-                        case_identity=shared_text(identity, identity),
+                        case_identity=shared_text(case_identity, case_identity),
                         seed_block=block,
                         program_version=shared_text(version, version),
                         code=shared_text(code, code),
@@ -450,13 +450,13 @@ class LedgerReader(Places, Codes):
                     outcome=_OUTCOMES[outcome_name],
                     message=message,
                     payload=payload,
-                    at_hand=at_hand,
+                    at_hand=summary,
                     subjects=subjects,
-                    labels=labels.get(number, NO_LABELS),
+                    labels=labels.get(evaluation_id, NO_LABELS),
                     recorded_at=recorded_at,
                     superseded=tuple(subject for subject in subjects if subject in superseded) if superseded else (),
                     code=canonical_codes[code],
-                    id=number,
+                    id=evaluation_id,
                 )
 
 
@@ -479,13 +479,13 @@ def case_of(text: str) -> CaseInfo:
     return CaseInfo(**json.loads(text))
 
 
-def _finished(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
+def _finished_event(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinished:
     from lobench.hookspecs import EvaluationFinished
 
-    text, start, size, outcome, message, payload = row
+    case_text, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,
-        case=case_of(text),
+        case=case_of(case_text),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
         curves=Curves.from_payload(payload) if payload is not None else None,

@@ -21,7 +21,7 @@ __all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "moved_detail"]
 
 RESTARTED, RETURNED = "restarted", "returned"  # kinds of events
 
-_NAMING = ("uri", "sha256", "generation", "outer_step", "variant")  # fields that identify a sighting
+_IDENTITY_FIELDS = ("uri", "sha256", "generation", "outer_step", "variant")  # fields that identify a sighting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,13 @@ class Restarts:
     superseded: set[int] = field(default_factory=set)
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    _at: dict[str, list[int]] = field(default_factory=dict)  # positions by path of the checkpoint
+    _positions_by_uri: dict[str, list[int]] = field(default_factory=dict)  # positions by path of the checkpoint
     _lineages: dict[CheckpointSeries, list[int]] = field(default_factory=dict)
     # Highest outer steps, including superseded ones.
-    _highest: dict[CheckpointSeries, int] = field(default_factory=dict)
-    _begun_after: dict[CheckpointSeries, list[int]] = field(default_factory=dict)  # last positions before each restart
+    _highest_steps: dict[CheckpointSeries, int] = field(default_factory=dict)
+    _positions_before_restarts: dict[CheckpointSeries, list[int]] = field(
+        default_factory=dict
+    )  # last positions before each restart
 
     @classmethod
     def of(cls, sightings: Mapping[int, Subject], events: Iterable[tuple[str, Mapping[str, Any]]]) -> Restarts:
@@ -74,46 +76,49 @@ class Restarts:
         if not subject.has_theta or position in self._subjects:
             return
         self._subjects[position] = subject
-        self._at.setdefault(subject.uri, []).append(position)
-        self._positions[_name_of(subject)] = position
+        self._positions_by_uri.setdefault(subject.uri, []).append(position)
+        self._positions[_identity_of(subject)] = position
         lineage = series_of(subject)
         self._lineages.setdefault(lineage, []).append(position)
-        self._highest[lineage] = max(subject.outer_step, self._highest.get(lineage, -1))
+        self._highest_steps[lineage] = max(subject.outer_step, self._highest_steps.get(lineage, -1))
 
     def add_event(self, kind: str, detail: Mapping[str, Any]) -> None:
         if kind not in (RESTARTED, RETURNED):
             return
-        position = self._positions.get(tuple(detail[name] for name in _NAMING))
+        position = self._positions.get(tuple(detail[name] for name in _IDENTITY_FIELDS))
         if position is None:
             return  # a merged store may have the event without the sighting
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
         # Last superseded positions in other lineages: of files without a number.
-        last_superseded: dict[CheckpointSeries, int] = {}
+        last_positions: dict[CheckpointSeries, int] = {}
         series = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
             superseded_position = self._positions.get((uri, sha256, generation, outer_step, variant))
             if superseded_position is not None:
                 self.superseded.add(superseded_position)
                 lineage = series_of(self._subjects[superseded_position])
-                last_superseded[lineage] = max(superseded_position, last_superseded.get(lineage, superseded_position))
+                last_positions[lineage] = max(superseded_position, last_positions.get(lineage, superseded_position))
         last_position = self._positions.get(tuple(detail["after"]))
         if kind == RESTARTED and last_position is not None:
-            for lineage, last_in_lineage in {**last_superseded, series: last_position}.items():
-                self._begun_after.setdefault(lineage, []).append(last_in_lineage)
+            for lineage, restart_position in {**last_positions, series: last_position}.items():
+                self._positions_before_restarts.setdefault(lineage, []).append(restart_position)
 
     def number(self, position: int) -> int:
         """Returns how many times the trainer of a checkpoint was restarted before the checkpoint was first seen."""
         subject = self._subjects.get(position)
         if subject is None:
             return 0
-        return sum(restart_position < position for restart_position in self._begun_after.get(series_of(subject), ()))
+        return sum(
+            restart_position < position
+            for restart_position in self._positions_before_restarts.get(series_of(subject), ())
+        )
 
     def ahead_of(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of `before` with at least the subject's outer step."""
-        if subject.outer_step > self._highest.get(series_of(subject), -1):
+        if subject.outer_step > self._highest_steps.get(series_of(subject), -1):
             return []  # nearly always; skips the search through the whole run
-        return [earlier for earlier in self.before(subject) if earlier.outer_step >= subject.outer_step]
+        return [checkpoint for checkpoint in self.before(subject) if checkpoint.outer_step >= subject.outer_step]
 
     def before(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of a subject's lineage that are not superseded, in order of first sight."""
@@ -125,12 +130,12 @@ class Restarts:
 
         A content that the file still has keeps its number.
         """
-        earlier = [self._subjects[position] for position in self._at.get(uri, ())]
-        if not earlier:
+        earlier_checkpoints = [self._subjects[position] for position in self._positions_by_uri.get(uri, ())]
+        if not earlier_checkpoints:
             return 0
-        if earlier[-1].sha256 == sha256:
-            return earlier[-1].outer_step
-        return max(checkpoint.outer_step for checkpoint in earlier) + 1
+        if earlier_checkpoints[-1].sha256 == sha256:
+            return earlier_checkpoints[-1].outer_step
+        return max(checkpoint.outer_step for checkpoint in earlier_checkpoints) + 1
 
     def caused_by(self, position: int, subject: Subject, *, from_step: int | None = None) -> Restart | None:
         """Returns the restart that a sighting shows; None if it shows none. Call `add_sighting` first.
@@ -140,9 +145,9 @@ class Restarts:
           subject: Subject that was seen.
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """
-        is_back = position in self.superseded
+        has_returned = position in self.superseded
         replaced_checkpoints = [
-            self._subjects[index] for index in self._at[subject.uri] if index not in self.superseded
+            self._subjects[index] for index in self._positions_by_uri[subject.uri] if index not in self.superseded
         ]
         is_restart = from_step is not None or any(
             checkpoint.sha256 != subject.sha256
@@ -150,14 +155,14 @@ class Restarts:
             and series_of(checkpoint) == series_of(subject)
             for checkpoint in replaced_checkpoints
         )
-        if not is_restart and not is_back:
+        if not is_restart and not has_returned:
             return None  # nearly always; skips the search through the whole run
         other_checkpoints = [checkpoint for checkpoint in self.before(subject) if checkpoint != subject]
         is_restart |= any(checkpoint.outer_step >= subject.outer_step for checkpoint in other_checkpoints)
         kind = RESTARTED if is_restart else RETURNED
-        step = subject.outer_step if from_step is None else min(from_step, subject.outer_step)
+        first_step = subject.outer_step if from_step is None else min(from_step, subject.outer_step)
         superseded_checkpoints = (
-            [checkpoint for checkpoint in other_checkpoints if checkpoint.outer_step >= step]
+            [checkpoint for checkpoint in other_checkpoints if checkpoint.outer_step >= first_step]
             if kind == RESTARTED
             else []
         )
@@ -167,13 +172,13 @@ class Restarts:
         ]
         if superseded_checkpoints:
             superseded_checkpoints += self._superseded_without_number(subject, superseded_checkpoints, last_checkpoint)
-        detail = dict(zip(_NAMING, _name_of(subject), strict=True)) | {
-            "after": list(_name_of(last_checkpoint)),
+        detail = dict(zip(_IDENTITY_FIELDS, _identity_of(subject), strict=True)) | {
+            "after": list(_identity_of(last_checkpoint)),
             "superseded": [
                 [checkpoint.uri, checkpoint.sha256, checkpoint.outer_step] for checkpoint in superseded_checkpoints
             ],
         }
-        return Restart(kind=kind, detail=detail, outer_step=step, num_superseded=len(superseded_checkpoints))
+        return Restart(kind=kind, detail=detail, outer_step=first_step, num_superseded=len(superseded_checkpoints))
 
     def _superseded_without_number(
         self, subject: Subject, superseded_checkpoints: Sequence[Subject], last_checkpoint: Subject
@@ -192,22 +197,22 @@ class Restarts:
         series = series_of(subject)
         hashes = {checkpoint.sha256 for checkpoint in superseded_checkpoints}
         shared_positions = [
-            self._positions[_name_of(checkpoint)]
+            self._positions[_identity_of(checkpoint)]
             for checkpoint in self.before(subject)
             if checkpoint not in (subject, *superseded_checkpoints)
         ]
-        end = self._positions[_name_of(last_checkpoint)]
+        last_position = self._positions[_identity_of(last_checkpoint)]
         last_shared = max(shared_positions, default=-1)
-        without_number: list[Subject] = []
+        unnumbered_checkpoints: list[Subject] = []
         for lineage, positions in self._lineages.items():
             if lineage == series or not lineage.is_beside(series) or "*" in lineage.names.rpartition("/")[2]:
                 continue
             for position in positions:
                 candidate = self._subjects[position]
-                may_be_new = position == positions[-1] and position > end and candidate.sha256 not in hashes
+                may_be_new = position == positions[-1] and position > last_position and candidate.sha256 not in hashes
                 if position > last_shared and position not in self.superseded and not may_be_new:
-                    without_number.append(candidate)
-        return without_number
+                    unnumbered_checkpoints.append(candidate)
+        return unnumbered_checkpoints
 
 
 def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
@@ -216,14 +221,14 @@ def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[st
     def with_new_path(uri: str, *further_fields: Any) -> list[Any]:
         return [paths.get(uri, uri), *further_fields]
 
-    superseded = [with_new_path(*entry) for entry in detail.get("superseded", ())]
+    superseded_entries = [with_new_path(*entry) for entry in detail.get("superseded", ())]
     return {
         **detail,
         "uri": with_new_path(detail["uri"])[0],
         "after": with_new_path(*detail["after"]),
-        "superseded": superseded,
+        "superseded": superseded_entries,
     }
 
 
-def _name_of(subject: Subject) -> tuple[Any, ...]:
+def _identity_of(subject: Subject) -> tuple[Any, ...]:
     return subject.uri, subject.sha256, subject.generation, subject.outer_step, subject.variant.key

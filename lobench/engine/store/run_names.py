@@ -11,7 +11,7 @@ from lobench.engine.store.series import ArrivalNumbers
 __all__ = ["RunNames"]
 
 _SESSION = re.compile(r".*/commands/([^/]+/[^/]+)/")  # below a store: the folder of a command's session
-_HASHED = 8  # hex digits
+_HASH_DIGITS = 8  # hex digits
 
 
 class RunNames:
@@ -29,7 +29,7 @@ class RunNames:
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self._owners: dict[str, str] = {}
-        self._numbers = ArrivalNumbers()
+        self._arrival_numbers = ArrivalNumbers()
 
     def add(self, position: int, subject: Subject, *, is_experiment: bool, num_restarts: int = 0) -> None:
         """Names the run of the next position.
@@ -42,18 +42,18 @@ class RunNames:
           num_restarts: Number of earlier restarts in place. Each restart is a separate run.
         """
         restart_text = f"restart {num_restarts}" if num_restarts else ""
-        file = subject.uri.rstrip("/").rpartition("/")[2] if self._numbers.add(subject) else ""
+        file = subject.uri.rstrip("/").rpartition("/")[2] if self._arrival_numbers.add(subject) else ""
         if _is_of_watch(subject) and (subject.run or not is_experiment):
             name = " ".join(filter(None, (subject.run, file, restart_text)))
             owner = "\0".join((f"run {subject.run}", restart_text, *filter(None, (file,))))
         elif subject.has_theta and _SESSION.match(subject.uri):
             name = f"{subject.label or 'without a name'} {restart_text}".rstrip()
-            owner = f"{_owner(subject)}\0{restart_text}"
+            owner = f"{_owner_key(subject)}\0{restart_text}"
         else:
             name = subject.label or "without a name"
-            owner = _owner(subject)
+            owner = _owner_key(subject)
         if self._owners.setdefault(name.casefold(), owner) != owner:
-            name = f"{name} {hashlib.sha256(owner.encode()).hexdigest()[:_HASHED]}"
+            name = f"{name} {hashlib.sha256(owner.encode()).hexdigest()[:_HASH_DIGITS]}"
         self.names[position] = name
 
 
@@ -61,7 +61,7 @@ def _is_of_watch(subject: Subject) -> bool:
     return subject.has_theta and subject.label == Subject.of_checkpoint(subject.checkpoint, subject.variant).label
 
 
-def _owner(subject: Subject) -> str:
+def _owner_key(subject: Subject) -> str:
     """Returns the key of a curve over outer steps: a command's session, or else the subject itself."""
     session = _SESSION.match(subject.uri) if subject.has_theta else None
     return "\0".join((session[1] if session else subject.sha256, subject.variant.key))

@@ -24,7 +24,7 @@ from lobench.engine.store.database import (
 from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
 from lobench.engine.store.network import READS_LOCAL_COPY, newer_copy
 
-_TAKES_OVER = "59df9d4"  # last revision that reads schema 1
+_LAST_REVISION = "59df9d4"  # last revision that reads schema 1
 
 __all__ = ["check_schema", "connect", "intact_rows", "store_errors"]
 
@@ -58,8 +58,8 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
         database = newer_copy(store)
     database = database or ledger_file(store)
     with unusable_store(store):
-        is_there = not read_only or database.is_file()
-    if not is_there:
+        is_present = not read_only or database.is_file()
+    if not is_present:
         raise no_store(store)
     with store_errors(store):
         connection = open_to_read(database, is_live=is_live) if read_only else open_to_write(database)
@@ -86,7 +86,7 @@ def check_schema(version: int, where: Path) -> None:
             f"the store has schema {version}, of a lobench before 0.1.0",
             where=str(where),
             expected=f"schema {OLDEST_SCHEMA} or {SCHEMA_VERSION}",
-            next_step=f"lobench at revision {_TAKES_OVER} takes it over: `lobench merge STORE --output NEW` there",
+            next_step=f"lobench at revision {_LAST_REVISION} takes it over: `lobench merge STORE --output NEW` there",
         )
 
 

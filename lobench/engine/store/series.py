@@ -61,7 +61,7 @@ class ArrivalNumbers:
     def __init__(self) -> None:
         self._folders = set[tuple[str, str]]()  # runs and folders with a checkpoint that has a number in its name
         self._steps: dict[tuple[str, str], dict[int, None]] = {}  # steps of a file without a number, by run and path
-        self._with_steps = set[tuple[str, str]]()  # files without a number whose contents have steps
+        self._files_with_steps = set[tuple[str, str]]()  # files without a number whose contents have steps
 
     def add(self, subject: Subject) -> bool:
         """Adds the next sighting, and returns whether its outer step is only the number of its arrival."""
@@ -74,9 +74,9 @@ class ArrivalNumbers:
             return False
         steps = self._steps.setdefault(file, {})
         if subject.outer_step not in steps and subject.outer_step != len(steps):
-            self._with_steps.add(file)
+            self._files_with_steps.add(file)
         steps[subject.outer_step] = None
-        return folder in self._folders and file not in self._with_steps
+        return folder in self._folders and file not in self._files_with_steps
 
 
 def numbered_by_arrival(sightings: Mapping[int, Subject]) -> frozenset[int]:

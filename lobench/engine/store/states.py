@@ -41,9 +41,9 @@ __all__ = [
     "sweep_states",
 ]
 
-_KEPT = "kept"
-_MOST_KEPT_BYTES = 10 * 10**9
-_MARK = ".mark-"
+_KEPT_OWNER = "kept"
+_MAX_KEPT_BYTES = 10 * 10**9
+_MARKER_PREFIX = ".mark-"
 _SUFFIX = ".safetensors"
 
 
@@ -61,7 +61,7 @@ def leave_mark(folder: Path) -> str:
     >>> marked_folder(leave_mark(Path("results")))
     PosixPath('results')
     """
-    marker = folder / f"{_MARK}{uuid.uuid4().hex}"
+    marker = folder / f"{_MARKER_PREFIX}{uuid.uuid4().hex}"
     try:
         write_whole(marker, b"")
     except OSError:
@@ -143,8 +143,8 @@ class BlockStates:
     program: str
     where: str
     log: Callable[[str], None]
-    _mine: Path | None = None  # state that the next save replaces
-    _loaded: Path | None = None
+    _own_state: Path | None = None  # state that the next save replaces
+    _loaded_path: Path | None = None
     _has_failed: bool = False
 
     def load(self) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]] | None:
@@ -155,25 +155,25 @@ class BlockStates:
         state_files = [file for file in _files(self.folder) if file.seeds == str(self.block)]
         for file in sorted(state_files, key=lambda file: -file.step):
             path = self.folder / file.name
-            is_mine = file.owner == self.owner
+            is_own = file.owner == self.owner
             if file.prefix in self.prefixes:
                 try:
-                    leaves, header = _read(path)
+                    leaves, header = _decode_file(path)
                 except FileNotFoundError:
                     continue  # its owner has saved a later one, or has finished
                 except (OSError, ValueError) as error:
                     self._log_restart(f"the saved state of step {file.step} cannot be used ({headline(error)})")
                     _remove(path)
                     continue
-                self._loaded = path
-                self._mine = path if is_mine else None
-                if file.owner == _KEPT:
+                self._loaded_path = path
+                self._own_state = path if is_own else None
+                if file.owner == _KEPT_OWNER:
                     with contextlib.suppress(OSError):
                         os.utime(path)  # marks it as recently used
                 return leaves, header
-            if is_mine:
+            if is_own:
                 with contextlib.suppress(OSError, ValueError):
-                    other_program = _read(path)[1].get("made_by", "")
+                    other_program = _decode_file(path)[1].get("made_by", "")
                     self._log_restart(f"the saved state of step {file.step} is of another program ({other_program})")
                 _remove(path)
         return None
@@ -184,31 +184,31 @@ class BlockStates:
         If writing fails, the training continues without saved states.
         """
         leaves, header = state
-        owner = _KEPT if is_final else self.owner
+        owner = _KEPT_OWNER if is_final else self.owner
         file = StateFile(self.prefixes[header["phase"]], str(self.block), header["step"], owner)
         path = self.folder / file.name
         try:
-            write_whole(path, _bytes(leaves, {**header, "made_by": self.program}))
+            write_whole(path, _encode(leaves, {**header, "made_by": self.program}))
         except OSError as error:
             if not self._has_failed:
                 self.log(f"{self.where}: its state cannot be saved in {self.folder}: {cause(error)}; going on without")
             self._has_failed = True
             return
-        if self._mine is not None and self._mine != path:
-            _remove(self._mine)
-        self._mine = None if is_final else path
+        if self._own_state is not None and self._own_state != path:
+            _remove(self._own_state)
+        self._own_state = None if is_final else path
         if is_final:
             _remove_oldest_kept(self.folder)
 
     def refuse(self, why: str) -> None:
         """Logs that the loaded state cannot be used, and removes it if this evaluation owns it."""
-        assert self._loaded is not None
-        file = StateFile.of_name(self._loaded.name)
+        assert self._loaded_path is not None
+        file = StateFile.of_name(self._loaded_path.name)
         assert file is not None
         self._log_restart(f"the saved state of step {file.step} is of another program ({why})")
-        if self._mine is not None:
-            _remove(self._mine)
-            self._mine = None
+        if self._own_state is not None:
+            _remove(self._own_state)
+            self._own_state = None
 
     def _log_restart(self, reason: str) -> None:
         self.log(f"{self.where}, seeds {self.block}: {reason}: computed anew")
@@ -235,9 +235,9 @@ def sweep_states(folder: Path, ledger: sqlite3.Connection) -> None:
     """Removes leftovers of a killed chief: partly written files, markers, states of evaluations with a result."""
     files = list(_files(folder))
     with contextlib.suppress(OSError):
-        for path in (*folder.glob(".tmp-*"), *folder.glob(f"{_MARK}*")):
+        for path in (*folder.glob(".tmp-*"), *folder.glob(f"{_MARKER_PREFIX}*")):
             _remove(path)
-    if not any(file.owner != _KEPT for file in files):
+    if not any(file.owner != _KEPT_OWNER for file in files):
         return
     rows = ledger.execute(
         "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count FROM evaluations "
@@ -266,11 +266,11 @@ def _remove_oldest_kept(folder: Path) -> None:
     for file in _files(folder):
         with contextlib.suppress(OSError):  # removed by another worker in the meantime
             status = (folder / file.name).stat()
-            kept_files += [(status.st_mtime_ns, status.st_size, file.name)] if file.owner == _KEPT else []
+            kept_files += [(status.st_mtime_ns, status.st_size, file.name)] if file.owner == _KEPT_OWNER else []
     num_bytes = 0
     for index, (_, size, name) in enumerate(sorted(kept_files, reverse=True)):
         num_bytes += size
-        if index and num_bytes > _MOST_KEPT_BYTES:
+        if index and num_bytes > _MAX_KEPT_BYTES:
             _remove(folder / name)
 
 
@@ -279,7 +279,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _bytes(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes:
+def _encode(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save  # imports numpy
 
     text = json.dumps(header)
@@ -288,8 +288,8 @@ def _bytes(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes
     return bytes(save(contiguous_leaves, metadata=metadata))
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads a file written with `_bytes`.
+def _decode_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Reads a file written with `_encode`.
 
     Raises:
       ValueError: The file is truncated or damaged.
@@ -304,10 +304,10 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         leaves = load(data)
         header: dict[str, Any] = json.loads(metadata["header"])
-        is_whole = metadata["sha256"] == _checksum(leaves, metadata["header"])
+        is_intact = metadata["sha256"] == _checksum(leaves, metadata["header"])
     except (SafetensorError, struct.error, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ValueError("the file is truncated or damaged") from error
-    if not is_whole:
+    if not is_intact:
         raise ValueError("the file is damaged: its checksum is another")
     return leaves, header
 

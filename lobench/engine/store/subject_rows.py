@@ -41,8 +41,8 @@ def values_of(subject: Subject) -> dict[str, Any]:
         "bindings": json.dumps(subject.variant.bindings if subject.has_theta else []),
         "trainer_config": subject.variant.trainer_config if subject.has_theta else None,
     }
-    is_named = subject_of(tuple(values[column] for column in _COLUMNS)).label != subject.label
-    return values | {"variant": _variant_of(subject), "label": subject.label if is_named else ""}
+    has_own_label = subject_of(tuple(values[column] for column in _COLUMNS)).label != subject.label
+    return values | {"variant": _variant_of(subject), "label": subject.label if has_own_label else ""}
 
 
 @functools.lru_cache(maxsize=16_384)  # a viewer reads all subjects of a large store each time that it grows

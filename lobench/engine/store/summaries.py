@@ -22,8 +22,8 @@ from lobench.engine.store.schema import connect, intact_rows, store_errors
 
 __all__ = ["StoredSummaries", "Summaries", "copy_summaries"]
 
-_BATCH = 500
-_VERSION = "summary_version"  # key of `meta`
+_BATCH_SIZE = 500
+_VERSION_KEY = "summary_version"  # key of `meta`
 
 
 class Summaries(LedgerPart):
@@ -47,22 +47,24 @@ class Summaries(LedgerPart):
                 with self.transaction():
                     self._db.execute("UPDATE summaries SET head = NULL, numbers = NULL")
                     self._db.execute("DELETE FROM summary_heads")
-                    self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_VERSION, SUMMARY_VERSION))
-            for batch in self._missing():
+                    self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_VERSION_KEY, SUMMARY_VERSION))
+            for batch in self._missing_batches():
                 with self.transaction():
                     for evaluation in batch:
                         query = "SELECT case_json, payload FROM evaluations WHERE id = ?"
-                        text, payload = self._db.execute(query, (evaluation,)).fetchone()
+                        case_text, payload = self._db.execute(query, (evaluation,)).fetchone()
                         try:
                             curves = Curves.from_payload(payload)
-                            case = CaseInfo(**json.loads(text))
+                            case = CaseInfo(**json.loads(case_text))
                         except (ValueError, TypeError, KeyError, struct.error):
                             continue  # reported when the row is read
                         self.record_summary(evaluation, curves, case)
 
-    def _missing(self) -> Iterator[list[int]]:
+    def _missing_batches(self) -> Iterator[list[int]]:
         last_evaluation = 0
-        query = f"SELECT evaluation FROM summaries WHERE numbers IS NULL AND evaluation > ? ORDER BY 1 LIMIT {_BATCH}"
+        query = (
+            f"SELECT evaluation FROM summaries WHERE numbers IS NULL AND evaluation > ? ORDER BY 1 LIMIT {_BATCH_SIZE}"
+        )
         while batch := [evaluation for (evaluation,) in self._db.execute(query, (last_evaluation,)).fetchall()]:
             yield batch
             last_evaluation = batch[-1]
@@ -70,7 +72,7 @@ class Summaries(LedgerPart):
 
 def _version(db: sqlite3.Connection, schema: str = "main") -> str:
     """Returns the version of a ledger's summaries; "" if it has none."""
-    row = db.execute(f"SELECT value FROM {schema}.meta WHERE key = ?", (_VERSION,)).fetchone()
+    row = db.execute(f"SELECT value FROM {schema}.meta WHERE key = ?", (_VERSION_KEY,)).fetchone()
     return str(row[0]) if row is not None else ""
 
 
@@ -84,7 +86,7 @@ def copy_summaries(db: sqlite3.Connection, rows: str) -> None:
     if _version(db, "source") != _version(db):
         return
     db.execute("INSERT OR IGNORE INTO main.summary_heads (text) SELECT text FROM source.summary_heads ORDER BY id")
-    key = (
+    key_columns = (
         "checkpoint_sha256",
         "optimizer_hash",
         "case_identity",
@@ -93,10 +95,10 @@ def copy_summaries(db: sqlite3.Connection, rows: str) -> None:
         "program_version",
         "code",
     )
-    is_same = " AND ".join(f"se.{column} = me.{column}" for column in key)
+    same_key = " AND ".join(f"se.{column} = me.{column}" for column in key_columns)
     db.execute(
         "UPDATE main.summaries SET (head, numbers) = (SELECT mh.id, ss.numbers FROM main.evaluations me "
-        f"JOIN {rows} se ON {is_same} AND se.payload = me.payload AND se.case_json = me.case_json "
+        f"JOIN {rows} se ON {same_key} AND se.payload = me.payload AND se.case_json = me.case_json "
         "JOIN source.summaries ss ON ss.evaluation = se.id JOIN source.summary_heads sh ON sh.id = ss.head "
         "JOIN main.summary_heads mh ON mh.text = sh.text WHERE me.id = main.summaries.evaluation) "
         "WHERE numbers IS NULL"
@@ -114,19 +116,21 @@ class StoredSummaries:
     def __init__(self, store: Path, db: sqlite3.Connection) -> None:
         self._store, self._payloads = store, _Payloads(store)
         with store_errors(store):
-            self._is_there = _version(db) == SUMMARY_VERSION
-            self._heads = dict(db.execute("SELECT id, text FROM summary_heads").fetchall()) if self._is_there else {}
+            self._has_summaries = _version(db) == SUMMARY_VERSION
+            self._heads = (
+                dict(db.execute("SELECT id, text FROM summary_heads").fetchall()) if self._has_summaries else {}
+            )
 
     @property
     def columns(self) -> tuple[str, str]:
         """Columns to select: the payload, only if there is no summary, and the columns of the summary."""
-        if self._is_there:
+        if self._has_summaries:
             return "CASE WHEN s.numbers IS NULL THEN payload END", "s.head, s.numbers"
         return "payload", "NULL, NULL"
 
     @property
     def join(self) -> str:
-        return "LEFT JOIN summaries s ON s.evaluation = evaluations.id" if self._is_there else ""
+        return "LEFT JOIN summaries s ON s.evaluation = evaluations.id" if self._has_summaries else ""
 
     def summary(
         self, evaluation: int, recorded_at: float, case: CaseInfo, head_id: int, packed_numbers: bytes
@@ -140,11 +144,11 @@ class StoredSummaries:
           head_id, packed_numbers: Columns of the stored summary.
         """
         return read_summary(
-            self._heads[head_id], packed_numbers, _Curves(self._payloads, evaluation, recorded_at, case)
+            self._heads[head_id], packed_numbers, _CurveLoader(self._payloads, evaluation, recorded_at, case)
         )
 
 
-class _Curves:
+class _CurveLoader:
     """Function that reads the curves of an evaluation. A partial function would take three times the memory."""
 
     __slots__ = ("_case", "_evaluation", "_payloads", "_recorded_at")

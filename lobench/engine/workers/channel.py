@@ -25,13 +25,13 @@ __all__ = ["STALL_SECONDS", "Channel", "ChiefEnd"]
 M = TypeVar("M", bound=Message)
 
 STALL_SECONDS = 30.0  # longest pause in the middle of a message
-_LIMIT = 1 << 30  # largest message in bytes, which is also the limit of a row in the ledger
-_LENGTH = struct.Struct("!i")
+_MAX_MESSAGE_BYTES = 1 << 30  # largest message in bytes, which is also the limit of a row in the ledger
+_LENGTH_FORMAT = struct.Struct("!i")
 _SHOWN_BYTES = 24  # bytes of an invalid message that are shown
-_CHUNK = 1 << 16  # larger buffers would be mapped on each call
-_CHUNKS = 256  # limit per call, so that a worker that floods the chief does not block others
+_CHUNK_BYTES = 1 << 16  # larger buffers would be mapped on each call
+_MAX_CHUNKS = 256  # limit per call, so that a worker that floods the chief does not block others
 _end_process = os._exit  # kept here, because `os._exit` is replaced during a plugin's call
-_LONGEST_LOOK_SECONDS = 5.0  # longest pause between calls of `look` that counts
+_MAX_LOOK_SECONDS = 5.0  # longest pause between calls of `look` that counts
 
 
 class Channel:
@@ -49,20 +49,20 @@ class Channel:
 
     def __init__(self, end: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
         end.setblocking(False)
-        self._end, self._clock = end, clock
-        self._received, self._unsent = bytearray(), bytearray()
+        self._socket, self._clock = end, clock
+        self._received_bytes, self._unsent_bytes = bytearray(), bytearray()
         self._send_lock = threading.Lock()
-        self._looked_at = clock()
+        self._last_look = clock()
         self._stalled_seconds = 0.0
         self._has_grown = False
         self.is_closed, self.problem = False, ""
 
     def fileno(self) -> int:
-        return self._end.fileno()
+        return self._socket.fileno()
 
     @property
     def is_amid_a_message(self) -> bool:
-        return bool(self._received)
+        return bool(self._received_bytes)
 
     def send(self, message: bytes) -> bool:
         """Sends as much of a message as fits into the pipe, and keeps the rest for `flush`.
@@ -70,12 +70,12 @@ class Channel:
         Returns:
           Whether everything was sent.
         """
-        frame = _LENGTH.pack(len(message)) + message
+        frame = _LENGTH_FORMAT.pack(len(message)) + message
         with self._send_lock:
-            if not self._unsent:  # the usual case: there is room for the whole message
+            if not self._unsent_bytes:  # the usual case: there is room for the whole message
                 with contextlib.suppress(OSError):  # `flush` handles the error
-                    frame = frame[self._end.send(frame) :]
-            self._unsent += frame
+                    frame = frame[self._socket.send(frame) :]
+            self._unsent_bytes += frame
         return not frame or self.flush()
 
     def flush(self) -> bool:
@@ -85,12 +85,12 @@ class Channel:
         """
         with self._send_lock:
             try:
-                while self._unsent:
-                    del self._unsent[: self._end.send(self._unsent[:_CHUNK])]
+                while self._unsent_bytes:
+                    del self._unsent_bytes[: self._socket.send(self._unsent_bytes[:_CHUNK_BYTES])]
             except BlockingIOError:
                 return False
             except OSError:
-                self._unsent.clear()
+                self._unsent_bytes.clear()
             return True
 
     def receive(self, *, to_the_end: bool = False) -> list[bytes]:
@@ -100,41 +100,41 @@ class Channel:
           to_the_end: Whether to read until the end of the pipe. Set it only after all writers have ended.
         """
         num_chunks = 0
-        while (num_chunks < _CHUNKS or to_the_end) and not self.is_closed:
+        while (num_chunks < _MAX_CHUNKS or to_the_end) and not self.is_closed:
             num_chunks += 1
             try:
-                chunk = self._end.recv(_CHUNK)
+                chunk = self._socket.recv(_CHUNK_BYTES)
             except BlockingIOError:
                 break
             except OSError:
                 chunk = b""
             self._has_grown = True
-            self._received += chunk
+            self._received_bytes += chunk
             self.is_closed = not chunk
-            if len(chunk) < _CHUNK and not to_the_end:
+            if len(chunk) < _CHUNK_BYTES and not to_the_end:
                 break  # nothing more for now
         return [] if self.problem else self._messages()
 
     def _messages(self) -> list[bytes]:
         messages: list[bytes] = []
         start = 0
-        while len(self._received) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._received, start)
-            body_start, body_end = start + _LENGTH.size, start + _LENGTH.size + length
-            is_intact = 0 <= length <= _LIMIT and has_begun_well(
-                self._received[body_start : min(body_end, body_start + _SHOWN_BYTES)]
+        while len(self._received_bytes) - start >= _LENGTH_FORMAT.size:
+            (length,) = _LENGTH_FORMAT.unpack_from(self._received_bytes, start)
+            body_start, body_end = start + _LENGTH_FORMAT.size, start + _LENGTH_FORMAT.size + length
+            is_intact = 0 <= length <= _MAX_MESSAGE_BYTES and has_begun_well(
+                self._received_bytes[body_start : min(body_end, body_start + _SHOWN_BYTES)]
             )
-            if is_intact and len(self._received) < body_end:
+            if is_intact and len(self._received_bytes) < body_end:
                 break
-            message = bytes(self._received[body_start:body_end]) if is_intact else b""
+            message = bytes(self._received_bytes[body_start:body_end]) if is_intact else b""
             if not kind_of(message):
-                shown_bytes = bytes(self._received[start : start + _SHOWN_BYTES])
+                shown_bytes = bytes(self._received_bytes[start : start + _SHOWN_BYTES])
                 self.problem = f"wrote something other than a message into its pipe: {shown_bytes!r}"
-                self._received.clear()
+                self._received_bytes.clear()
                 return messages
             messages.append(message)
             start = body_end
-        del self._received[:start]
+        del self._received_bytes[:start]
         return messages
 
     def look(self) -> None:
@@ -144,16 +144,16 @@ class Channel:
         chief was stopped, do not count.
         """
         now = self._clock()
-        is_moving = self._has_grown or not self._received
+        is_moving = self._has_grown or not self._received_bytes
         self._stalled_seconds = (
-            0.0 if is_moving else self._stalled_seconds + min(now - self._looked_at, _LONGEST_LOOK_SECONDS)
+            0.0 if is_moving else self._stalled_seconds + min(now - self._last_look, _MAX_LOOK_SECONDS)
         )
-        self._looked_at, self._has_grown = now, False
+        self._last_look, self._has_grown = now, False
         if self._stalled_seconds > STALL_SECONDS and not self.problem:
             self.problem = f"sent nothing for {STALL_SECONDS:g} s in the middle of a message"
 
     def close(self) -> None:
-        self._end.close()
+        self._socket.close()
 
 
 class ChiefEnd(Generic[M]):
@@ -176,7 +176,7 @@ class ChiefEnd(Generic[M]):
         self._connection = connection
         self._codec = codec
         self._owns_process = owns_process
-        self._take: Callable[[M | None], None] = lambda message: None
+        self._handle_message: Callable[[M | None], None] = lambda message: None
         self._send_lock = threading.Lock()
 
     def send(self, message: Message) -> None:
@@ -186,21 +186,21 @@ class ChiefEnd(Generic[M]):
             with self._send_lock:
                 self._connection.send_bytes(data)
         except OSError:
-            self._peer_gone()
+            self._chief_lost()
 
     def listen(self, take: Callable[[M | None], None]) -> None:
         """Calls `take` with each message, in a listening thread, and with None once the chief is lost."""
-        self._take = take
+        self._handle_message = take
         threading.Thread(target=self._listen, name="lobench listens to its chief", daemon=True).start()
 
     def _listen(self) -> None:
         try:
             while True:
-                self._take(self._codec.from_bytes(self._connection.recv_bytes()))
+                self._handle_message(self._codec.from_bytes(self._connection.recv_bytes()))
         except (EOFError, OSError):
-            self._peer_gone()
+            self._chief_lost()
 
-    def _peer_gone(self) -> None:
+    def _chief_lost(self) -> None:
         if self._owns_process:
             _end_process(1)
-        self._take(None)
+        self._handle_message(None)

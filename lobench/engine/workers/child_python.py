@@ -21,9 +21,9 @@ __all__ = [
 # first, and could run a file `queue.py` there. `prepare_import_path` adds the folder at the end.
 PYTHON = (sys.executable, "-P")
 
-_CACHE = "LOBENCH_CACHE_DIR"
+_CACHE_VARIABLE = "LOBENCH_CACHE_DIR"
 _KEPT_SECONDS = 30 * 86400.0  # age of the last reading at which a program is removed
-_SWEPT_EVERY_SECONDS = 86400.0
+_SWEEP_SECONDS = 86400.0
 
 
 def cache_folder(store: Path) -> Path:
@@ -55,14 +55,14 @@ def unshared_cache_line(store: Path) -> str:
         return ""
     return (
         f"compiled programs are kept for this store alone, in {store / 'xla_cache'}: {wanted_cache_folder()} cannot be "
-        f"written; set {_CACHE} to a folder that can"
+        f"written; set {_CACHE_VARIABLE} to a folder that can"
     )
 
 
 def wanted_cache_folder() -> Path:
     """Returns the folder of `user_cache_folder`, which may not exist."""
     cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(os.environ.get(_CACHE) or Path(cache_home) / "lobench") / "xla_cache"
+    return Path(os.environ.get(_CACHE_VARIABLE) or Path(cache_home) / "lobench") / "xla_cache"
 
 
 def _sweep(folder: Path) -> None:
@@ -71,12 +71,12 @@ def _sweep(folder: Path) -> None:
     Raises:
       OSError: The folder cannot be written.
     """
-    swept = folder / ".swept"
+    marker = folder / ".swept"
     now = time.time()
     with contextlib.suppress(FileNotFoundError):
-        if now - swept.stat().st_mtime < _SWEPT_EVERY_SECONDS:
+        if now - marker.stat().st_mtime < _SWEEP_SECONDS:
             return
-    swept.touch()
+    marker.touch()
     for path in [*folder.iterdir(), *(folder / "executables").glob("*")]:
         with contextlib.suppress(OSError):  # another process removes it too
             status = path.stat()

@@ -36,7 +36,7 @@ __all__ = ["CommandRunner", "command_words", "filled", "kill_tree", "serve"]
 
 
 _PLACEHOLDER = re.compile(r"\{([\w./]+)\}")
-_PATHS = ("checkpoint", "folder", "gin", "out", "run")
+_PATH_PLACEHOLDERS = ("checkpoint", "folder", "gin", "out", "run")
 _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 
 
@@ -46,9 +46,10 @@ def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str,
     A first word `python` is replaced by the Python that runs lobench. In a shell script (`bash -c '...'`), paths are
     quoted, so that a path with a space or a quote stays one word.
     """
-    script = _index_of_script(words)
+    script_index = _index_of_script(words)
     filled_words = [
-        _filled_script(word, values) if index == script else filled(word, values) for index, word in enumerate(words)
+        _filled_script(word, values) if index == script_index else filled(word, values)
+        for index, word in enumerate(words)
     ]
     return (sys.executable, *filled_words[1:]) if filled_words[0] == "python" else tuple(filled_words)
 
@@ -64,12 +65,12 @@ def _index_of_script(words: Sequence[str]) -> int | None:
         if Path(word).name not in _SHELLS:
             continue
         is_name = False  # whether the word is the name of an option after -o, as in `bash -eo pipefail -c ...`
-        for option, following in enumerate(words[index + 1 : -1], index + 1):
-            if re.fullmatch(r"-[a-z]*c", following):
-                return option + 1
-            if not is_name and not following.startswith(("-", "+")):
+        for argument_index, argument in enumerate(words[index + 1 : -1], index + 1):
+            if re.fullmatch(r"-[a-z]*c", argument):
+                return argument_index + 1
+            if not is_name and not argument.startswith(("-", "+")):
                 break
-            is_name = re.fullmatch(r"[-+][A-Za-z]*[oO]", following) is not None
+            is_name = re.fullmatch(r"[-+][A-Za-z]*[oO]", argument) is not None
     return None
 
 
@@ -80,7 +81,7 @@ def _filled_script(text: str, values: Mapping[str, str]) -> str:
         match = _PLACEHOLDER.match(text, position)
         if match is not None and match[1] in values:
             value = values[match[1]]
-            if match[1] in _PATHS:
+            if match[1] in _PATH_PLACEHOLDERS:
                 value = _quote(value, quote)
             pieces.append(value)
             position = match.end()
@@ -132,8 +133,8 @@ class CommandRunner:
         try:
             Path(command.log).parent.mkdir(parents=True, exist_ok=True)
             with open(f"{command.log}.out", "ab") as output_log, open(f"{command.log}.err", "ab") as error_log:
-                for end in ("out", "err"):
-                    open_to_group(Path(f"{command.log}.{end}"))
+                for suffix in ("out", "err"):
+                    open_to_group(Path(f"{command.log}.{suffix}"))
                 size_before = error_log.tell()
                 with self._process_lock:
                     if command.lease in self._stopped_leases:
@@ -142,12 +143,12 @@ class CommandRunner:
                     self._lease = command.lease
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)  # keeps its id from being reused
                 with self._process_lock:
-                    self._lease, code = -1, self._process.wait()
-            if code == 0:
+                    self._lease, exit_code = -1, self._process.wait()
+            if exit_code == 0:
                 return ""
             text = tail_of(Path(f"{command.log}.err"), size_before)
             lines = [line.strip() for line in text.splitlines() if line.strip()]
-            return how_it_ended(code) + (f": {printable(lines[-1])}" if lines else "")
+            return how_it_ended(exit_code) + (f": {printable(lines[-1])}" if lines else "")
         except OSError as error:
             return f"it could not be run: {cause(error)}"
 
@@ -175,17 +176,17 @@ def kill_tree(pid: int) -> None:
 
     Without /proc, only the process itself is killed.
     """
-    processes = set[int]()
-    new = {pid}
-    while new:
-        for process in new:
+    stopped_pids = set[int]()
+    new_pids = {pid}
+    while new_pids:
+        for process_id in new_pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGSTOP)
-        processes |= new
-        new = {child for child, parent in _parent_pids() if parent in processes} - processes
-    for process in processes:
+                os.kill(process_id, signal.SIGSTOP)
+        stopped_pids |= new_pids
+        new_pids = {child for child, parent in _parent_pids() if parent in stopped_pids} - stopped_pids
+    for process_id in stopped_pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
+            os.kill(process_id, signal.SIGKILL)
 
 
 def _parent_pids() -> list[tuple[int, int]]:

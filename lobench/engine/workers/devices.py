@@ -28,7 +28,7 @@ _LEVELS = {
     "x86-64-v2": {"sse4_1", "sse4_2", "ssse3", "popcnt"},
 }
 _CPU = "cpu: cpu"  # jax's description of any CPU
-_USABLE = 0.9  # fraction of a device's memory; the driver and each process's context need the rest
+_USABLE_FRACTION = 0.9  # fraction of a device's memory; the driver and each process's context need the rest
 
 
 def devices_here(environment: Mapping[str, str], driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
@@ -76,17 +76,19 @@ class DeviceLeases:
                 expected=f"a share of one, or a whole number up to the {len(self._free_shares)} of this machine",
                 next_step="--executor ray uses other machines",
             )
-        emptiest = sorted(self._free_shares, key=lambda device: -self._free_shares[device])
+        devices_by_load = sorted(self._free_shares, key=lambda device: -self._free_shares[device])
         if num_gpus <= 1:
-            roomy = [device for device in emptiest if self._free_shares[device] >= num_gpus - 1e-9]
-            chosen = [min(roomy, key=self._free_shares.__getitem__)] if roomy else emptiest[:1]
+            fitting_devices = [device for device in devices_by_load if self._free_shares[device] >= num_gpus - 1e-9]
+            leased_devices = (
+                [min(fitting_devices, key=self._free_shares.__getitem__)] if fitting_devices else devices_by_load[:1]
+            )
         else:
-            chosen = emptiest[: int(num_gpus)]
-        share = min(num_gpus, 1.0, *(self._free_shares[device] for device in chosen))
-        self._leases[worker] = dict.fromkeys(chosen, share)
-        for device in chosen:
+            leased_devices = devices_by_load[: int(num_gpus)]
+        share = min(num_gpus, 1.0, *(self._free_shares[device] for device in leased_devices))
+        self._leases[worker] = dict.fromkeys(leased_devices, share)
+        for device in leased_devices:
             self._free_shares[device] -= share
-        return _environment(sorted(chosen, key=list(self._free_shares).index), share)
+        return _environment(sorted(leased_devices, key=list(self._free_shares).index), share)
 
     def release(self, worker: int) -> None:
         for device, share in self._leases.pop(worker, {}).items():
@@ -97,14 +99,14 @@ def equal_shares(devices: Sequence[str], count: int) -> list[dict[str, str]]:
     """Returns the environment variables of `count` processes, each with a device or an equal share of a device."""
     if not devices or count < 2:
         return [{}] * count
-    sharing = [len(range(index % len(devices), count, len(devices))) for index in range(count)]
-    return [_environment([devices[index % len(devices)]], 1 / number) for index, number in enumerate(sharing)]
+    num_sharing = [len(range(index % len(devices), count, len(devices))) for index in range(count)]
+    return [_environment([devices[index % len(devices)]], 1 / number) for index, number in enumerate(num_sharing)]
 
 
 def _environment(devices: Sequence[str], share: float) -> dict[str, str]:
     environment = {"CUDA_VISIBLE_DEVICES": ",".join(devices)}
     if share < 1:
-        environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_USABLE * share:.3f}"
+        environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_USABLE_FRACTION * share:.3f}"
     return environment
 
 
@@ -119,11 +121,11 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     except OSError:
         return "x86-64"
     flags = next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
-    required: set[str] = set()
+    required_flags: set[str] = set()
     level_name = "x86-64"
     for level, features in reversed(_LEVELS.items()):
-        required |= features
-        if not required <= flags:
+        required_flags |= features
+        if not required_flags <= flags:
             break
         level_name = level
     return level_name
@@ -147,8 +149,8 @@ def cpu_class() -> str:
 
     For example `x86-64-v4, at most AVX2` with `XLA_FLAGS=--xla_cpu_max_isa=AVX2`: its results have other bits.
     """
-    limit = re.findall(r"--xla_cpu_max_isa=(\w+)", os.environ.get("XLA_FLAGS", ""))
-    return f"{instruction_set()}, at most {limit[-1]}" if limit else instruction_set()
+    limits = re.findall(r"--xla_cpu_max_isa=(\w+)", os.environ.get("XLA_FLAGS", ""))
+    return f"{instruction_set()}, at most {limits[-1]}" if limits else instruction_set()
 
 
 def known_device(device: str) -> str:

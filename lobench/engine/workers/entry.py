@@ -45,8 +45,8 @@ def run_worker(connection: Connection, configure: Configure, *, owns_process: bo
 def main(descriptor: int) -> None:
     """Entry point of the process. Its output is already redirected to its log."""
     _die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # only the chief reacts to signals
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)  # only the chief reacts to signals
     connection = Connection(descriptor)
     configure = Configure.from_bytes(connection.recv_bytes())
     if configure.working_folder:

@@ -24,10 +24,10 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
       start: Position at which this process's output begins.
       problem: Reason why the log cannot be written; "" if it can.
     """
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    max_memory, _ = resource.getrlimit(resource.RLIMIT_AS)
     reasons = [
         f"{log} cannot be written: {problem}" if problem else _cause_in(log, start),
-        f"`ulimit -v` allows {allowed / 2**30:.2g} GiB" if allowed != resource.RLIM_INFINITY else "",
+        f"`ulimit -v` allows {max_memory / 2**30:.2g} GiB" if max_memory != resource.RLIM_INFINITY else "",
     ]
     return "; ".join(reason for reason in reasons if reason)
 
@@ -54,12 +54,12 @@ def _cause_in(log: Path, start: int) -> str:
         text = tail_of(log, start)
     except OSError:
         return ""
-    dump = _DUMP.search(text)
-    lines = [line.strip() for line in (text[: dump.start()] if dump else text).splitlines() if line.strip()]
+    dump_match = _DUMP.search(text)
+    lines = [line.strip() for line in (text[: dump_match.start()] if dump_match else text).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.search(line) and not line.startswith('File "')]
-    where = _INNERMOST.search(text)
-    if causes or not dump:
+    frame_match = _INNERMOST.search(text)
+    if causes or not dump_match:
         message = [*lines, *causes][-1] if lines else ""
     else:
-        message = f"{dump[0]} in {where[1]}" if where else dump[0]
+        message = f"{dump_match[0]} in {frame_match[1]}" if frame_match else dump_match[0]
     return printable(message)

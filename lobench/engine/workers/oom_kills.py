@@ -19,13 +19,13 @@ class OomKills:
 
     def __init__(self) -> None:
         self._file = _count_file()
-        self._accounted = self._num_kills()
+        self._num_accounted = self._num_kills()
 
     def take(self) -> bool:
         """Returns whether there was a kill that is not attributed to a worker yet, and marks one as attributed."""
-        if self._num_kills() <= self._accounted:
+        if self._num_kills() <= self._num_accounted:
             return False
-        self._accounted += 1
+        self._num_accounted += 1
         return True
 
     def _num_kills(self) -> int:

@@ -98,14 +98,14 @@ class Parcel:
     @staticmethod
     def unpack(data: bytes, folder: Path) -> None:
         """Unpacks an archive to a folder atomically. Several processes may unpack to the same folder."""
-        temporary = folder.with_name(f"tmp-{uuid.uuid4().hex}")
-        temporary.mkdir(parents=True)
+        temporary_folder = folder.with_name(f"tmp-{uuid.uuid4().hex}")
+        temporary_folder.mkdir(parents=True)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            archive.extractall(temporary)
+            archive.extractall(temporary_folder)
         try:
-            temporary.rename(folder)
+            temporary_folder.rename(folder)
         except OSError:  # another process on this node was first
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(temporary_folder, ignore_errors=True)
             if not folder.is_dir():
                 raise
 
@@ -116,12 +116,12 @@ def _check_size(files: Iterable[Path], suites: Sequence[str]) -> None:
     Called before they are read, because they may not fit into memory.
     """
     sizes = {file: file.stat().st_size for file in files}
-    if (total := sum(sizes.values())) > _MAX_BYTES:
-        largest = max(sizes, key=sizes.__getitem__)
+    if (total_bytes := sum(sizes.values())) > _MAX_BYTES:
+        largest_file = max(sizes, key=sizes.__getitem__)
         raise LobenchError(
             "the suites' folders are too large to be sent to other machines",
             where=", ".join(suites),
-            got=f"{total / 2**20:.0f} MiB, of which {largest} {sizes[largest] / 2**20:.0f}",
+            got=f"{total_bytes / 2**20:.0f} MiB, of which {largest_file} {sizes[largest_file] / 2**20:.0f}",
             expected=f"{_MAX_BYTES // 2**20} MiB at most",
             next_step="keep data where every machine finds it, and load it by an absolute path",
         )

@@ -31,7 +31,7 @@ from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 __all__ = ["InlineExecutor", "LocalPool", "WorkerConfig"]
 
 _END_SECONDS = 10.0  # longest wait for the end of a worker in this process
-_LOOK_SECONDS = 0.5  # between checks of a worker that may have failed
+_CHECK_SECONDS = 0.5  # between checks of a worker that may have failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,22 +167,22 @@ class LocalPool:
         if messages:
             timeout = 0.0
         elif self._doubtful_workers:
-            timeout = min(timeout, _LOOK_SECONDS)
-        doubtful = set(self._doubtful_workers)
-        replying = set(self._doubtful_workers)
+            timeout = min(timeout, _CHECK_SECONDS)
+        doubtful_workers = set(self._doubtful_workers)
+        replying_workers = set(self._doubtful_workers)
         for key, events in self._selector.select(timeout):
             if key.data is None:
                 os.read(key.fd, 4096)
                 continue
-            replying.add(key.data)
+            replying_workers.add(key.data)
             if key.fileobj == self._processes[key.data].sentinel:
-                doubtful.add(key.data)
+                doubtful_workers.add(key.data)
             if events & selectors.EVENT_WRITE:
                 # In this order, because another thread may send between the two calls.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
                 self._keep_sending(key.data, self._processes[key.data].channel.flush())
-        for worker in sorted(replying & self._processes.keys()):
-            messages += self._receive(worker, self._processes[worker], may_have_ended=worker in doubtful)
+        for worker in sorted(replying_workers & self._processes.keys()):
+            messages += self._receive(worker, self._processes[worker], may_have_ended=worker in doubtful_workers)
         return messages
 
     def _receive(self, worker: int, process: WorkerProcess, *, may_have_ended: bool) -> list[ExecutorEvent]:
@@ -192,8 +192,8 @@ class LocalPool:
         if has_ended:
             process.kill()  # its child processes may hold the pipe open and write forever
         was_closed = channel.is_closed
-        received = channel.receive(to_the_end=has_ended)
-        messages: list[ExecutorEvent] = [WorkerMessage(worker=worker, message=message) for message in received]
+        received_messages = channel.receive(to_the_end=has_ended)
+        messages: list[ExecutorEvent] = [WorkerMessage(worker=worker, message=message) for message in received_messages]
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):
@@ -217,10 +217,10 @@ class LocalPool:
         process = self._processes.pop(worker, None)
         if process is None:
             return reason
-        for end in (process.channel, process.sentinel):
+        for endpoint in (process.channel, process.sentinel):
             with contextlib.suppress(KeyError, ValueError):  # a closed pipe is no longer registered
-                if end is not None:
-                    self._selector.unregister(end)
+                if endpoint is not None:
+                    self._selector.unregister(endpoint)
         self._keeper.forget(process.pid)
         code = process.end()
         return reason or process.how_it_ended(code)
@@ -246,7 +246,7 @@ class InlineExecutor:
         self._config, self._wakeup = config, wakeup
         self._channel: Channel | None = None
         self._thread: threading.Thread | None = None
-        self._death: BaseException | None = None
+        self._worker_error: BaseException | None = None
         self._worker = 0
         self._environment = contextlib.ExitStack()
 
@@ -263,7 +263,7 @@ class InlineExecutor:
         try:
             run_worker(connection, configure, owns_process=False)
         except BaseException as error:  # noqa: BLE001  (a process boundary in the other executors)
-            self._death = error
+            self._worker_error = error
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if self._channel is not None:
@@ -277,7 +277,7 @@ class InlineExecutor:
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         channel = self._channel
         if channel is not None and not (channel.flush() and not channel.is_amid_a_message):
-            timeout = min(timeout, _LOOK_SECONDS)
+            timeout = min(timeout, _CHECK_SECONDS)
         wait_objects: list[Any] = [end for end in (channel, self._wakeup) if end is not None]
         if self._wakeup in multiprocessing.connection.wait(wait_objects, timeout) and self._wakeup is not None:
             os.read(self._wakeup.fileno(), 4096)
@@ -289,13 +289,13 @@ class InlineExecutor:
         channel.look()
         if channel.problem:
             raise LobenchError(channel.problem, where="the worker in this process", next_step="--executor local")
-        if self._death is not None and not messages:
+        if self._worker_error is not None and not messages:
             raise LobenchError(
                 "the worker has ended",
                 where="the worker in this process",
-                got=headline(self._death),
+                got=headline(self._worker_error),
                 next_step="the same command goes on",
-            ) from self._death
+            ) from self._worker_error
         return messages
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from stores import add
 
 from lobench.engine.config.user_code import fingerprint_of
 from lobench.engine.store.data_files import (
-    _written_by_readers,
+    _inodes_written_by_readers,
     changed_data,
     changed_data_of_command,
     note_named_data,
@@ -119,7 +119,7 @@ def test_file_that_a_reader_of_the_output_reads_is_no_output(tmp_path: Path) -> 
         assert reader.stdin is not None and reader.stdout is not None
         assert reader.stdout.readline() == b"\n", "it has opened the files"
         pipe, written = os.fstat(reader.stdin.fileno()), log.stat()
-        assert _written_by_readers((pipe.st_dev, pipe.st_ino)) == {(written.st_dev, written.st_ino)}
+        assert _inodes_written_by_readers((pipe.st_dev, pipe.st_ino)) == {(written.st_dev, written.st_ino)}
         reader.stdin.close()
 
 

@@ -178,7 +178,7 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become anothe
 @ROOT
 @pytest.mark.parametrize("largest", [1 << 26, 0])
 def test_open_to_read_by_another_user_leaves_no_log(shared: Path, largest: int) -> None:
-    code = f"from lobench.engine.store import database\ndatabase._MOST_COPIED_BYTES = {largest}\n{COUNT}"
+    code = f"from lobench.engine.store import database\ndatabase._MAX_COPIED_BYTES = {largest}\n{COUNT}"
     assert as_nobody(code, shared) == "1\n"
     assert os.listdir(shared.parent) == [shared.name]
 

@@ -74,7 +74,7 @@ def test_what_the_mounts_say(path: str, kind: str, network: bool, monkeypatch: p
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine's local disk; publication happens only when a test asks for it."""
     monkeypatch.setenv("LOBENCH_NETWORK_STORE", "1")
-    monkeypatch.setattr(network_store, "_EVERY_SECONDS", 3600.0)
+    monkeypatch.setattr(network_store, "_PUBLISH_SECONDS", 3600.0)
     return use_machine(tmp_path / "machine", monkeypatch)
 
 
@@ -129,7 +129,7 @@ def test_the_store_gets_whole_copies_and_the_local_one_goes_at_the_end(tmp_path:
 def test_what_is_new_is_published_without_being_asked(
     tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_store, "_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(network_store, "_PUBLISH_SECONDS", 0.01)
     ledger = Ledger.open(tmp_path / "store")
     sight(ledger, "x", 1)
     while not ledger.is_published(ledger.place()):

@@ -145,11 +145,11 @@ def test_of_kept_states_there_are_as_many_as_there_is_room_for_those_used_last(
     for prefix in ("a", "b"):
         save(tmp_path, 5, prefixes=[prefix], is_final=True)
     size = max(path.stat().st_size for path in tmp_path.iterdir())
-    monkeypatch.setattr("lobench.engine.store.states._MOST_KEPT_BYTES", int(2.5 * size))
+    monkeypatch.setattr("lobench.engine.store.states._MAX_KEPT_BYTES", int(2.5 * size))
     save(tmp_path, 9, prefixes=["x"], owner="other")
     assert states(tmp_path, prefixes=["a"]).load() is not None
     save(tmp_path, 5, prefixes=["c"], is_final=True)
     assert names(tmp_path) == ["a.0+2.5.kept", "c.0+2.5.kept", "x.0+2.9.other"], "b was not gone on from"
-    monkeypatch.setattr("lobench.engine.store.states._MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr("lobench.engine.store.states._MAX_KEPT_BYTES", 0)
     save(tmp_path, 5, prefixes=["d"], is_final=True)
     assert names(tmp_path) == ["d.0+2.5.kept", "x.0+2.9.other"], "the one that was asked for stays"

@@ -62,8 +62,8 @@ def portable_python(path: str, folder: Path) -> tuple[str, str]:
       folder: Folder of the experiment's file.
     """
     program = Path(os.path.normpath(folder / Path(path).expanduser()))
-    text = "/".join(path_part for path_part in program.parts[-3:] if path_part != program.anchor)
-    return text, str(program).removesuffix(text)
+    portable_path = "/".join(path_part for path_part in program.parts[-3:] if path_part != program.anchor)
+    return portable_path, str(program).removesuffix(portable_path)
 
 
 def library_at(python: str, package: str, where: str) -> str:

@@ -142,10 +142,12 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     if experiment.race is not None:
         _check_race(replace(experiment, methods=methods), path)
     shared_statements = [
-        candidate for candidate in file_statements if _is_for_all(candidate, names, bindings, has_cases=bool(own_cases))
+        candidate
+        for candidate in file_statements
+        if _applies_to_all(candidate, names, bindings, has_cases=bool(own_cases))
     ]
     shared_statements += [
-        candidate for candidate in param_statements if _is_for_all(candidate, names, bindings, has_cases=False)
+        candidate for candidate in param_statements if _applies_to_all(candidate, names, bindings, has_cases=False)
     ]
     return ExperimentFile(
         path=path,
@@ -177,17 +179,19 @@ def _statement_text(statement: Statement) -> str:
     return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
 
 
-def _is_ours(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
+def _is_outside_cases(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
     """Returns whether a binding belongs to the experiment, a method or a search, rather than to a case."""
-    is_methods = binding.name in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
-    return is_methods or is_of_search(binding, bindings)
+    is_of_method = binding.name in ("Experiment", "Method") or binding.scope.split("/")[0] in methods
+    return is_of_method or is_of_search(binding, bindings)
 
 
-def _is_for_all(statement: Statement, methods: Sequence[str], bindings: Sequence[Binding], *, has_cases: bool) -> bool:
+def _applies_to_all(
+    statement: Statement, methods: Sequence[str], bindings: Sequence[Binding], *, has_cases: bool
+) -> bool:
     """Returns whether a statement applies to every suite, such as an import or a macro."""
     if isinstance(statement, Import):
         return True
-    return not _is_ours(statement, methods, bindings) and not (has_cases and statement.parameter)
+    return not _is_outside_cases(statement, methods, bindings) and not (has_cases and statement.parameter)
 
 
 def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
@@ -243,8 +247,8 @@ def _no_case_error(path: Path) -> ConfigError:
 def _check_value(kind: str, key: str, binding: Binding) -> None:
     value = binding.value
     if key in _REFERENCES:
-        is_right = isinstance(value, Reference) and (value.evaluate or key == "optimizer")
-        expected = "" if is_right else _REFERENCES[key]
+        is_valid = isinstance(value, Reference) and (value.evaluate or key == "optimizer")
+        expected = "" if is_valid else _REFERENCES[key]
     else:
         expected = problem_of(key, value)
     if expected:
@@ -290,19 +294,19 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
     """Raises ConfigError for bindings in scopes that are never entered."""
     known_scopes = {*names, *cases, *reach.scopes}
     for binding in bindings:
-        outermost = binding.scope.split("/")[0]
+        outer_scope = binding.scope.split("/")[0]
         similar_names = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
         is_key = binding.parameter in (*_METHOD_KEYS, *_EXPERIMENT_KEYS)
         if binding.name not in ("Experiment", "Method") and similar_names and is_key:
             raise ConfigError(
                 f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {similar_names[0]!r}?"
             )
-        if outermost and outermost not in known_scopes:
+        if outer_scope and outer_scope not in known_scopes:
             problem = (
-                f"nothing reads {binding_text(binding).split(' = ')[0]}: {outermost!r} is neither a method nor a case"
+                f"nothing reads {binding_text(binding).split(' = ')[0]}: {outer_scope!r} is neither a method nor a case"
             )
-            advice = f"a method has a line such as `{outermost}/Method.optimizer = @adam()`"
-            next_step = suggestion(outermost, sorted(known_scopes)) or advice
+            advice = f"a method has a line such as `{outer_scope}/Method.optimizer = @adam()`"
+            next_step = suggestion(outer_scope, sorted(known_scopes)) or advice
             raise ConfigError(problem, where=binding.where, next_step=next_step)
 
 
@@ -377,7 +381,7 @@ def _bindings_by_knob(method: Method, key_bindings: Sequence[Binding], *, is_sea
             expected="an optimizer or a checkpoint with all its settings",
         )
     knobs = list[list[Binding]]()
-    names = dict[str, str]()
+    knob_by_path = dict[str, str]()
     for text in method.knobs:
         knob_location = f"{where}: knob {text!r}"
         knob = parse_text(text.replace(";", "\n"), knob_location)
@@ -391,14 +395,14 @@ def _bindings_by_knob(method: Method, key_bindings: Sequence[Binding], *, is_sea
         check_spaces(scoped_bindings, ())
         for binding in scoped_bindings:
             path = _path(method.name, binding)
-            if path in names:
+            if path in knob_by_path:
                 raise ConfigError(
                     f"{path} is bound twice",
                     where=knob_location,
-                    got=f"{names[path]!r} too",
+                    got=f"{knob_by_path[path]!r} too",
                     next_step="a setting is in one knob",
                 )
-            names[path] = text
+            knob_by_path[path] = text
         knobs.append(scoped_bindings)
     return knobs
 
@@ -438,24 +442,26 @@ def _method_values(name: str, keys: Sequence[Binding]) -> dict[str, Any]:
         files[key] = file
         _check_value(f"{name}/Method", key, binding)
         values[key] = binding.value
-    subjects = [key for key in METHOD_KINDS if key in values]
-    kind = "script" if subjects == ["command", "curves"] else next(iter(subjects), "")
-    if len(subjects) != 1 and kind != "script":
-        problem = f"method {name!r} has {' and '.join(subjects)}: one is its subject"
+    subject_keys = [key for key in METHOD_KINDS if key in values]
+    kind = "script" if subject_keys == ["command", "curves"] else next(iter(subject_keys), "")
+    if len(subject_keys) != 1 and kind != "script":
+        problem = f"method {name!r} has {' and '.join(subject_keys)}: one is its subject"
         next_step = ""
-        if not subjects:
+        if not subject_keys:
             problem = f"method {name!r} has settings and nothing to evaluate"
             next_step = f"bind {name}/Method.optimizer = @adam(), for example"
         expected = "one of " + ", ".join(f"Method.{kind}" for kind in METHOD_KINDS)
         raise ConfigError(problem, where=keys[0].where, expected=expected, next_step=next_step)
-    only_for = dict.fromkeys(_COMMAND_FIELDS, "command") | dict.fromkeys(_CURVE_FIELDS, "curves")
-    only_for |= dict.fromkeys(_OPTIMIZER_FIELDS, "optimizer")
+    kind_by_key = dict.fromkeys(_COMMAND_FIELDS, "command") | dict.fromkeys(_CURVE_FIELDS, "curves")
+    kind_by_key |= dict.fromkeys(_OPTIMIZER_FIELDS, "optimizer")
     for key in values:
         is_searched = key in SEARCH_KEYS and kind == "curves"
-        is_read = key in _SCRIPT_FIELDS if kind == "script" and key in only_for else kind == only_for.get(key, kind)
+        is_read = (
+            key in _SCRIPT_FIELDS if kind == "script" and key in kind_by_key else kind == kind_by_key.get(key, kind)
+        )
         if is_searched or not is_read:
             case_hint = f"; cases have Case.{key}" if "num" in key else ""
-            next_step = f"only methods with Method.{only_for.get(key)} have it{case_hint}"
+            next_step = f"only methods with Method.{kind_by_key.get(key)} have it{case_hint}"
             if is_searched:
                 next_step = "curves are not searched"
             where = next(key_binding.where for key_binding in keys if key_binding.parameter == key)
@@ -490,10 +496,10 @@ def _environment_bindings(method: Method, own_bindings: Sequence[Binding], folde
 def _files_of_curves(method: Method, folder: Path, where: str) -> str:
     """Returns the absolute pattern of a method's files of curves. At least one file must match it."""
     pattern, separator, name = method.curves.partition("#")
-    absolute = os.path.normpath(folder / Path(pattern).expanduser())
-    if not glob.glob(absolute, recursive=True):
-        raise ConfigError(f"method {method.name!r}: no such file of curves", where=where, got=absolute)
-    return absolute + separator + name
+    absolute_pattern = os.path.normpath(folder / Path(pattern).expanduser())
+    if not glob.glob(absolute_pattern, recursive=True):
+        raise ConfigError(f"method {method.name!r}: no such file of curves", where=where, got=absolute_pattern)
+    return absolute_pattern + separator + name
 
 
 def _check_command(method: Method, paths: Sequence[str], folder: Path, where: str) -> None:
@@ -512,12 +518,12 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
             )
     output, writes = ("{out}", "curves") if method.curves else ("{folder}", "checkpoints")
     file = "a file below the folder that a session has for itself, such as '{out}/curves.jsonl'"
-    for text, does, expected in (
+    for text, clause, expected in (
         (method.command, "command does", f"the folder where it writes {writes} among its arguments"),
         (method.curves, "curves do", file),
     ):
         if text and not {"out", "folder"} & {*_PLACEHOLDER.findall(text)}:
-            problem = f"method {method.name!r}: its {does} not say {output}"
+            problem = f"method {method.name!r}: its {clause} not say {output}"
             raise ConfigError(problem, where=where, expected=expected)
     method_label = f"method {method.name!r}"
     check_no_shell_syntax(method.command, method_label, where)
