@@ -74,7 +74,7 @@ def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., Non
 
     Args:
       settings: Settings of the watch.
-      outcome: Its result.
+      outcome: Result of the watch.
       log: As for `log_failed`.
     """
     from lobench.api.rerun import repeating_command

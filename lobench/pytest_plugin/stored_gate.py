@@ -51,7 +51,7 @@ class StoredReference:
 
     Attributes:
       stored: The reference.
-      choices: Its choice for each candidate; () if the reference was named explicitly.
+      choices: Choice of this reference for each candidate; () if the reference was named explicitly.
     """
 
     stored: Stored

@@ -155,7 +155,7 @@ class ExecutorContract:
 
     @contextmanager
     def _sharing(self, folder: Path) -> Iterator[_SharedExecutor]:
-        """Yields the shared executor; one of this test alone if the worker runs in this process or pytest does not."""
+        """Yields the shared executor, or an executor of this test alone if none is shared."""
         shared = self._shared or _SharedExecutor(folder)
         is_passed = False
         try:

@@ -447,7 +447,7 @@ class _FinalValues:
       ours, theirs: Final values of A and of B.
       begins: Value at step 0 of each seed of both sides; NaN if unknown.
       num_seeds: Number of seeds of both sides, including those without a partner.
-      samples: The same values in the metric's own unit. Their signs do not depend on the metric's direction.
+      samples: Final values in the metric's own unit, whose signs do not depend on the metric's direction.
     """
 
     ours: list[float]

@@ -33,7 +33,7 @@ Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Standing of a method against the one that eliminated it, or against the leader if it is still in the race.
+    """Standing of a method against the method that eliminated it, or against the leader if it is still in the race.
 
     Attributes:
       against: Index of the other method.

@@ -63,7 +63,7 @@ class StepsToTarget:
         return sum(map(math.isfinite, self.steps.values()))
 
     def timed(self, cost: SideCost) -> StepsToTarget:
-        """Returns the same in seconds of training, without compilation and evaluations."""
+        """Returns these numbers in seconds of training in place of steps, without compilation and evaluations."""
         seconds = cost.seconds.median
         mean, median = (
             dataclasses.replace(
@@ -79,7 +79,7 @@ class StepsToTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeToTarget:
-    """Times of both sides to the target, on a class of machines that both have times of."""
+    """Times of both sides to the target, on a class of machines on which both sides were timed."""
 
     machine: MachineClass
     is_unsteady: bool

@@ -51,7 +51,7 @@ __all__ = [
 def improvement(
     a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales, design: CaseDesign = "by design"
 ) -> Interval:
-    """Returns P(better), the probability that a seed of B ends better than one of A, averaged over their common cases.
+    """Returns P(better), the probability that a seed of B ends better than a seed of A, averaged over common cases.
 
     It compares unclipped final values, so it needs no scale. A diverged seed is worse than any other.
 

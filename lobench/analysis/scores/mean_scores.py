@@ -138,7 +138,7 @@ class MeanScore:
         return [list(scores.values()) for scores in self.scores.values()]
 
     def over(self, cases: Collection[str]) -> MeanScore:
-        """Returns the mean over some of its cases. The others count as missing."""
+        """Returns the mean over some of the cases. The other cases count as missing."""
         scores_of_cases = {case: scores for case, scores in self.scores.items() if case in cases}
         if len(scores_of_cases) == len(self.scores):
             return self

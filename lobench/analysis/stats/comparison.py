@@ -464,7 +464,7 @@ def _verdict(
 
 
 def effect_words(difference: MeanDifference, p_holm: float = math.nan, alpha: float = 0.05) -> str:
-    """Returns a description of both parts of a difference if a seed diverged, else "".
+    """Returns a description of a difference's parts (mean and divergence) if a seed diverged, else "".
 
     Example: "better on the 7 seeds that converge (p .01); diverged or exploded 0 of 8 against 1 of 8".
 

@@ -294,8 +294,8 @@ class _OneBlockCell(Cell):
 
         Args:
           row: The evaluation.
-          curves: Its summary.
-          missing: Planned seeds that it does not contain, as in `Cell`.
+          curves: Summary of the evaluation's curves.
+          missing: Planned seeds that the evaluation does not contain, as in `Cell`.
         """
         cell = object.__new__(cls)
         _set(cell, "case", row.case)
@@ -553,7 +553,7 @@ class StoredSubject:
         return sum(cell.num_seeds for cell in self.cells.values())
 
     def lacks_seeds(self, others: Iterable[StoredSubject]) -> bool:
-        """Returns whether a seed is missing: a planned one, or for imports one that others have; see `Cell.lacking`."""
+        """Returns whether a seed is missing: a planned seed, or a seed of `others` (see `Cell.lacking`)."""
         rivals = list(others)
         return self.num_missing > 0 or any(
             cell.lacking(rival.cells[key] for rival in rivals if key in rival.cells)

@@ -585,7 +585,7 @@ def _order_by_group(
 
     Args:
       indices: Indices of methods or cases of the snapshot.
-      titles: Their titles.
+      titles: Titles of these methods or cases.
       groups: Indices of each group.
     """
     title = dict(zip(indices, titles, strict=True))

@@ -80,9 +80,10 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploitExplore:
-    """Truncation selection of PBT (Jaderberg et al. 2017): the worst share copies one of the best share and explores.
+    """Truncation selection of PBT (Jaderberg et al. 2017): a bad member copies a good one and changes its settings.
 
-    All other members continue unchanged. A member copies only a member that beats it, so ties continue unchanged.
+    Bad and good members are the worst and the best `share` of the population. All other members continue unchanged. A
+    member copies only a member that beats it, so ties continue unchanged.
     """
 
     share: float = 0.2

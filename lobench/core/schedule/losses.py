@@ -15,7 +15,7 @@ class Rules:
 
     Attributes:
       max_deaths: Number of deaths of workers after which work is poisoned.
-      max_losses: The same limit for workers whose machine went away, which is rarely caused by the work.
+      max_losses: Number of workers whose machine went away, rarely because of the work, after which work is poisoned.
       max_failed_starts: Number of consecutive failed starts after which no more workers are started.
       is_deadline_death: Whether work that ran too long counts as a death and is retried. Otherwise it ends, because it
         would usually run too long again.

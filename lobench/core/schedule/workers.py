@@ -237,7 +237,7 @@ class Workers:
         return any(size.num_cpus <= machine.num_cpus and size.num_gpus <= machine.num_gpus for machine in machines)
 
     def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], extra_size: Size | None = None) -> bool:
-        """Returns whether all workers of possible sizes, and one of `extra_size`, fit on the machines together."""
+        """Returns whether all workers of possible sizes, and a worker of `extra_size`, fit on the machines together."""
         real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
         if extra_size is not None:
             real[extra_size] += 1
@@ -270,9 +270,9 @@ class Workers:
         return self._starting[size]
 
     def in_the_way(self, size: Size) -> list[int]:
-        """Returns workers of other sizes without a lease that must end to make room for one of `size`.
+        """Returns workers of other sizes without a lease that must end to make room for a worker of `size`.
 
-        Empty if there is room already, or if ending all of them would not make enough.
+        Empty if there is room already, or if there would not be enough even if all of them ended.
         """
         if self.has_room(size) or not any(count for other_size, count in self._sizes.items() if other_size != size):
             return []

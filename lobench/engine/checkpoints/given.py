@@ -200,7 +200,7 @@ def run_variant(location: str, uri: str) -> Variant:
 
 
 def _inlined_configs(config: Path) -> list[str]:
-    """Returns the texts of a `config.gin` and of those in the folders above it, the outermost first."""
+    """Returns the texts of a `config.gin` and of `config.gin` files in the folders above it, the outermost first."""
     return [_gin_text(path, parse_trainer_config) for path in config_chain(config)]
 
 

@@ -263,7 +263,7 @@ def load_checkpoint(
 
 
 def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
-    """Reads a checkpoint as a watch would: one that lacks the marks of completeness is read once it has settled."""
+    """Reads a checkpoint as a watch would: without marks of completeness, it is read once it has settled."""
     content = retried(lambda: reader.read(path))
     deadline = time.monotonic() + settling_seconds(path) + 1.0
     while not retried(lambda: reader.is_complete(path)):

@@ -56,7 +56,7 @@ class KnownCases:
         self._ledger = ledger
         self._config = config
         self._suite = suite
-        # Fingerprint of the suite and stamps of its environment, at the start and before a worker reads the files.
+        # Fingerprint and stamps of files: at the first look, and before the first worker starts (see `begin`).
         self._start_stamps: tuple[str, list[_Stamp]] | None = None
         self._earlier_stamps: tuple[str, list[_Stamp]] | None = None
 

@@ -96,7 +96,7 @@ def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
 
 
 def macros_of(scope: str) -> dict[str, Any]:
-    """Returns the values of the macros of a scope and of those around it, by name. Inner scopes take precedence."""
+    """Returns the values of macros in a scope and the scopes around it, by name. Inner scopes take precedence."""
     macros: dict[str, Any] = {}
     for outer_scope in enclosing(scope):
         prefix = f"{outer_scope}/" if outer_scope else ""

@@ -53,7 +53,7 @@ _notes = _ImportNotes()
 
 
 def note_imports() -> None:
-    """Starts recording imports. Calling this again moves the finder in front of those that were added since."""
+    """Starts recording imports. Another call moves the recording finder in front of finders that were added since."""
     if sys.meta_path[:1] != [_notes]:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(_notes)

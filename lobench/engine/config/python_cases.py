@@ -239,7 +239,7 @@ class _GinWriter:
         self._num_scopes = 0
 
     def value(self, value: Any, path: str, outer_scope: str = "") -> Any:
-        """Converts a value to one that gin text can express: objects become references to configurables.
+        """Converts a value to a value that gin text can express: objects become references to configurables.
 
         Args:
           value: The value.

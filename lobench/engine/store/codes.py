@@ -86,7 +86,7 @@ class Codes(LedgerPart):
         return [(detail["method"], detail["code"]) for detail in self._details(METHOD_CODE)]
 
     def canonical_code(self, code: str) -> str:
-        """Returns a code in which each fingerprint is replaced by the canonical one of those declared equal to it."""
+        """Returns a code with canonical fingerprints: one for each set of fingerprints that were declared equal."""
         canonical_codes = self.accepted_code
         return (
             joined_code(*(canonical_codes.get(part_id, part_id) for part_id in parts_of_code(code)))

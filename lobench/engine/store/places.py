@@ -48,7 +48,7 @@ class Places(LedgerPart):
         self.__dict__["_places_of_suites"] = self._read_places()  # `placed` is called by other threads
 
     def record_data(self, digests: Mapping[str, str], folders: Collection[str]) -> list[str]:
-        """Records the current data files of suites. Returns the names of those that changed or are gone.
+        """Records the current data files of suites. Returns the names of files that changed or were removed.
 
         Args:
           digests: Hashes by name. Names begin with the suite's folder.

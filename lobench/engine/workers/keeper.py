@@ -57,9 +57,8 @@ class Keeper:
     def _send(self, line: str) -> None:
         if self._child is not None and self._child.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
-                if (
-                    self._child.stdin.write(line.encode()) is None
-                ):  # the pipe is full: the keeper is stopped, and its list out of date
+                # The pipe is full: the keeper is stopped, and its list out of date.
+                if self._child.stdin.write(line.encode()) is None:
                     self._end()
 
     def close(self) -> None:

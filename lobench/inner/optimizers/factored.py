@@ -190,7 +190,7 @@ class TensorValues(NamedTuple):
     Attributes:
       grad, param: The gradient and the tensor.
       m, r: Momenta and second moments after the gradient, each with a leading axis over decays.
-      scale, full, sums: Its entries of `Factored`.
+      scale, full, sums: Entries of the tensor in `Factored`.
     """
 
     grad: jax.Array

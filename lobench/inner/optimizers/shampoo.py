@@ -102,7 +102,7 @@ def _update(
 
 
 def _root(matrix: jax.Array, order: int, eps: float) -> jax.Array:
-    """Returns H^(-1/2k) of a tensor with k axes. Eigenvalues reduced by rounding are raised to the initial one of H."""
+    """Returns H^(-1/2k) of a tensor with k axes. Eigenvalues below `eps`, as after rounding, count as `eps`."""
     power = -1 / (2 * order)
     if matrix.ndim == 1:
         return matrix**power

@@ -243,7 +243,7 @@ class Horizon:
     watch: Watch = field(default_factory=Watch)
 
     def counted_from_zero(self) -> Horizon:
-        """Returns the horizon of schedules inside a schedule, whose counts start with it."""
+        """Returns the horizon of schedules inside a schedule. They count steps from the start of the outer schedule."""
         return Horizon(self.num_steps, 0, self.origin, self.watch)
 
     def after(self, steps: int) -> Horizon:

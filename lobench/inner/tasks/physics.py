@@ -1,4 +1,4 @@
-"""Differential equations with known solutions: a network that solves one, and one that learns a stiff one."""
+"""Networks that solve the heat equation, or learn a stiff differential equation whose solution is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quadratic bowls: one of known condition, and a family of random ones."""
+"""Quadratic bowls: a task with a given condition number, and a family of random tasks."""
 
 from __future__ import annotations
 

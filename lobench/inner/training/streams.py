@@ -212,7 +212,7 @@ def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array,
 
     Args:
       dataset: Data set of the training split.
-      arrays: Its arrays.
+      arrays: Arrays of the data set.
       replica: Replica that trains.
       step: Number of the step.
       indices_or_batch: Values drawn ahead, or read from an iterator, for this step and replica; else None.

@@ -234,7 +234,7 @@ class Methods:
         return beside_best(score.interval.mean, *best), score.interval.mean > best[0]
 
     def time_left(self) -> str:
-        """Returns the estimated time for the rest, from the work of this call so far; "" if unknown."""
+        """Returns the estimated time for the remaining work, from this call's work so far; "" if unknown."""
         num_left = sum(max(planned - self._num_done[name], 0) for name, planned in self._num_planned.items())
         if self._began_at is None or not self._num_new or not num_left:
             return ""

@@ -144,7 +144,7 @@ class Running:
         return ", ".join([*text_parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else text_parts)
 
     def _seconds_left(self, remaining: Left) -> float:
-        """Returns the estimated seconds for the rest on all cores; 0 if nothing has run yet."""
+        """Returns the estimated seconds for the remaining work on all cores; 0 if nothing has run yet."""
         means = {program: total / count for program, (total, count) in self._seconds.items()}
         if not means:
             return 0.0

@@ -113,7 +113,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
 
     Args:
       viewer_index: Index of the results.
-      subject, case: Their indices.
+      subject, case: Indices of the subject and the case in the snapshot.
       most_points: Largest number of points per curve. Longer curves are sampled evenly, with the first and last point.
     """
     cell = viewer_index.snapshot.cell(subject, case)

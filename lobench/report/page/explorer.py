@@ -84,8 +84,8 @@ class _SubjectPart:
 
     Attributes:
       subject: The subject.
-      cells: Its cells, by case. None without a cell.
-      texts: Texts on its cells, by case. None without a cell.
+      cells: Cells of the subject by case. None without a cell.
+      texts: Texts on these cells by case. None without a cell.
       paces: Durations of an inner step by case; see `_paces`.
     """
 

@@ -697,9 +697,9 @@ def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: 
     Cells are means if all seeds of a side reached the target, else medians.
 
     Args:
-      pair: The pair.
-      case_steps: Its cases.
-      labels: Headers of A's and of B's columns. None: their labels.
+      pair: Comparison of A and B.
+      case_steps: Steps to the target on each case.
+      labels: Headers of A's and of B's columns. None: the labels of A and B.
     """
     header = ["steps to the target", *(labels or (pair.a.label, pair.b.label)), "B - A", "p"]
     steps = [[*header, "note"]]

@@ -343,7 +343,7 @@ class _Search:
         return chosen_knobs, True
 
     def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
-        """Returns the interaction of each pair of settings: the gain of both together less the gains of each alone."""
+        """Returns the interaction of each pair of settings: the gain of both together minus the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
         num_seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
         empty_subset = Subset()

@@ -127,7 +127,7 @@ class _Statement:
 
     Attributes:
       line: The statement as a line of gin.
-      text: Its value.
+      text: Value of the binding.
       is_call: Whether the value refers to a configurable.
       binding: None for an `import`.
     """

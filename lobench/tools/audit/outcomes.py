@@ -43,7 +43,7 @@ class Outcomes:
 
         Args:
           row: The result.
-          case: Its case.
+          case: Case of the result.
           curves: Curves of one seed block, or of all blocks that the test saw.
         """
         if row.case.whole:

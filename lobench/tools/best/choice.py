@@ -60,8 +60,8 @@ class Candidate:
     """Checkpoint that was evaluated again.
 
     Attributes:
-      chosen: Its rank on the run's own seeds, which chose it.
-      fresh: Its rank on the fresh seeds.
+      chosen: Rank on the seeds of the run, by which the candidates were chosen.
+      fresh: Rank on the fresh seeds.
     """
 
     chosen: Ranked

@@ -135,9 +135,9 @@ def curves_of(
 
     Args:
       run: The run.
-      metrics: Its curves by metric.
-      case: Its case.
-      seed: Its seed number.
+      metrics: Curves of the run by metric.
+      case: Case of the run.
+      seed: Seed number of the run.
       until: Step at which the curves end. None: the run's last step.
       provenance: Origin of the curves; only `imported` is set.
       directions: Directions of metrics.

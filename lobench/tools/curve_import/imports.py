@@ -510,7 +510,7 @@ def _primary_metric(case: str, collected_curves: CollectedCurves) -> str:
 
 
 def _likely_primary(metrics: Sequence[str]) -> str:
-    """Returns the metric to suggest: preferably a loss, and one of validation or test."""
+    """Returns the metric to suggest, preferably a loss on validation or test data."""
     losses = [name for name in metrics if is_named_loss(name)] or list(metrics)
     return next((name for name in losses if re.search("val|test|eval", name, re.IGNORECASE)), losses[0])
 

@@ -161,7 +161,7 @@ class Spill:
                 )
 
     def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_], in_order: NDArray[np.void]) -> None:
-        """Counts the points that a later one with another value replaces.
+        """Counts the points that a later point with another value replaces.
 
         Raises:
           UsageError: A run has a step twice, and the last value does not count.

@@ -73,7 +73,7 @@ class Debugged:
       seed: Seed of the training.
       block: Seeds that were trained together, such as `0+4`.
       training: The replayed training.
-      verdict: Its diagnosis.
+      verdict: Diagnosis of the training.
       difference: Largest difference between the curves of the replay and of the evaluation. 0: equal bits.
       home: Note that names the suite from which the usual ranges of inputs come. "": none.
       command: Command line that repeats the call.

@@ -79,7 +79,7 @@ class CaseRun:
       program: The program.
       subject: Label of the subject.
       scores: Scores of the common seeds.
-      score: Their mean with its interval.
+      score: Mean of the scores, with its interval.
     """
 
     store: Path

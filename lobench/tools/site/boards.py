@@ -50,12 +50,12 @@ class PublishedBundle:
 
     Attributes:
       path: Path of the bundle.
-      id: Start of its root, which is also the folder of its pages.
-      root: Hash of its content.
+      id: Start of the bundle's root, which is also the name of the folder with its pages.
+      root: Hash of the bundle's content.
       audit: Record of `lobench audit --format json`. None: not audited.
-      about: Content of its `about.json`.
-      card: Its card in Markdown.
-      snapshot: Its results.
+      about: Content of the bundle's `about.json`.
+      card: The bundle's card in Markdown.
+      snapshot: Results in the bundle.
       shown: Indices of the subjects in tables. A run is represented by its last checkpoint.
     """
 
@@ -143,7 +143,7 @@ class BoardLine:
     Attributes:
       group: Number of the group. Group 1 has the best method and all methods that are not significantly worse.
       label: Label of the method.
-      key: Its key as a subject.
+      key: Key of the method as a subject.
       score: Mean score.
       finals: Mean final value of the primary metric, by case; None without results.
       bundles: Bundles with results of the method.

@@ -108,7 +108,7 @@ class SuiteWorth:
       num_splits: Number of splits of the methods.
       num_seeds: Number of pairs of seeds that detect the difference over all cases, in 80 of 100 comparisons at a level
         of 5%. None: too many.
-      num_seeds_of_chosen: The same number for the chosen subset.
+      num_seeds_of_chosen: Number of pairs of seeds that detect the difference over the chosen subset. None: too many.
       left_out: Methods and cases that were left out, with the reason.
     """
 

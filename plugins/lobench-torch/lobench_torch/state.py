@@ -444,8 +444,8 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
 
     Args:
       module: Name of the module.
-      name: Its `__qualname__`: "Outer.__init__.<locals>.inner", "Outer.<lambda>".
-      line: Its first line, which distinguishes functions of the same name.
+      name: `__qualname__` of the function: "Outer.__init__.<locals>.inner", "Outer.<lambda>".
+      line: First line of the function, which distinguishes functions of the same name.
     """
     source = getattr(sys.modules.get(module), "__file__", None)
     outer, *inner = name.split(".<locals>.")

@@ -532,7 +532,7 @@ def _check_command(method: Method, paths: Sequence[str], folder: Path, where: st
 
 
 def command_path(word: str, folder: Path) -> str | None:
-    """Returns the path of the program that a command's first word names. `python` is the one that runs lobench."""
+    """Returns the path of the program that a command's first word names. `python` is the Python that runs lobench."""
     if word == "python":
         return sys.executable
     return shutil.which(str(folder / word)) if "/" in word else shutil.which(word)

@@ -54,7 +54,7 @@ def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
 
 
 def longest_streak(open_streak: jax.Array, done: jax.Array, is_good: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the longest streak of good episodes, and the one that is still open at the end, int32[] each.
+    """Returns the lengths of the longest streak of good episodes and of the streak open at the end, int32[] each.
 
     Args:
       open_streak: int32[], open streak before these episodes.
