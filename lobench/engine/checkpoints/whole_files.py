@@ -244,9 +244,8 @@ def _is_whole(file: epath.Path) -> bool | None:
                 return None
             document = json.loads(file.read_bytes())
             is_unfinished = isinstance(document, dict) and document.get("commit_timestamp_nsecs", 0) is None
-            return not (
-                file.name == _ORBAX_FILES[0] and is_unfinished
-            )  # orbax writes it first, and the time at the end
+            # orbax writes this file first, and its commit time at the end.
+            return not (file.name == _ORBAX_FILES[0] and is_unfinished)
         with file.open("rb") as data:
             first_bytes = data.read(len(_ZIP_MAGIC))
             if file.name == _DISTRIBUTED_FILE:

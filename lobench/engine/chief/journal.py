@@ -52,9 +52,8 @@ class Journal:
         self._expected_programs = {program.key for program in self._expected.all()}
         self.programs = ledger.accepted_programs(self._expected.all())
         self._decisions: list[ActionAndCurves] = []
-        self._registered_programs: set[tuple[Program, Program]] = (
-            set()
-        )  # pairs (actual, expected) registered in this commit
+        # Pairs (actual, expected) registered in this commit.
+        self._registered_programs: set[tuple[Program, Program]] = set()
         self._state_folder = state_folder(ledger.store)
         sweep_states(self._state_folder, ledger.connection)
         self._decision_log: DecisionLog | None = None

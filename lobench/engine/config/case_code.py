@@ -51,9 +51,8 @@ def modules_without_names(statements: Iterable[Statement]) -> set[str]:
         for name, configurable in CONFIGURABLES.items()
         if name not in FOUND_ON_USE or any(name in text for text in texts)
     }
-    modules_of_names = {
-        configurable.wrapped.__module__ or "" for configurable in names.values()
-    }  # code of `exec` may have no module
+    # A configurable that `exec` defined may have no module.
+    modules_of_names = {configurable.wrapped.__module__ or "" for configurable in names.values()}
     modules_of_names |= {name.rpartition(".")[0] for name in names}
     return {
         name

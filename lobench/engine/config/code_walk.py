@@ -453,9 +453,8 @@ class CodeWalk:
         for file, imported_names, was_found in pending_imports:
             top_module, *submodules = imported_names.module.split(".")
             folders = [*self._added_folders]
-            if (
-                not was_found and not imported_names.is_text
-            ):  # the folder may be an argument of a function in another file
+            # The folder to import from may be the argument of a function in another file.
+            if not was_found and not imported_names.is_text:
                 folders += [*self._possible_folders, *self._named_folders(file)]
             if top_module in _UNCOUNTED_PACKAGES or top_module in sys.stdlib_module_names:
                 continue

@@ -54,13 +54,8 @@ _MAKERS: Mapping[str, Sequence[str]] = {
     "snakemake": ("Snakefile", "workflow/Snakefile"),
     "tox": ("tox.ini",),
 }
-_NON_SHELL_SUFFIXES = (
-    ".py",
-    ".rs",
-    ".go",
-    ".sum",
-    ".lock",
-)  # suffixes of files in `_MAKERS` that have no lines of shell
+# Suffixes of files in `_MAKERS` that have no lines of shell.
+_NON_SHELL_SUFFIXES = (".py", ".rs", ".go", ".sum", ".lock")
 _SHELL_FILES = frozenset(
     os.path.basename(file)
     for files in _MAKERS.values()
@@ -69,11 +64,8 @@ _SHELL_FILES = frozenset(
 )
 _PATTERNS = frozenset(file for files in _MAKERS.values() for file in files if "*" in file)
 _MAX_SOURCES = 1000  # files that match one pattern of `_MAKERS`
-_ENTRY_POINT_TABLES = (
-    ("project", "scripts"),
-    ("project", "gui-scripts"),
-    ("tool", "poetry", "scripts"),
-)  # tables of entry points
+# Tables of entry points.
+_ENTRY_POINT_TABLES = (("project", "scripts"), ("project", "gui-scripts"), ("tool", "poetry", "scripts"))
 _FOLDER_CHANGE = re.compile(r"(?:\b(?:cd|pushd)|(?:^|\s)(?:-C|--directory|--chdir|--project))(?:\s+|=)([^;&|\n]*)")
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&|\"'])[A-Za-z_]\w*=([^\s;&|]*)")
 _VARIABLE = re.compile(r"\$\w+")

@@ -229,9 +229,8 @@ def _statements(
         message, content = error.msg.splitlines()[-1].strip(), (error.text or "").strip()
         expected, next_step = _expected_and_fix(message, content)
         got = repr(content) if content else ""
-        if where == got and content.startswith(
-            _OPTIMIZER_PREFIX
-        ):  # the text is the value of an option, as the user typed it
+        # The text is the value of an option, as the user typed it.
+        if where == got and content.startswith(_OPTIMIZER_PREFIX):
             where, got = "", repr(content.removeprefix(_OPTIMIZER_PREFIX))
         raise ConfigError(
             "gin syntax error" if expected else f"gin syntax error: {message}",

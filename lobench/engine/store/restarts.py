@@ -58,9 +58,8 @@ class Restarts:
     _lineages: dict[CheckpointSeries, list[int]] = field(default_factory=dict)
     # Highest outer steps, including superseded ones.
     _highest_steps: dict[CheckpointSeries, int] = field(default_factory=dict)
-    _positions_before_restarts: dict[CheckpointSeries, list[int]] = field(
-        default_factory=dict
-    )  # last positions before each restart
+    # Last positions before each restart.
+    _positions_before_restarts: dict[CheckpointSeries, list[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sightings: Mapping[int, Subject], events: Iterable[tuple[str, Mapping[str, Any]]]) -> Restarts:
