@@ -150,7 +150,7 @@ def _memory(of: str, run: Run) -> Iterator[str]:
         started = time.perf_counter()
         second = train()
         seconds = time.perf_counter() - started
-        ((compiled, _, _),) = program._compiled[0]._programs.values()
+        ((compiled, _, _),) = program._compile_caches[0]._programs.values()
         planned = compiled.memory_analysis()
         parts = (planned.argument_size_in_bytes, planned.temp_size_in_bytes, planned.output_size_in_bytes)
         peak = first.cost.peak_bytes if first.cost is not None else None

@@ -67,7 +67,7 @@ def test_a_look_has_the_states_of_the_program_that_nobody_looks_into() -> None:
     assert whole is not None and again is not None
     losses = [bytes(each.metrics["train/loss"]) for each in (whole, again, replayed)]
     assert losses[0] == losses[1] == losses[2]
-    found = [program._compiled[0]._programs for program in (plain, looked_into)]
+    found = [program._compile_caches[0]._programs for program in (plain, looked_into)]
     texts = [next(iter(each.values()))[2].sha256 for each in found]
     assert texts[0] == texts[1]  # what is compiled is the same
 

@@ -203,7 +203,9 @@ def test_a_phase_that_is_appended_runs_alone_and_the_bits_are_those_of_both(
     reached: list[int] = []
     curves = program.run({}, BLOCK, saves=states_in(tmp_path, long), on_progress=reached.append)
     assert curves is not None and curves.resumed_at == steps and reached == [steps, steps + 9]
-    assert [bool(each._programs) for each in program._compiled] == [False, True], "the first one is not even compiled"
+    assert [bool(each._programs) for each in program._compile_caches] == [False, True], (
+        "the first one is not even compiled"
+    )
     whole = program_of(long, task()).run({}, BLOCK)
     assert whole is not None and bits(curves) == bits(whole)
     assert curves.eval_steps == whole.eval_steps and curves.log_steps == whole.log_steps

@@ -45,9 +45,9 @@ __all__ = ["Asked", "KeptExecutables", "KeptProgram"]
 _log = logging.getLogger(__name__)
 _VERSION = 1
 _MAGIC = b"lobench executable %d\n" % _VERSION
-_CHECKED = 16  # one of so many loaded programs is traced for comparison
-_LONGEST_WAIT = 600.0  # seconds for which a process waits for another one's program; that one may be stopped
-_STEP = 0.05  # seconds between two looks at a lock
+_CHECK_INTERVAL = 16  # one of so many loaded programs is traced for comparison
+_MAX_WAIT_SECONDS = 600.0  # seconds for which a process waits for another one's program; that one may be stopped
+_POLL_SECONDS = 0.05  # seconds between two looks at a lock
 _CUSTOM_CALL = re.compile(r"custom_call\s+@([\w.]+)")
 _HARMLESS_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 
@@ -116,7 +116,7 @@ class Asked:
     def is_checked(self) -> bool:
         """Returns whether to trace a stored program again and compare the two."""
         setting = os.environ.get(EXECUTABLES)
-        return setting == "checked" or (setting != "unchecked" and secrets.randbelow(_CHECKED) == 0)
+        return setting == "checked" or (setting != "unchecked" and secrets.randbelow(_CHECK_INTERVAL) == 0)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):
@@ -163,18 +163,20 @@ class Asked:
                 raise Unhashable(self.trace.saw)
             if layout.parts != 1:
                 raise Unhashable("several devices")
-            calls = set(_CUSTOM_CALL.findall(lowered.as_text())) - _HARMLESS_CALLS
-            if calls or traced.jaxpr.effects:
-                raise Unhashable(f"parts outside of the program: {', '.join(sorted(calls)) or traced.jaxpr.effects}")
+            custom_calls = set(_CUSTOM_CALL.findall(lowered.as_text())) - _HARMLESS_CALLS
+            if custom_calls or traced.jaxpr.effects:
+                raise Unhashable(
+                    f"parts outside of the program: {', '.join(sorted(custom_calls)) or traced.jaxpr.effects}"
+                )
             files = installed_files()
             if self._compute_key() != self._key:
                 raise Unhashable("what tracing itself changes")
-            code = self._path.with_name(f"{_name_of_code(traced, program, text_sha256)}.code")
+            code_path = self._path.with_name(f"{_name_of_code(traced, program, text_sha256)}.code")
             if self._is_fresh:
-                _write(code, serialize_executable.serialize(program)[0])
-            elif not code.exists():
+                _write(code_path, serialize_executable.serialize(program)[0])
+            elif not code_path.exists():
                 return  # it is kept when XLA compiles it again
-            header: dict[str, Any] = {"places": sorted(read_settings), "text": text_sha256, "code": code.name}
+            header: dict[str, Any] = {"places": sorted(read_settings), "text": text_sha256, "code": code_path.name}
             header |= {"files": files, "outlines": outlines()}
             structures = (jax.tree.structure(program.args_info), program.out_tree, layout)
             packed_header = zlib.compress(json.dumps(header).encode(), 1)
@@ -195,7 +197,7 @@ class KeptExecutables:
 
     def __init__(self, subject: Callable[[], Sequence[Any]], *names: str) -> None:
         self._subject, self._names = subject, names
-        self._earlier: WatchedTrace | None = None
+        self._earlier_trace: WatchedTrace | None = None
 
     def ask(self, theta_and_settings: Any, arguments: Any, num_thetas: int) -> Asked | None:
         """Returns the request for the program of these arguments; None if the program may not be kept.
@@ -213,21 +215,21 @@ class KeptExecutables:
         setting_values = [float(value) for value in values]
         defaults = [isinstance(value, LeftToDefault) for value in values]
 
-        def key() -> str:
+        def compute_key() -> str:
             environment_parts = (_VERSION, device_description(), repr(sorted(compiler_options().items())), num_thetas)
             shapes = _shapes((theta, arguments))
             return reach(self._names, environment_parts, setting_values, defaults, shapes, *self._subject())
 
         try:
-            digest = key()
+            digest = compute_key()
         except Unhashable as error:
             _log.info("not looked for: it reaches %s", error)
             return None
         trace = WatchedTrace()
         # Parts that an earlier trace shares with the next are not traced again.
-        trace.saw = self._earlier.saw if self._earlier is not None else ""
-        self._earlier = trace
-        return Asked(Path(folder) / "executables" / digest, digest, key, trace)
+        trace.saw = self._earlier_trace.saw if self._earlier_trace is not None else ""
+        self._earlier_trace = trace
+        return Asked(Path(folder) / "executables" / digest, digest, compute_key, trace)
 
 
 def _shapes(values: Any) -> list[str]:
@@ -257,12 +259,12 @@ def _locked(path: Path) -> Iterator[bool]:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("ab"))
-            last = time.monotonic() + _LONGEST_WAIT
-            while not _try_lock(file.fileno()) and time.monotonic() < last:
+            deadline = time.monotonic() + _MAX_WAIT_SECONDS
+            while not _try_lock(file.fileno()) and time.monotonic() < deadline:
                 if not has_waited:
                     _log.info("another process compiles it: %s", path.name)
                 has_waited = True
-                time.sleep(_STEP)
+                time.sleep(_POLL_SECONDS)
         try:
             yield has_waited
         finally:
@@ -341,6 +343,6 @@ def _load(path: Path) -> KeptProgram | None:
     if not are_as_then(header["files"]) or not are_outlined(header["outlines"]):
         return None
     code = _read(path.with_name(header["code"]))
-    takes, gives, layout = pickle.loads(data[start:])  # noqa: S301  (the user's own file, see `_read`)
-    program = serialize_executable.deserialize_and_load(code, takes, gives, execution_devices=jax.devices()[:1])
+    in_tree, out_tree, layout = pickle.loads(data[start:])  # noqa: S301  (the user's own file, see `_read`)
+    program = serialize_executable.deserialize_and_load(code, in_tree, out_tree, execution_devices=jax.devices()[:1])
     return KeptProgram(program=program, layout=layout, places=frozenset(header["places"]), text_sha256=header["text"])

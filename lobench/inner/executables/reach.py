@@ -45,7 +45,7 @@ EXECUTABLES = "LOBENCH_EXECUTABLES"
 
 # Variables of pytest and shells that describe a single run, and folders of programs. All other variables count, since
 # tracing may read them.
-_NOT_COUNTED = frozenset(
+_IGNORED_VARIABLES = frozenset(
     {
         "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID",
         "PYTEST_VERSION", "_", "SHLVL", "OLDPWD", "COLUMNS", "LINES", EXECUTABLES,
@@ -54,7 +54,7 @@ _NOT_COUNTED = frozenset(
     }
 )  # fmt: skip
 _NAMESPACES = ("jax", "jax.lax", "jax.nn", "jax.numpy", "jax.random", "jax.tree", "jax.tree_util", "numpy", "optax")
-_refused: dict[str, tuple[types.ModuleType, str]] = {}  # module and reason by name
+_refused_modules: dict[str, tuple[types.ModuleType, str]] = {}  # module and reason by name
 InstalledFiles = dict[str, tuple[int, int]]  # by path: bytes, and time of the last change in ns
 
 
@@ -64,27 +64,27 @@ def reach(*objects: Any) -> str:
     Raises:
       Unhashable: A value cannot be hashed completely.
     """
-    state = StateHash()
-    state.add(sys.version, sys.flags.optimize, sys.path, platform.machine(), processor())
-    state.add({name: value for name, value in os.environ.items() if name not in _NOT_COUNTED})
-    state.add(settings_of_jax(), _distributions(), _content_of_lobench())
-    _refuse_replaced()
-    users = sorted(loaded_modules(Origin.USER))
-    for name, module in users:
-        if name in _refused and _refused[name][0] is module:
-            raise Unhashable(_refused[name][1])
-    for name, module in users:
+    state_hash = StateHash()
+    state_hash.add(sys.version, sys.flags.optimize, sys.path, platform.machine(), processor())
+    state_hash.add({name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES})
+    state_hash.add(settings_of_jax(), _distributions(), _lobench_hash())
+    _refuse_replaced_functions()
+    user_modules = sorted(loaded_modules(Origin.USER))
+    for name, module in user_modules:
+        if name in _refused_modules and _refused_modules[name][0] is module:
+            raise Unhashable(_refused_modules[name][1])
+    for name, module in user_modules:
         try:
-            state.add(name, _content(file_of(module)))
-            state.module(module)
+            state_hash.add(name, _content_hash(file_of(module)))
+            state_hash.module(module)
         except Unhashable as error:
-            _refused[name] = module, f"{error}, in {name}"  # cached, to fail early next time
+            _refused_modules[name] = module, f"{error}, in {name}"  # cached, to fail early next time
             raise
-    state.add(*objects)
-    return state.hexdigest()
+    state_hash.add(*objects)
+    return state_hash.hexdigest()
 
 
-def _content(file: str) -> str:
+def _content_hash(file: str) -> str:
     """Returns the hash of a file of the user's code; "" if the file is missing.
 
     Raises:
@@ -95,7 +95,7 @@ def _content(file: str) -> str:
     if not file.endswith((".py", ".pyc")):
         raise Unhashable(f"{file}, a module that is not Python code")
     try:
-        if os.stat(file).st_mtime >= _began():
+        if os.stat(file).st_mtime >= _process_start_time():
             raise Unhashable(f"{file}, which changed after this process began")
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:
@@ -103,26 +103,26 @@ def _content(file: str) -> str:
 
 
 @functools.cache
-def _content_of_lobench() -> str:
+def _lobench_hash() -> str:
     digest = hashlib.sha256()
     for folder, folders, names in os.walk(LOBENCH):
         folders.sort()
         for name in sorted(names):
             if name.endswith(".py"):
                 path = os.path.join(folder, name)
-                if os.stat(path).st_mtime >= _began():
+                if os.stat(path).st_mtime >= _process_start_time():
                     raise Unhashable(f"{path}, which changed after this process began")
                 digest.update(path.encode() + b"\0" + Path(path).read_bytes())
     return digest.hexdigest()
 
 
 @functools.cache
-def _began() -> float:
+def _process_start_time() -> float:
     """Returns the time when this process started, in seconds since the epoch; 0 if the system does not report it."""
     try:
-        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        fields_after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])
-        return time.time() - uptime + int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+        return time.time() - uptime + int(fields_after_name[19]) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return 0.0
 
@@ -172,15 +172,19 @@ def _outline(module: types.ModuleType) -> str:
     for name, value in list(vars(module).items()):
         if isinstance(value, type) and value.__module__ == module.__name__:
             attributes = list(vars(value).items())
-            lines += [f"{name}.{key} {_place(attribute)}" for key, attribute in attributes if key not in MADE_BY_PYTHON]
+            lines += [
+                f"{name}.{key} {_value_outline(attribute)}"
+                for key, attribute in attributes
+                if key not in MADE_BY_PYTHON
+            ]
         elif name.startswith("__") or isinstance(value, types.ModuleType):
             continue
         elif known_name(value) in ("", f"{module.__name__}.{name}"):  # others may be missing until their first use
-            lines.append(f"{name} {_place(value)}")
+            lines.append(f"{name} {_value_outline(value)}")
     return hashlib.sha256("\0".join(sorted(lines)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _place(value: Any) -> str:
+def _value_outline(value: Any) -> str:
     value = getattr(value, "__func__", None) or (value.fget if isinstance(value, property) else value)
     if isinstance(value, types.FunctionType):
         return f"{value.__module__}.{value.__qualname__} {value.__code__.co_filename}:{value.__code__.co_firstlineno}"
@@ -189,7 +193,7 @@ def _place(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _refuse_replaced() -> None:
+def _refuse_replaced_functions() -> None:
     """Refuses to continue if functions of jax, numpy or optax were replaced.
 
     Raises:
@@ -197,8 +201,8 @@ def _refuse_replaced() -> None:
     """
     for namespace in _NAMESPACES:
         for name, value in list(vars(sys.modules[namespace]).items()) if namespace in sys.modules else ():
-            inner = getattr(value, "__wrapped__", value) if not isinstance(value, types.ModuleType) else None
-            file = inner.__code__.co_filename if isinstance(inner, types.FunctionType) else "<"
+            function = getattr(value, "__wrapped__", value) if not isinstance(value, types.ModuleType) else None
+            file = function.__code__.co_filename if isinstance(function, types.FunctionType) else "<"
             if not file.startswith("<") and origin_of_file(file) is Origin.USER:
                 raise Unhashable(f"{namespace}.{name}, which {file} replaced")
 
@@ -212,8 +216,8 @@ def installed_files() -> InstalledFiles:
     files: InstalledFiles = {}
     for _, module in loaded_modules(Origin.INSTALLED):
         if file := file_of(module):
-            files[file] = stated = _size_and_mtime(file)
-            if stated[1] >= _began() * 1e9:
+            files[file] = size_and_mtime = _size_and_mtime(file)
+            if size_and_mtime[1] >= _process_start_time() * 1e9:
                 raise Unhashable(f"{file}, which changed after this process began")
     return files
 
@@ -221,7 +225,7 @@ def installed_files() -> InstalledFiles:
 def are_as_then(files: Mapping[str, tuple[int, int]]) -> bool:
     """Returns whether files of installed packages are unchanged."""
     try:
-        return all(_size_and_mtime(file) == tuple(stated) for file, stated in files.items())
+        return all(_size_and_mtime(file) == tuple(size_and_mtime) for file, size_and_mtime in files.items())
     except Unhashable:
         return False
 
@@ -241,7 +245,7 @@ class WatchedTrace:
       saw: First of these actions; "" if there was none.
     """
 
-    _watching: WatchedTrace | None = None
+    _active_trace: WatchedTrace | None = None
     _is_hooked = False
 
     def __init__(self) -> None:
@@ -253,36 +257,39 @@ class WatchedTrace:
         if not WatchedTrace._is_hooked:
             sys.addaudithook(_audit)
             WatchedTrace._is_hooked = True
-        self._modules, self._random = {name for name, _ in loaded_modules(Origin.USER)}, _random_state()
-        WatchedTrace._watching = self
+        self._initial_modules, self._initial_random_state = (
+            {name for name, _ in loaded_modules(Origin.USER)},
+            _random_state(),
+        )
+        WatchedTrace._active_trace = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        WatchedTrace._watching = None
-        if imported_names := {name for name, _ in loaded_modules(Origin.USER)} - self._modules:
+        WatchedTrace._active_trace = None
+        if imported_names := {name for name, _ in loaded_modules(Origin.USER)} - self._initial_modules:
             self.saw = self.saw or f"the import of {', '.join(sorted(imported_names))}"
-        if _random_state() != self._random:
+        if _random_state() != self._initial_random_state:
             self.saw = self.saw or "random numbers that no key gives"
 
     def see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.saw or threading.get_ident() != self._thread:
             return
         if event in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"):
-            if not isinstance(path := arguments[0], int) and not _is_ours(path):
+            if not isinstance(path := arguments[0], int) and not _is_allowed_path(path):
                 self.saw = f"{event} of {path!r}"
         elif event == "import":
-            self.saw = f"the import of {arguments[0]}" if _is_missing(arguments[0]) else ""
-        elif event.startswith(_OUTSIDE):
+            self.saw = f"the import of {arguments[0]}" if _is_user_module(arguments[0]) else ""
+        elif event.startswith(_OUTSIDE_EVENTS):
             self.saw = event
 
 
-_OUTSIDE = (
+_OUTSIDE_EVENTS = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.putenv", "ctypes.dlopen",
     "sqlite3.", "urllib.", "mmap.",
 )  # fmt: skip
 
 
-def _is_ours(path: Any) -> bool:
+def _is_allowed_path(path: Any) -> bool:
     """Returns whether a path belongs to Python, an installed package, lobench, or jax's cache."""
     try:
         text = os.path.abspath(os.fsdecode(path))
@@ -293,7 +300,7 @@ def _is_ours(path: Any) -> bool:
     return is_cached or origin_of_file(text) is not Origin.USER
 
 
-def _is_missing(name: str) -> bool:
+def _is_user_module(name: str) -> bool:
     """Returns whether a module name belongs neither to an installed package nor to lobench."""
     top_package = name.partition(".")[0]
     return top_package not in sys.stdlib_module_names and origin_of_module(top_package) is Origin.USER
@@ -305,6 +312,6 @@ def _random_state() -> Any:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    watching = WatchedTrace._watching
-    if watching is not None:
-        watching.see(event, arguments)
+    trace = WatchedTrace._active_trace
+    if trace is not None:
+        trace.see(event, arguments)

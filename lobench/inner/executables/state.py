@@ -36,12 +36,12 @@ MADE_BY_PYTHON = frozenset(
         "_abc_impl", "__static_attributes__", "__firstlineno__", "__slotnames__",
     }
 )  # fmt: skip
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice)
-_BY_REPR = (
+_PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, slice)
+_REPR_TYPES = (
     np.dtype, np.generic, types.GenericAlias, types.UnionType, typing.TypeVar, datetime.datetime, datetime.date,
     datetime.timedelta, pathlib.PurePath,
 )  # fmt: skip
-_WITHOUT_STATE = (
+_STATELESS_TYPES = (
     object, logging.Logger, type(threading.Lock()), type(threading.RLock()), types.MemberDescriptorType,
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, types.MethodWrapperType, np.ufunc,
@@ -55,8 +55,8 @@ _BASES = frozenset(
     }
 )  # fmt: skip
 _IS_HEAP_TYPE = 1 << 9
-_FIELD = type(vars(namedtuple("_One", "first"))["first"])  # type of a named tuple's field descriptors
-_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_FIELD_TYPE = type(vars(namedtuple("_One", "first"))["first"])  # type of a named tuple's field descriptors
+_LRU_CACHE_TYPE = type(functools.lru_cache(lambda: None))
 
 
 class Unhashable(Exception):
@@ -69,7 +69,7 @@ class StateHash:
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
         self._seen: dict[int, int] = {}
-        self._held: list[Any] = []  # keeps values alive, so that ids stay unique
+        self._held_values: list[Any] = []  # keeps values alive, so that ids stay unique
         self._num_bytes = 0
 
     def hexdigest(self) -> str:
@@ -89,59 +89,59 @@ class StateHash:
 
     def module(self, module: types.ModuleType) -> None:
         """Adds all values of a module."""
-        self._items("module", module.__name__, vars(module).items())
+        self._add_items("module", module.__name__, vars(module).items())
 
-    def _say(self, *values: Any) -> None:
+    def _update(self, *values: Any) -> None:
         for value in values:
             data = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
             self._sha.update(b"%d:" % len(data))
             self._sha.update(data)
 
-    def _items(self, kind: str, name: str, items: Iterable[tuple[Any, Any]]) -> None:
-        self._say(kind, name)
+    def _add_items(self, kind: str, name: str, items: Iterable[tuple[Any, Any]]) -> None:
+        self._update(kind, name)
         for key, value in list(items):
             if isinstance(key, str) and key in MADE_BY_PYTHON:
                 continue
             self._add(key)
             self._add(value)
-        self._say("end")
+        self._update("end")
 
     def _add(self, value: Any) -> None:
-        kind = type(value)
-        if kind in _PLAIN:
-            self._say(kind.__name__, repr(value))
+        value_type = type(value)
+        if value_type in _PLAIN_TYPES:
+            self._update(value_type.__name__, repr(value))
             return
         if id(value) in self._seen:
-            self._say("again", self._seen[id(value)])
+            self._update("again", self._seen[id(value)])
             return
         self._seen[id(value)] = len(self._seen)
-        self._held.append(value)
+        self._held_values.append(value)
         if name := known_name(value):
-            self._say("named", name)
+            self._update("named", name)
         elif isinstance(value, np.ndarray):
-            self._array(value)
+            self._add_array(value)
         elif isinstance(value, jax.Array):
-            self._jax_array(value)
+            self._add_jax_array(value)
         elif isinstance(value, types.FunctionType):
-            self._function(without_recorder(value))
+            self._add_function(without_recorder(value))
         elif isinstance(value, types.CodeType):
-            self._code(value)
+            self._add_code(value)
         elif isinstance(value, type):
-            self._class(value)
+            self._add_class(value)
         elif isinstance(value, types.ModuleType):
-            self._module_named(value)
-        elif isinstance(value, _BY_REPR):
-            self._say(kind.__qualname__, repr(value))
-        elif kind in _WITHOUT_STATE:
+            self._add_named_module(value)
+        elif isinstance(value, _REPR_TYPES):
+            self._update(value_type.__qualname__, repr(value))
+        elif value_type in _STATELESS_TYPES:
             builtin_name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
-            self._say("without state", kind.__qualname__, builtin_name)
-        elif isinstance(value, _FIELD):
-            self._say("field", value.__reduce__()[1][0])
-        elif not self._wrapper(value) and not self._collection(value):
-            self._instance(value)
+            self._update("without state", value_type.__qualname__, builtin_name)
+        elif isinstance(value, _FIELD_TYPE):
+            self._update("field", value.__reduce__()[1][0])
+        elif not self._add_wrapper(value) and not self._add_collection(value):
+            self._add_instance(value)
 
-    def _array(self, value: np.ndarray) -> None:
-        self._say("array", value.dtype.str, value.dtype, value.shape)
+    def _add_array(self, value: np.ndarray) -> None:
+        self._update("array", value.dtype.str, value.dtype, value.shape)
         if value.dtype.hasobject:
             for element in value.ravel().tolist():
                 self._add(element)
@@ -151,156 +151,158 @@ class StateHash:
             raise Unhashable(f"more than {_MOST_BYTES:,} bytes of arrays")
         self._sha.update(np.ascontiguousarray(value).view(np.uint8).data if value.size else b"")
 
-    def _jax_array(self, value: jax.Array) -> None:
+    def _add_jax_array(self, value: jax.Array) -> None:
         if isinstance(value, jax.core.Tracer):
             raise Unhashable("a value that is being traced")
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            self._say("key", value.dtype)
+            self._update("key", value.dtype)
             value = jax.random.key_data(value)
-        self._say("jax", value.weak_type)
-        self._array(np.asarray(value))
+        self._update("jax", value.weak_type)
+        self._add_array(np.asarray(value))
 
-    def _function(self, value: types.FunctionType) -> None:
+    def _add_function(self, value: types.FunctionType) -> None:
         code = value.__code__
-        self._say("function", value.__module__, value.__qualname__)
+        self._update("function", value.__module__, value.__qualname__)
         if origin_of_file(code.co_filename) is Origin.USER:
-            self._code(code)
+            self._add_code(code)
             module = sys.modules.get(value.__globals__.get("__name__", ""))
             if module is None or vars(module) is not value.__globals__:
                 self._add(value.__globals__)
         else:
-            self._say(code.co_filename, code.co_firstlineno)
+            self._update(code.co_filename, code.co_firstlineno)
         for cell in value.__closure__ or ():
             try:
                 self._add(cell.cell_contents)
             except ValueError:
-                self._say("empty")
+                self._update("empty")
         self._add(value.__defaults__)
         self._add(value.__kwdefaults__)
-        self._items("of function", "", vars(value).items())
+        self._add_items("of function", "", vars(value).items())
 
-    def _code(self, code: types.CodeType) -> None:
-        self._say(
+    def _add_code(self, code: types.CodeType) -> None:
+        self._update(
             "code", code.co_name, code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
         )
-        self._say(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-        self._say(getattr(code, "co_exceptiontable", b""))
+        self._update(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        self._update(getattr(code, "co_exceptiontable", b""))
         for constant in code.co_consts:
             self._add(constant)
 
-    def _class(self, value: type) -> None:
-        self._say("class", value.__module__, value.__qualname__)
+    def _add_class(self, value: type) -> None:
+        self._update("class", value.__module__, value.__qualname__)
         self._add(type(value))
         for base in value.__mro__[1:]:
             self._add(base)
         if _is_python(value):
-            self._items("of class", "", vars(value).items())
+            self._add_items("of class", "", vars(value).items())
         elif origin_of_module(value.__module__) is Origin.USER:
             raise Unhashable(f"the class {value.__qualname__}, which is not Python code")
 
-    def _module_named(self, value: types.ModuleType) -> None:
-        self._say("module named", value.__name__, file_of(value))
+    def _add_named_module(self, value: types.ModuleType) -> None:
+        self._update("module named", value.__name__, file_of(value))
         if sys.modules.get(value.__name__) is not value:
             self.module(value)
 
-    def _wrapper(self, value: Any) -> bool:
+    def _add_wrapper(self, value: Any) -> bool:
         """Adds wrappers of functions; returns False for other values."""
         if isinstance(value, types.MethodType):
-            self._say("method")
+            self._update("method")
             self._add(value.__func__)
             self._add(value.__self__)
         elif isinstance(value, types.BuiltinFunctionType):
             owner = value.__self__
-            self._say("builtin", value.__module__, value.__qualname__)
+            self._update("builtin", value.__module__, value.__qualname__)
             self._add(None if owner is None or isinstance(owner, types.ModuleType) else owner)
         elif isinstance(value, staticmethod | classmethod):
-            self._say(type(value).__name__)
+            self._update(type(value).__name__)
             self._add(value.__func__)
         elif type(value) is property:
-            self._say("property")
+            self._update("property")
             for function in (value.fget, value.fset, value.fdel):
                 self._add(function)
         elif type(value) is functools.partial:
-            self._say("partial")
+            self._update("partial")
             self._add((value.func, value.args, value.keywords))
-        elif isinstance(value, _LRU_CACHE):
-            self._say("cached", tuple(value.cache_parameters().values()))
+        elif isinstance(value, _LRU_CACHE_TYPE):
+            self._update("cached", tuple(value.cache_parameters().values()))
             wrapped_function = value.__wrapped__
             if origin_of_file(wrapped_function.__code__.co_filename) is Origin.USER and value.cache_info().currsize:
                 raise Unhashable(f"the results that {wrapped_function.__qualname__} keeps")
             self._add(wrapped_function)
         elif type(value).__module__ in ("jaxlib._jax", "jaxlib.xla_extension") and hasattr(value, "__wrapped__"):
-            self._say("compiled by jax", type(value).__name__)
+            self._update("compiled by jax", type(value).__name__)
             self._add(value.__wrapped__)
         else:
             return False
         return True
 
-    def _collection(self, value: Any) -> bool:
+    def _add_collection(self, value: Any) -> bool:
         """Adds collections of Python and enumerations; returns False for other values."""
-        kind = type(value)
-        if kind in (tuple, list, deque):
-            self._say(kind.__name__, len(value))
+        value_type = type(value)
+        if value_type in (tuple, list, deque):
+            self._update(value_type.__name__, len(value))
             for element in value:
                 self._add(element)
-        elif kind in (dict, OrderedDict, types.MappingProxyType):
-            self._items(kind.__name__, str(len(value)), value.items())
-        elif kind is defaultdict:
+        elif value_type in (dict, OrderedDict, types.MappingProxyType):
+            self._add_items(value_type.__name__, str(len(value)), value.items())
+        elif value_type is defaultdict:
             self._add(value.default_factory)
-            self._items(kind.__name__, str(len(value)), value.items())
-        elif kind in (set, frozenset):
-            self._say(kind.__name__, len(value))
-            self._set(value)
+            self._add_items(value_type.__name__, str(len(value)), value.items())
+        elif value_type in (set, frozenset):
+            self._update(value_type.__name__, len(value))
+            self._add_set(value)
         elif isinstance(value, enum.Enum):
-            self._say("enum", kind.__module__, kind.__qualname__, value.name)
-            self._add(kind)
+            self._update("enum", value_type.__module__, value_type.__qualname__, value.name)
+            self._add(value_type)
             self._add(value.value)
         elif isinstance(value, re.Pattern):
-            self._say("pattern", value.pattern, value.flags)
+            self._update("pattern", value.pattern, value.flags)
         else:
             return False
         return True
 
-    def _set(self, values: Any) -> None:
+    def _add_set(self, values: Any) -> None:
         digests = []
         for element in values:
             element_hash = StateHash()
             element_hash.add(element)
             digests.append(element_hash.hexdigest())
-        self._say(*sorted(digests))
+        self._update(*sorted(digests))
 
-    def _instance(self, value: Any) -> None:
-        kind = type(value)
-        self._say("instance")
-        self._add(kind)
-        hides = [cls for cls in kind.__mro__ if cls not in _BASES and not _is_python(cls)]
-        if hides:
-            raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, whose state Python does not show")
+    def _add_instance(self, value: Any) -> None:
+        value_type = type(value)
+        self._update("instance")
+        self._add(value_type)
+        hiding_classes = [cls for cls in value_type.__mro__ if cls not in _BASES and not _is_python(cls)]
+        if hiding_classes:
+            raise Unhashable(f"a {value_type.__module__}.{value_type.__qualname__}, whose state Python does not show")
         has_state = False
         bases: tuple[Any, ...] = (tuple, list, set, frozenset, dict, str, int, float, complex, bytes)
         for base in bases:
             if isinstance(value, base):
                 self._add(base(value))
                 has_state = True
-        for cls in kind.__mro__:
+        for cls in value_type.__mro__:
             slots = vars(cls).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
                 has_state = True
                 if name not in ("__dict__", "__weakref__"):
                     is_private = name.startswith("__") and not name.endswith("__")
                     mangled = f"_{cls.__name__.lstrip('_')}{name}" if is_private else name
-                    self._say(name)
+                    self._update(name)
                     try:
                         self._add(object.__getattribute__(value, mangled))
                     except AttributeError:
-                        self._say("unset")
+                        self._update("unset")
         try:
             attributes = object.__getattribute__(value, "__dict__")
         except AttributeError:
             if not has_state:
-                raise Unhashable(f"a {kind.__module__}.{kind.__qualname__}, which does not show its state") from None
+                raise Unhashable(
+                    f"a {value_type.__module__}.{value_type.__qualname__}, which does not show its state"
+                ) from None
             return
-        self._items("attributes", "", attributes.items())
+        self._add_items("attributes", "", attributes.items())
 
 
 def known_name(value: Any) -> str:

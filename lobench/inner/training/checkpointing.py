@@ -19,9 +19,9 @@ from lobench.inner.training.seed_block import Carry
 
 __all__ = ["SavePoints", "SavedState", "Saves", "StateMismatch", "carry_of", "state_of"]
 
-_SECONDS = 60.0  # between saves, unless the case sets `save_every`
-_SHARE = 0.01  # largest fraction of the time for saves
-_ROWS = ("metrics", "log", "window")
+_SAVE_SECONDS = 60.0  # between saves, unless the case sets `save_every`
+_MAX_SAVE_SHARE = 0.01  # largest fraction of the time for saves
+_ROW_FIELDS = ("metrics", "log", "window")
 
 
 class SavedState(NamedTuple):
@@ -59,8 +59,8 @@ class SavePoints:
 
     case: Case
     saves: Saves | None
-    _last: float = field(default_factory=time.monotonic)
-    _wait: float = _SECONDS
+    _last_save: float = field(default_factory=time.monotonic)
+    _wait_seconds: float = _SAVE_SECONDS
 
     def next_stop(self, step: int) -> int:
         """Returns the step after `step` at which a state must be saved, or the training's end."""
@@ -73,20 +73,20 @@ class SavePoints:
             return False
         save_every = self.case.save_every
         return (
-            time.monotonic() - self._last >= self._wait
+            time.monotonic() - self._last_save >= self._wait_seconds
             if save_every is None
             else save_every > 0 and step % save_every == 0
         )
 
     def took(self, seconds: float) -> None:
         """Records the duration of a save. Large states are saved less often."""
-        self._last, self._wait = time.monotonic(), max(_SECONDS, seconds / _SHARE)
+        self._last_save, self._wait_seconds = time.monotonic(), max(_SAVE_SECONDS, seconds / _MAX_SAVE_SHARE)
 
 
 def state_of(carry: Carry, header: Mapping[str, Any]) -> SavedState:
     """Returns the state of a block to save between steps."""
-    leaves = {name: _standard_array(leaf) for name, leaf in _by_path(carry).items()}
-    for rows in _ROWS:
+    leaves = {name: _standard_array(leaf) for name, leaf in _leaves_by_path(carry).items()}
+    for rows in _ROW_FIELDS:
         leaves |= {f"{rows}:{name}": np.asarray(value) for name, value in getattr(carry, rows).items()}
     counters = {"step": int(carry.step), "num_evals": int(carry.num_evals)}
     return SavedState(leaves, {**header, **counters})
@@ -108,7 +108,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     """
     header = state.header
     step = int(state.header["step"])
-    leaves_by_path = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _by_path(shape).items()}
+    leaves_by_path = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _leaves_by_path(shape).items()}
     structure = jax.tree.structure(_saved_state(shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, leaves_by_path.values())
     saved_steps = list(header["eval_steps"])[: header["num_evals"]]
@@ -124,9 +124,11 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     indices = [saved_steps.index(eval_step) for eval_step in earlier_evals]
     num_logs = bisect.bisect_left(log_steps, step)
 
-    def new_rows_of(rows: str, move: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
-        new_rows = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, rows).items()}
-        return {name: move(_saved_leaf(state.leaves, f"{rows}:{name}"), new) for name, new in new_rows.items()}
+    def new_rows_of(field_name: str, copy_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
+        new_rows = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, field_name).items()}
+        return {
+            name: copy_rows(_saved_leaf(state.leaves, f"{field_name}:{name}"), new) for name, new in new_rows.items()
+        }
 
     return Carry(
         opt_state=opt_state,
@@ -137,7 +139,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
         num_evals=np.int32(len(earlier_evals)),  # type: ignore[arg-type]
         metrics=new_rows_of("metrics", lambda old, new: _copy_rows(new, old[indices])),
         log=new_rows_of("log", lambda old, new: _copy_rows(new, old[:num_logs])),
-        window=new_rows_of("window", lambda old, new: _last_ones(old, new, step)),
+        window=new_rows_of("window", lambda old, new: _copy_last_batches(old, new, step)),
     )
 
 
@@ -145,7 +147,7 @@ def _saved_state(carry: Carry) -> tuple[PyTree, PyTree, PyTree, Any]:
     return carry.opt_state, carry.params, carry.model_state, carry.diverged_at
 
 
-def _by_path(carry: Carry) -> dict[str, Any]:
+def _leaves_by_path(carry: Carry) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(_saved_state(carry))
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
@@ -184,8 +186,8 @@ def _copy_rows(rows: np.ndarray, first_rows: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _last_ones(old: np.ndarray, new: np.ndarray, step: int) -> np.ndarray:
+def _copy_last_batches(saved_rows: np.ndarray, rows: np.ndarray, step: int) -> np.ndarray:
     """Copies the last batches before a step from one ring buffer into another, which may be longer."""
-    for row_step in range(max(step - min(len(old), len(new)), 0), step):
-        new[row_step % len(new)] = old[row_step % len(old)]
-    return new
+    for row_step in range(max(step - min(len(saved_rows), len(rows)), 0), step):
+        rows[row_step % len(rows)] = saved_rows[row_step % len(saved_rows)]
+    return rows

@@ -18,7 +18,7 @@ from lobench.inner.training.program_arguments import Arguments, Constants, Given
 
 __all__ = ["Compiled", "Found", "ProgramLayout", "ProgramText"]
 
-_MOST_KEPT = 8  # programs with different constants
+_MAX_PROGRAMS = 8  # programs with different constants
 
 
 class ProgramLayout(NamedTuple):
@@ -76,8 +76,8 @@ class Compiled:
     """
 
     def __init__(self, usual: Sequence[float], kept: KeptExecutables | None = None) -> None:
-        self._usual = tuple(usual)
-        self._kept = kept
+        self._usual_values = tuple(usual)
+        self._kept_executables = kept
         self._arguments: dict[int, Arguments] = {}
         self._programs: dict[tuple[int, Constants], _Program] = {}
 
@@ -109,44 +109,44 @@ class Compiled:
         values: Sequence[float],
         num_thetas: int,
         trace: Callable[[Given], tuple[jax.stages.Traced, ProgramLayout]],
-        takes: Any,
+        other_arguments: Any,
         stack: contextlib.ExitStack,
     ) -> Found:
-        started = time.perf_counter()
+        started_at = time.perf_counter()
         traced_programs: dict[Constants, tuple[jax.stages.Traced, ProgramLayout]] = {}
 
-        def stage(settings: SettingValues) -> jax.stages.Traced:
+        def trace_with(settings: SettingValues) -> jax.stages.Traced:
             if settings.constants not in traced_programs:
                 with kept_request.trace if kept_request is not None else contextlib.nullcontext():
                     traced_programs[settings.constants] = trace((theta, settings))
             return traced_programs[settings.constants][0]
 
-        arguments = self._arguments.setdefault(num_thetas, Arguments(self._usual))
+        arguments = self._arguments.setdefault(num_thetas, Arguments(self._usual_values))
         kept_request = executable = None
-        if self._kept is not None and not arguments.are_chosen(values):
-            kept_request = self._kept.ask((theta, values), takes, num_thetas)
+        if self._kept_executables is not None and not arguments.are_chosen(values):
+            kept_request = self._kept_executables.ask((theta, values), other_arguments, num_thetas)
             executable = kept_request.find_or_lock(stack) if kept_request is not None else None
         if kept_request is not None and executable is not None and not kept_request.is_checked():
             arguments.choose(values, executable.places)
             settings = SettingValues.of(values, executable.places)
-            return self._add(theta, settings, num_thetas, started, _as_here(executable))
-        settings = arguments.settle(values, theta, stage)
+            return self._add(theta, settings, num_thetas, started_at, _unpack_program(executable))
+        settings = arguments.settle(values, theta, trace_with)
         if (num_thetas, settings.constants) in self._programs:
             return Found((theta, settings), *self._programs[num_thetas, settings.constants], 0.0)
         is_refused = False
         try:
-            stage(settings)
+            trace_with(settings)
         except Exception:
             if not settings.arguments:
                 raise
             settings = arguments.refuse(settings)
             is_refused = True
-        lowered = stage(settings).lower()
+        lowered = trace_with(settings).lower()
         layout = traced_programs[settings.constants][1]
         text = ProgramText(lowered)
         if kept_request is not None and executable is not None:
             if executable.text_sha256 == text.sha256 and executable.places == frozenset(settings.places):
-                return self._add(theta, settings, num_thetas, started, _as_here(executable))
+                return self._add(theta, settings, num_thetas, started_at, _unpack_program(executable))
             kept_request.differs()
         program = (
             kept_request.compile(lowered, text.sha256)
@@ -154,15 +154,17 @@ class Compiled:
             else lowered.compile(compiler_options())
         )
         if kept_request is not None and not is_refused:
-            kept_request.keep(stage(settings), lowered, program, layout, frozenset(settings.places), text.sha256)
-        return self._add(theta, settings, num_thetas, started, (program, layout, text))
+            kept_request.keep(trace_with(settings), lowered, program, layout, frozenset(settings.places), text.sha256)
+        return self._add(theta, settings, num_thetas, started_at, (program, layout, text))
 
-    def _add(self, theta: Theta, settings: SettingValues, num_thetas: int, started: float, program: _Program) -> Found:
+    def _add(
+        self, theta: Theta, settings: SettingValues, num_thetas: int, started_at: float, program: _Program
+    ) -> Found:
         self._programs[num_thetas, settings.constants] = program
-        if len(self._programs) > _MOST_KEPT:
+        if len(self._programs) > _MAX_PROGRAMS:
             del self._programs[next(iter(self._programs))]
-        return Found((theta, settings), *program, time.perf_counter() - started)
+        return Found((theta, settings), *program, time.perf_counter() - started_at)
 
 
-def _as_here(kept_program: KeptProgram) -> _Program:
+def _unpack_program(kept_program: KeptProgram) -> _Program:
     return kept_program.program, kept_program.layout, ProgramText(None, kept_program.text_sha256)

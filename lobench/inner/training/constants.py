@@ -53,7 +53,7 @@ def split_constants(params: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
     if not any(is_trained):
         raise ConfigError(
             "the task has no parameter to train",
-            got=", ".join(sorted({_kind(leaf) for leaf in leaves})),
+            got=", ".join(sorted({_leaf_description(leaf) for leaf in leaves})),
             expected="a leaf of floating-point numbers",
         )
     constants = {index: leaf for index, leaf in enumerate(leaves) if not is_trained[index]}
@@ -99,10 +99,12 @@ def _is_number(leaf: Any) -> bool:
         return False
     if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_):
         raise ConfigError(
-            "elements of a parameter of the task are not numbers", got=_kind(leaf), next_step="keep it in the task"
+            "elements of a parameter of the task are not numbers",
+            got=_leaf_description(leaf),
+            next_step="keep it in the task",
         )
     return True
 
 
-def _kind(leaf: Any) -> str:
+def _leaf_description(leaf: Any) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__

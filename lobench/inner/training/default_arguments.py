@@ -21,11 +21,13 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 __all__ = ["exact_arguments"]
 
 # Primitives that pass a value on, in another shape or with the other sign.
-_PASSING = frozenset(
+_PASSING_OPS = frozenset(
     {"broadcast_in_dim", "convert_element_type", "copy", "copy_p", "neg", "reshape", "squeeze", "stop_gradient"}
 )
-_CHAINING = frozenset({"add", "sub", "mul"})  # XLA joins the constants of two of them: `(x * a) * b` is `x * (a * b)`
-_EXACT = _CHAINING | {"max", "min", "lt", "le", "gt", "ge", "eq", "ne", "select_n"}
+_CHAINING_OPS = frozenset(
+    {"add", "sub", "mul"}
+)  # XLA joins the constants of two of them: `(x * a) * b` is `x * (a * b)`
+_EXACT_OPS = _CHAINING_OPS | {"max", "min", "lt", "le", "gt", "ge", "eq", "ne", "select_n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +63,38 @@ class _Walk:
     refused: set[int] = field(default_factory=set)
     operations: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
-    def program(self, jaxpr: Jaxpr, values: Sequence[_Value]) -> list[_Value]:
+    def follow_program(self, jaxpr: Jaxpr, values: Sequence[_Value]) -> list[_Value]:
         env: dict[Any, _Value] = dict(zip(jaxpr.invars, values, strict=True))
 
-        def read(atom: Any) -> _Value:
+        def value_of(atom: Any) -> _Value:
             return _CONSTANT if isinstance(atom, Literal) else env.get(atom, _CONSTANT)
 
         for equation in jaxpr.eqns:
-            results = self._equation(equation, [read(atom) for atom in equation.invars])
+            results = self._follow_equation(equation, [value_of(atom) for atom in equation.invars])
             env.update(zip(equation.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+        return [value_of(atom) for atom in jaxpr.outvars]
 
-    def _equation(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
+    def _follow_equation(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
         name = equation.primitive.name
-        count = len(equation.outvars)
+        num_outputs = len(equation.outvars)
         settings = _settings_of(inputs)
         is_run = any(value.is_run for value in inputs)
-        if any(True for _ in _programs(equation.params)):
+        if any(True for _ in _inner_programs(equation.params)):
             return self._follow_call(equation, inputs)
-        if not is_run and (name in _PASSING or (name == "mul" and _is_by_one(equation))):
+        if not is_run and (name in _PASSING_OPS or (name == "mul" and _is_by_one(equation))):
             if equation.outvars[0].aval.dtype != jnp.float32:
                 self.refused |= settings
             return [_Value(settings)]
         if not is_run:
             self.refused |= settings  # Python may have computed it in double precision
-            return [_CONSTANT] * count
+            return [_CONSTANT] * num_outputs
         self.operations[name, *(str(output.aval) for output in equation.outvars)] += 1
-        if name in _PASSING:
+        if name in _PASSING_OPS:
             return [inputs[0]]
-        if name not in _EXACT:
+        if name not in _EXACT_OPS:
             self.refused |= settings
-        if name not in _CHAINING | {"div"} or all(value.is_run for value in inputs):
-            return [_RUN] * count
+        if name not in _CHAINING_OPS | {"div"} or all(value.is_run for value in inputs):
+            return [_RUN] * num_outputs
         running_value = next(value for value in inputs if value.is_run)
         if running_value.is_chained and (settings or running_value.chained_with):
             self.refused |= settings | running_value.chained_with
@@ -102,32 +104,34 @@ class _Walk:
         """Follows settings into the programs of a call, a branch or a loop."""
         name = equation.primitive.name
         params = equation.params
-        count = len(equation.outvars)
-        results = [_RUN] * count
+        num_outputs = len(equation.outvars)
+        results = [_RUN] * num_outputs
         called_programs: list[tuple[Jaxpr, list[_Value]]] = []
         if name == "while":
             num_test_constants = params["cond_nconsts"]
-            constants = num_test_constants + params["body_nconsts"]
-            carry = [_RUN] * (len(inputs) - constants)
-            self.refused |= _settings_of(inputs[constants:])
+            num_constants = num_test_constants + params["body_nconsts"]
+            carry = [_RUN] * (len(inputs) - num_constants)
+            self.refused |= _settings_of(inputs[num_constants:])
             called_programs += [(params["cond_jaxpr"].jaxpr, [*inputs[:num_test_constants], *carry])]
-            called_programs += [(params["body_jaxpr"].jaxpr, [*inputs[num_test_constants:constants], *carry])]
+            called_programs += [(params["body_jaxpr"].jaxpr, [*inputs[num_test_constants:num_constants], *carry])]
         elif name == "scan":
-            constants = params["num_consts"]
-            self.refused |= _settings_of(inputs[constants:])
-            called_programs += [(params["jaxpr"].jaxpr, [*inputs[:constants], *[_RUN] * (len(inputs) - constants)])]
+            num_constants = params["num_consts"]
+            self.refused |= _settings_of(inputs[num_constants:])
+            called_programs += [
+                (params["jaxpr"].jaxpr, [*inputs[:num_constants], *[_RUN] * (len(inputs) - num_constants)])
+            ]
         elif name == "cond":
             self.refused |= _settings_of(inputs[:1])
             called_programs += [(branch.jaxpr, inputs[1:]) for branch in params["branches"]]
         else:
-            programs = list(_programs(params))
+            programs = list(_inner_programs(params))
             if len(programs) == 1 and len(programs[0].invars) == len(inputs):
-                results_of_program = self.program(programs[0], inputs)
-                return results_of_program if len(results_of_program) == count else results
+                results_of_program = self.follow_program(programs[0], inputs)
+                return results_of_program if len(results_of_program) == num_outputs else results
             self.refused |= _settings_of(inputs)
             called_programs += [(program, [_RUN] * len(program.invars)) for program in programs]
         for program, values in called_programs:
-            self.refused |= _settings_of(self.program(program, values))  # results of a loop are not followed
+            self.refused |= _settings_of(self.follow_program(program, values))  # results of a loop are not followed
         return results
 
 
@@ -155,7 +159,7 @@ def exact_arguments(
             if position in defaults:
                 values[index] = _Value(frozenset({position}))
         walk = _Walk()
-        walk.refused |= _settings_of(walk.program(program, values))
+        walk.refused |= _settings_of(walk.follow_program(program, values))
         walks.append(walk)
     # Python code may depend on the type of a number.
     if walks[0].operations != walks[1].operations:
@@ -173,7 +177,7 @@ def _settings_of(values: Sequence[_Value]) -> frozenset[int]:
     return frozenset[int]().union(*(value.settings for value in values))
 
 
-def _programs(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
+def _inner_programs(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
     """Yields the programs among the parameters of an operation."""
     for value in params.values():
         for item in value if isinstance(value, tuple | list) else (value,):

@@ -15,7 +15,7 @@ from lobench.core.case import Case
 __all__ = ["Axes", "jitted", "num_parts", "place", "shard"]
 
 Axes = Any  # a prefix of a structure: position of the axis of replicas or thetas in its leaves; None: no such axis
-_PARTS = "parts"
+_PARTS_AXIS = "parts"
 
 
 def num_parts(case: Case, width: int) -> int:
@@ -37,9 +37,9 @@ def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Ax
     """
     if parts == 1:
         return function
-    specs = functools.partial(jax.tree.map, _spec, is_leaf=_is_none)
+    specs_of = functools.partial(jax.tree.map, _spec, is_leaf=_is_none)
     return jax.shard_map(
-        function, mesh=_mesh(parts), in_specs=specs(arguments), out_specs=specs(results), check_vma=False
+        function, mesh=_mesh(parts), in_specs=specs_of(arguments), out_specs=specs_of(results), check_vma=False
     )
 
 
@@ -56,8 +56,8 @@ def jitted(function: Callable[..., Any], parts: int, axes: tuple[Axes, ...], *, 
     """
     if parts == 1:
         return jax.jit(function, donate_argnums=donated)
-    where = (*_shardings(parts, axes[:placed]), *[None] * (len(axes) - placed))
-    return jax.jit(function, donate_argnums=donated, in_shardings=where)
+    shardings = (*_shardings(parts, axes[:placed]), *[None] * (len(axes) - placed))
+    return jax.jit(function, donate_argnums=donated, in_shardings=shardings)
 
 
 def place(values: Any, parts: int, axes: Axes) -> Any:
@@ -71,11 +71,11 @@ def _shardings(parts: int, axes: Axes) -> Any:
 
 
 def _mesh(parts: int) -> Mesh:
-    return Mesh(np.asarray(jax.devices()[:parts]), (_PARTS,))
+    return Mesh(np.asarray(jax.devices()[:parts]), (_PARTS_AXIS,))
 
 
 def _spec(axis: int | None) -> PartitionSpec:
-    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, _PARTS)  # type: ignore[no-untyped-call]
+    return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, _PARTS_AXIS)  # type: ignore[no-untyped-call]
 
 
 def _is_none(axis: int | None) -> bool:

@@ -23,11 +23,11 @@ __all__ = ["refuse_missing_inputs", "trained_parameters"]
 
 def trained_parameters(task: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns the shapes of a task's trained parameters by path, as patterns such as `no_decay` match them."""
-    shapes: Any = jax.eval_shape(lambda seed: _start(task, seed)[1], np.uint32(0))
+    shapes: Any = jax.eval_shape(lambda seed: _init_task(task, seed)[1], np.uint32(0))
     return leaf_paths(shapes)
 
 
-def _start(task: Any, seed: jax.Array) -> tuple[Task, PyTree, PyTree]:
+def _init_task(task: Any, seed: jax.Array) -> tuple[Task, PyTree, PyTree]:
     """Returns a task, or one of a family, with its trained parameters and its model state."""
     bound_task = as_task(task)
     if isinstance(bound_task, TaskFamily):
@@ -51,7 +51,7 @@ def refuse_missing_inputs(case: Case, where: str) -> None:
     ]
 
     def check_inputs(seed: jax.Array) -> jax.Array:
-        task, params, state = _start(case.task, seed)
+        task, params, state = _init_task(case.task, seed)
         for optimizer in optimizers:
             if callable(getattr(optimizer, "opt_fn", None)):
                 facts_of(declared_extra_inputs(optimizer), lambda: task, params)

@@ -83,17 +83,17 @@ class TrainingLoop:
         self._feed = feed
         self._spans = spans
         self._arguments = arguments
-        self._find = find
-        self._enter = enter
-        self._shape = shape
+        self._find_program = find
+        self._enter_phase = enter
+        self._carry_shape = shape
         self._options = options
         self._saves = options.saves
         self.carry: Carry | None = None
         self.end = case.num_inner_steps if options.end is None else options.end
         self._step = self._phase = self.resumed_at = 0
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
-        self._since = time.perf_counter(), time.process_time()
-        self._points = SavePoints(case, options.saves)
+        self._counted_at = time.perf_counter(), time.process_time()
+        self._save_points = SavePoints(case, options.saves)
         self.clock = StepClock(recorder.eval_steps)
         self.layout: ProgramLayout | None = None
         self.at_once = 0
@@ -104,14 +104,14 @@ class TrainingLoop:
 
         States that do not fit are discarded.
         """
-        saved = self._saves.load() if self._saves is not None else None
-        if self._saves is not None and saved is not None:
+        saved_state = self._saves.load() if self._saves is not None else None
+        if self._saves is not None and saved_state is not None:
             try:
-                self._take(SavedState(*saved))
+                self._restore(SavedState(*saved_state))
             except StateMismatch as error:
                 self._saves.refuse(str(error))
 
-    def _take(self, state: SavedState) -> None:
+    def _restore(self, state: SavedState) -> None:
         header = state.header
         step = int(header["step"])
         phase = int(header["phase"])
@@ -119,11 +119,11 @@ class TrainingLoop:
             raise StateMismatch(f"step {step} is not in its phase {phase + 1}")
         if step < self._spans[phase].stop:
             shape = self._program(phase).layout.carry_shape
-            is_of_this_length = header["num_inner_steps"] == self._case.num_inner_steps
-            if is_of_this_length and header["program"] != self._program(phase).text.sha256:
+            has_same_length = header["num_inner_steps"] == self._case.num_inner_steps
+            if has_same_length and header["program"] != self._program(phase).text.sha256:
                 raise StateMismatch("the compiled program has changed, for example by an edit of the task or optimizer")
         else:
-            shape = self._shape(phase)
+            shape = self._carry_shape(phase)
         recorder = self._recorder
         self.carry = carry_of(state, shape, eval_steps=recorder.eval_steps, log_steps=recorder.log_steps)
         self._feed.go_on_from(step, header["positions"])
@@ -132,7 +132,7 @@ class TrainingLoop:
         self.at_once = header.get("at_once", 0)
 
     def _program(self, phase: int) -> Found:
-        program = self._find(phase)
+        program = self._find_program(phase)
         self.compile_seconds += program.compile_seconds
         return program
 
@@ -142,23 +142,23 @@ class TrainingLoop:
             self._options.on_progress(self.resumed_at)
         if self._step < self.end:
             self._feed.read_ahead(self._stop_after(self._step) - self._step)  # while the program compiles
-        peak = device_peak_bytes()
+        initial_peak = device_peak_bytes()
         for phase in range(self._phase, len(self._spans)):
             if self._step >= self.end:
                 break
             if self._step == self._spans[phase].stop:
                 continue  # it was saved at the end of this phase
             program = self._program(phase)
-            self._since = time.perf_counter(), time.process_time()
-            is_through = self._run_phase(phase, program)
+            self._counted_at = time.perf_counter(), time.process_time()
+            is_finished = self._run_phase(phase, program)
             self._count_seconds()
-            if not is_through:
+            if not is_finished:
                 self._save(program)
                 return False
-        self.peak_bytes = current_peak if (current_peak := device_peak_bytes()) != peak else None
-        is_part = self.end < self._case.num_inner_steps
-        if (is_part or self._case.keep_state) and self._saves is not None and self._step > self.resumed_at:
-            self._save(program, is_final=not is_part)
+        self.peak_bytes = current_peak if (current_peak := device_peak_bytes()) != initial_peak else None
+        is_partial = self.end < self._case.num_inner_steps
+        if (is_partial or self._case.keep_state) and self._saves is not None and self._step > self.resumed_at:
+            self._save(program, is_final=not is_partial)
         return True
 
     def _run_phase(self, phase: int, program: Found) -> bool:
@@ -170,18 +170,18 @@ class TrainingLoop:
         placed_arguments = place((program.given, *self._arguments), layout.parts, layout.axes)
         carry = self.carry
         span = self._spans[phase]
-        chunk = FIRST_CHUNK
+        chunk_size = FIRST_CHUNK
         if carry is None:
             carry = jax.tree.map(empty, layout.carry_shape)
         elif phase > self._phase:
-            carry = self._enter(phase, program, carry)
+            carry = self._enter_phase(phase, program, carry)
         self._phase = phase
         last_step = min(span.stop, self.end)
         is_first = True
         while self._step < last_step:
-            chunk_started = time.perf_counter()
+            chunk_started_at = time.perf_counter()
             start = self._step
-            full_stop = stop = self._stop_after(start, chunk)
+            full_stop = stop = self._stop_after(start, chunk_size)
             if not is_first and not self._feed.feeds_training:
                 stop = self.clock.stop(start, stop)
             batches = self._feed.next_chunk(stop - start)
@@ -194,13 +194,13 @@ class TrainingLoop:
             except jax.errors.JaxRuntimeError as error:
                 raise host_error(error) from None
             self.carry, self._step, is_first = carry, stop, False
-            chunk = next_chunk(chunk, (time.perf_counter() - chunk_started) * chunk / (stop - start))
+            chunk_size = next_chunk(chunk_size, (time.perf_counter() - chunk_started_at) * chunk_size / (stop - start))
             is_single = start + 1 == stop < full_stop  # a single step, which only the step clock needs
             if on_progress is not None and not is_single:
                 on_progress(stop)
             if should_stop is not None and stop < self.end and should_stop():
                 return False
-            if self._points.is_due(stop):
+            if self._save_points.is_due(stop):
                 self._save(program)
         return True
 
@@ -231,16 +231,16 @@ class TrainingLoop:
                 self.clock.called(time.perf_counter() - wall)
         return carry
 
-    def _stop_after(self, start: int, chunk: int = FIRST_CHUNK) -> int:
+    def _stop_after(self, start: int, chunk_size: int = FIRST_CHUNK) -> int:
         """Returns the step at which a chunk that starts at `start` ends."""
         span = next(span for span in self._spans if start < span.stop)
-        num_steps = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk
-        return min(start + num_steps, span.stop, self.end, self._points.next_stop(start))
+        num_steps = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk_size
+        return min(start + num_steps, span.stop, self.end, self._save_points.next_stop(start))
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:
         if self._saves is None or self._case.save_every == 0 or self.carry is None:
             return
-        started = time.perf_counter()
+        started_at = time.perf_counter()
         self._count_seconds()
         header = {
             "phase": self._phase,
@@ -253,10 +253,10 @@ class TrainingLoop:
             "cpu_seconds": self.cpu_seconds,
         }
         self._saves.save(state_of(self.carry, header), is_final=is_final)
-        self._points.took(time.perf_counter() - started)
+        self._save_points.took(time.perf_counter() - started_at)
 
     def _count_seconds(self) -> None:
-        last_times = self._since
-        self._since = (time.perf_counter(), time.process_time())
-        self.wall_seconds += self._since[0] - last_times[0]
-        self.cpu_seconds += self._since[1] - last_times[1]
+        last_times = self._counted_at
+        self._counted_at = (time.perf_counter(), time.process_time())
+        self.wall_seconds += self._counted_at[0] - last_times[0]
+        self.cpu_seconds += self._counted_at[1] - last_times[1]

@@ -26,7 +26,7 @@ Values: TypeAlias = dict[str, jax.Array]  # float32[] by name, of a training bat
 LossesOf: TypeAlias = Callable[[Replica, PyTree, PyTree], BatchLosses]  # (replica, its batch, model_state)
 
 
-class _Synced(NamedTuple):
+class _SyncedState(NamedTuple):
     opt_state: PyTree
     copies: PyTree  # the parameters that each replica has had since its last turn, leaves [num_replicas, ...]
 
@@ -55,11 +55,11 @@ def with_copies(stepper: Stepper, case: Case) -> Stepper:
     if case.sessions != "synced" or count == 1:
         return stepper
 
-    def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> _Synced:
+    def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> _SyncedState:
         copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), params)
-        return _Synced(stepper.init(params, model_state, key, facts), copies)
+        return _SyncedState(stepper.init(params, model_state, key, facts), copies)
 
-    def eval_params(opt_state: _Synced, params: PyTree) -> PyTree:
+    def eval_params(opt_state: _SyncedState, params: PyTree) -> PyTree:
         return stepper.eval_params(opt_state.opt_state, params)
 
     return dataclasses.replace(
@@ -91,11 +91,11 @@ def inner_step(
     """
     count = num_replicas(case)
     if count == 1:
-        state, values, _ = _turn(stepper, make_losses, replica, batch_source, index, state, state[1])
+        state, values, _ = _take_turn(stepper, make_losses, replica, batch_source, index, state, state[1])
         return *state, values
     replicas = members(replica, count)
     if case.sessions == "mean":
-        state, values = _mean(stepper, make_losses, replicas, batch_source, index, state)
+        state, values = _mean_step(stepper, make_losses, replicas, batch_source, index, state)
     elif case.sessions == "shared":
         state, values = _shared_round(stepper, make_losses, replicas, batch_source, index, state)
     else:
@@ -109,7 +109,7 @@ def _shared_round(
     """Computes a round in which each turn uses the parameters left by the previous one."""
 
     def turn(state: State, replica_and_draws: tuple[Replica, PyTree]) -> tuple[State, Values]:
-        state, values, _ = _turn(stepper, make_losses, *replica_and_draws, index, state, state[1])
+        state, values, _ = _take_turn(stepper, make_losses, *replica_and_draws, index, state, state[1])
         return state, values
 
     return jax.lax.scan(turn, state, (replicas, batch_source))
@@ -119,20 +119,20 @@ def _synced_round(
     stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Computes a round in which each replica takes its gradient at its own copy, made after its previous turn."""
-    synced: _Synced = state[0]
+    synced: _SyncedState = state[0]
 
     def turn(state: State, inputs_of_turn: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
         replica, batch_source, copy = inputs_of_turn
-        state, values, params = _turn(stepper, make_losses, replica, batch_source, index, state, copy)
+        state, values, params = _take_turn(stepper, make_losses, replica, batch_source, index, state, copy)
         return state, (values, params)
 
     state, (values, copies) = jax.lax.scan(
         turn, (synced.opt_state, *state[1:]), (replicas, batch_source, synced.copies)
     )
-    return (_Synced(state[0], copies), *state[1:]), values
+    return (_SyncedState(state[0], copies), *state[1:]), values
 
 
-def _turn(
+def _take_turn(
     stepper: Stepper,
     make_losses: LossesOf,
     replica: Replica,
@@ -163,33 +163,35 @@ def _turn(
     return (opt_state, params, new_state), {**aux, "loss": jnp.asarray(loss, jnp.float32)}, params
 
 
-def _mean(
+def _mean_step(
     stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
 ) -> tuple[State, Values]:
     """Updates the parameters once, by the mean of the replicas' gradients. Returns the values of each replica."""
     opt_state, params, model_state = state
 
-    def of_replicas(function: Callable[[BatchLosses], Any]) -> Any:
+    def map_replicas(function: Callable[[BatchLosses], Any]) -> Any:
         return jax.vmap(lambda replica, batch_source: function(make_losses(replica, batch_source, model_state)))(
             replicas, batch_source
         )
 
-    def losses(at: PyTree) -> tuple[jax.Array, tuple[PyTree, Values]]:
-        replica_losses, (states, aux) = of_replicas(lambda batch: batch.loss(at))
+    def mean_loss(point: PyTree) -> tuple[jax.Array, tuple[PyTree, Values]]:
+        replica_losses, (states, aux) = map_replicas(lambda batch: batch.loss(point))
         return replica_losses.mean(), (states, {**aux, "loss": jnp.asarray(replica_losses, jnp.float32)})
 
-    (loss, (states, values)), grads = jax.value_and_grad(losses, has_aux=True)(params)
+    (loss, (states, values)), grads = jax.value_and_grad(mean_loss, has_aux=True)(params)
     first_replica = jax.tree.map(lambda leaf: leaf[0], replicas)
-    mean = BatchLosses(
-        loss=losses,
+    batch_losses = BatchLosses(
+        loss=mean_loss,
         task=lambda: make_losses(first_replica, jax.tree.map(lambda leaf: leaf[0], batch_source), model_state).task(),
-        memory=lambda at: of_replicas(lambda batch: batch.memory(at)).mean(),
-        each=lambda at: of_replicas(lambda batch: batch.each(at)).mean(axis=0),
+        memory=lambda point: map_replicas(lambda batch: batch.memory(point)).mean(),
+        each=lambda point: map_replicas(lambda batch: batch.each(point)).mean(axis=0),
     )
-    extra_values = extra_values_at(stepper.extra_inputs(params), mean, params)
+    extra_values = extra_values_at(stepper.extra_inputs(params), batch_losses, params)
     new_state = jax.tree.map(_average_states, states)
     key = jax.random.fold_in(stream(first_replica, OPTIMIZER), index + 1)
-    state = stepper.step(opt_state, params, new_state, grads, loss, key, lambda at: losses(at)[0], extra_values)
+    state = stepper.step(
+        opt_state, params, new_state, grads, loss, key, lambda point: mean_loss(point)[0], extra_values
+    )
     return state, values
 
 

@@ -35,9 +35,9 @@ class _Perturbed(TrainingLoop):
         super().__init__(*arguments, **options)
         self._number = number
 
-    def _stop_after(self, start: int, chunk: int = 1) -> int:
+    def _stop_after(self, start: int, chunk_size: int = 1) -> int:
         if self._feed.feeds_training:
-            return super()._stop_after(start, chunk)
+            return super()._stop_after(start, chunk_size)
         until_evaluation = self._case.eval_every - start % self._case.eval_every
         return super()._stop_after(start, max(until_evaluation // 2, 1))
 
@@ -66,8 +66,8 @@ def _leaf_moved(leaf: jax.Array, key: jax.Array) -> jax.Array:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         return leaf
     eps = float(jnp.finfo(leaf.dtype).eps)  # type: ignore[no-untyped-call]
-    last_place: jax.Array = eps * jax.random.rademacher(key, leaf.shape, leaf.dtype)
-    return (leaf * (1 + last_place)).astype(leaf.dtype)
+    relative_change: jax.Array = eps * jax.random.rademacher(key, leaf.shape, leaf.dtype)
+    return (leaf * (1 + relative_change)).astype(leaf.dtype)
 
 
 class PerturbedProgram(TrainingProgram):
@@ -90,8 +90,8 @@ class PerturbedProgram(TrainingProgram):
           number: Number of the perturbation; each has different random signs.
         """
         options = RunOptions(end=end, should_stop=should_stop)
-        kind = functools.partial(_Perturbed, number=number)
-        block_result = self._train(theta, settings, 0, block, options, kind)
+        make_loop = functools.partial(_Perturbed, number=number)
+        block_result = self._train(theta, settings, 0, block, options, make_loop)
         return (
             self._curves(block_result.carry, block_result, block, theta, settings) if block_result is not None else None
         )

@@ -78,13 +78,13 @@ def stepper_in(case: Case, index: int, theta: Theta, replacement: Any = None) ->
       replacement: Optimizer or learned optimizer that replaces the phase's own.
     """
     phase = case.phases[index]
-    per_step = num_updates(case)
-    start = clocks(case.phases, updates_per_step=per_step)[index].schedule_start
-    steps = (phase.num_inner_steps or 0) * per_step
+    updates_per_step = num_updates(case)
+    start = clocks(case.phases, updates_per_step=updates_per_step)[index].schedule_start
+    steps = (phase.num_inner_steps or 0) * updates_per_step
     if phase.optimizer is not None:
         return as_stepper(phase.optimizer if replacement is None else replacement, steps, start)
-    learned = as_learned_optimizer(phase.learned_optimizer if replacement is None else replacement)
-    return as_stepper(learned.opt_fn(theta, steps), steps, start)
+    learned_optimizer = as_learned_optimizer(phase.learned_optimizer if replacement is None else replacement)
+    return as_stepper(learned_optimizer.opt_fn(theta, steps), steps, start)
 
 
 def later_phases(
@@ -129,8 +129,8 @@ def handed_over(old_state: PyTree, new_state: PyTree, handover: Handover) -> PyT
     if not handover.keeps_state:
         return new_state
     try:
-        return _carried_over(old_state, new_state, handover.num_updates)
-    except _OtherStructure as error:
+        return _carry_over(old_state, new_state, handover.num_updates)
+    except _StructureMismatch as error:
         raise ConfigError(
             "the optimizer's state cannot be kept: it is of another structure than that of the phase before",
             where=handover.where,
@@ -139,40 +139,44 @@ def handed_over(old_state: PyTree, new_state: PyTree, handover: Handover) -> PyT
         ) from None
 
 
-class _OtherStructure(Exception):
+class _StructureMismatch(Exception):
     """Two states have different structures. The text gives the difference."""
 
 
-def _carried_over(old_state: PyTree, new_state: PyTree, num_updates: int) -> PyTree:
+def _carry_over(old_state: PyTree, new_state: PyTree, num_updates: int) -> PyTree:
     if isinstance(old_state, ScheduledState) or isinstance(new_state, ScheduledState):
-        return _carried_over_schedules(old_state, new_state, num_updates)
+        return _carry_over_schedules(old_state, new_state, num_updates)
     if isinstance(old_state, _RATES) and isinstance(new_state, _RATES):
         if type(old_state) is type(new_state):
             return old_state
         is_counted = isinstance(new_state, optax.ScaleByScheduleState)
         return new_state._replace(count=jnp.full_like(new_state.count, num_updates)) if is_counted else new_state
     if isinstance(new_state, tuple) and type(old_state) is type(new_state) and len(old_state) == len(new_state):
-        kept_fields = [_carried_over(old, new, num_updates) for old, new in zip(old_state, new_state, strict=True)]
+        kept_fields = [_carry_over(old, new, num_updates) for old, new in zip(old_state, new_state, strict=True)]
         return type(new_state)(*kept_fields) if hasattr(new_state, "_fields") else tuple(kept_fields)
     if type(new_state) is dict and type(old_state) is dict and old_state.keys() == new_state.keys():
-        return {name: _carried_over(old_state[name], new_state[name], num_updates) for name in new_state}
-    if (old := _form(old_state)) != (new := _form(new_state)):
-        raise _OtherStructure(f"{new} after {old}")
+        return {name: _carry_over(old_state[name], new_state[name], num_updates) for name in new_state}
+    if (old := _structure_text(old_state)) != (new := _structure_text(new_state)):
+        raise _StructureMismatch(f"{new} after {old}")
     return old_state
 
 
-def _carried_over_schedules(old_state: Any, new_state: Any, num_updates: int) -> PyTree:
+def _carry_over_schedules(old_state: Any, new_state: Any, num_updates: int) -> PyTree:
     """Keeps the loss history of schedules that exist in both states; others start with an empty history."""
     if not isinstance(new_state, ScheduledState):
-        return _carried_over(old_state.opt_state, new_state, num_updates)
+        return _carry_over(old_state.opt_state, new_state, num_updates)
     is_watched = isinstance(old_state, ScheduledState)
-    opt_state = _carried_over(old_state.opt_state if is_watched else old_state, new_state.opt_state, num_updates)
-    states = old_state.states if is_watched and _form(old_state.states) == _form(new_state.states) else new_state.states
+    opt_state = _carry_over(old_state.opt_state if is_watched else old_state, new_state.opt_state, num_updates)
+    states = (
+        old_state.states
+        if is_watched and _structure_text(old_state.states) == _structure_text(new_state.states)
+        else new_state.states
+    )
     count: Any = new_state[1]
     return ScheduledState(opt_state, old_state[1] if is_watched else jnp.full_like(count, num_updates), states)
 
 
-def _form(state: PyTree) -> str:
+def _structure_text(state: PyTree) -> str:
     """Returns a description of the structure and shapes that two states must share."""
     leaves, structure = jax.tree.flatten(state)
     shapes = ", ".join(f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}" for leaf in leaves)

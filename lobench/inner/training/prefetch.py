@@ -26,9 +26,9 @@ __all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next
 
 FIRST_CHUNK = 25  # inner steps before the first progress report or stop
 _CHUNK_SECONDS = 0.5
-_MOST_GROWTH = 64  # largest ratio of a chunk to the previous one
+_MAX_GROWTH = 64  # largest ratio of a chunk to the previous one
 ITERATOR_CHUNK = 50  # inner steps whose batches are passed together
-_LEAST_CHUNK = 5  # inner steps of the first chunk, which is short because nothing is computed while it is read
+_MIN_CHUNK = 5  # inner steps of the first chunk, which is short because nothing is computed while it is read
 _ALIGNMENT = 64  # bytes
 
 
@@ -63,30 +63,34 @@ class Feed:
         *,
         keeps_positions: bool = False,
     ) -> None:
-        self._repeat, self._num_replicas, self._keeps_positions = tasks_per_seed, num_replicas(case), keeps_positions
+        self._tasks_per_seed, self._num_replicas, self._keeps_positions = (
+            tasks_per_seed,
+            num_replicas(case),
+            keeps_positions,
+        )
         self.eval_batches: dict[str, PyTree] = {}
         for split, dataset in datasets.items():
             if isinstance(dataset, IteratorDataset) and case.eval_batches:
                 first_replicas = (seed * self._num_replicas for seed in block.seeds)
                 batches_by_seed = [
-                    _some_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in first_replicas
+                    _take_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in first_replicas
                 ]
-                self.eval_batches[split] = self._by_replica([_stacked(batches) for batches in batches_by_seed])
-        train = datasets["train"]
-        self.feeds_training = isinstance(train, IteratorDataset)
+                self.eval_batches[split] = self._stack_replicas([_stack(batches) for batches in batches_by_seed])
+        train_dataset = datasets["train"]
+        self.feeds_training = isinstance(train_dataset, IteratorDataset)
         self.example_chunk: PyTree = None
-        if not isinstance(train, IteratorDataset):
+        if not isinstance(train_dataset, IteratorDataset):
             return
-        self._batches = train.batches
+        self._batches = train_dataset.batches
         self._seeds = [
             seed * self._num_replicas + replica for seed in block.seeds for replica in range(self._num_replicas)
         ]
         self._positions: list[Any] | None = None
         # Chunks in the order of steps, each with its length.
-        self._ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()
+        self._chunks_ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()
         self._reader = _Reader()
         try:
-            chunk = self._reader.read(self._start).result()
+            chunk = self._reader.read(self._read_first).result()
         except BaseException:
             self.close()
             raise
@@ -102,7 +106,7 @@ class Feed:
     def read_ahead(self, count: int) -> None:
         """Starts to read the `count` batches after all requested ones, without waiting for them."""
         if self.feeds_training:
-            self._ahead.append((count, self._reader.read(lambda: self._read(count))))
+            self._chunks_ahead.append((count, self._reader.read(lambda: self._read(count))))
 
     def next_chunk(self, count: int) -> PyTree:
         """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]. The last batch pads a short chunk.
@@ -112,9 +116,9 @@ class Feed:
         """
         if not self.feeds_training:
             return None
-        if not self._ahead:
+        if not self._chunks_ahead:
             self.read_ahead(count)
-        length, future = self._ahead.popleft()
+        length, future = self._chunks_ahead.popleft()
         assert length == count, (length, count)
         batches, self._positions = future.result()
         return batches
@@ -134,23 +138,23 @@ class Feed:
 
     # Runs in the reader's thread:
 
-    def _start(self) -> PyTree:
+    def _read_first(self) -> PyTree:
         """Opens the iterators.
 
         Returns their first batches, from which callers take the shapes. The first chunk contains these batches too.
         """
         self._iterators = self._open()
-        self._first = [_some_batches(iterator, 1, "train")[0] for iterator in self._iterators]
-        self._like = _stacked(self._first)
-        return self._by_round(jax.tree.map(lambda leaf: leaf[None], self._like))
+        self._first_batches = [_take_batches(iterator, 1, "train")[0] for iterator in self._iterators]
+        self._example_batch = _stack(self._first_batches)
+        return self._group_by_round(jax.tree.map(lambda leaf: leaf[None], self._example_batch))
 
     def _open(self) -> list[Iterator[PyTree]]:
         return [iter(self._batches(seed)) for seed in self._seeds]
 
     def _read(self, count: int) -> _Chunk:
         """Copies each batch to its place when it is read, while it is in the processor's cache."""
-        first_batches, self._first = self._first, []
-        chunk = jax.tree.map(_room_for_chunk, self._like)
+        first_batches, self._first_batches = self._first_batches, []
+        chunk = jax.tree.map(_room_for_chunk, self._example_batch)
         structure: Any = jax.tree.structure(chunk)
         rows = jax.tree.leaves(chunk)
         for replica, iterator in enumerate(self._iterators):
@@ -166,44 +170,46 @@ class Feed:
                 raise _ended_early_error("train", step + 1, count)
         for row in rows:
             row[count:] = row[count - 1]  # unused
-        return _Chunk(self._by_round(chunk), self._positions_now() if self._keeps_positions else None)
+        return _Chunk(self._group_by_round(chunk), self._current_positions() if self._keeps_positions else None)
 
-    def _positions_now(self) -> list[Any] | None:
+    def _current_positions(self) -> list[Any] | None:
         if not all(hasattr(iterator, "get_state") for iterator in self._iterators):
             return None
         states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
         try:
-            copied: list[Any] = json.loads(json.dumps(states))  # a copy, because an iterator may modify the state
-            return copied if copied == states else None
+            copied_states: list[Any] = json.loads(
+                json.dumps(states)
+            )  # a copy, because an iterator may modify the state
+            return copied_states if copied_states == states else None
         except (TypeError, ValueError):
             return None
 
     def _go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
         self._iterators = self._open()
-        self._first = []
+        self._first_batches = []
         for index, iterator in enumerate(self._iterators):
             if positions is not None and hasattr(iterator, "set_state"):
                 iterator.set_state(positions[index])
             else:
                 collections.deque(itertools.islice(iterator, step), maxlen=0)
 
-    def _by_round(self, chunk: PyTree) -> PyTree:
+    def _group_by_round(self, chunk: PyTree) -> PyTree:
         """Converts batches by iterator, leaves [chunk, num_iterators, ...], to batches by training."""
         num_rounds = len(self._seeds) // self._num_replicas
 
-        def of_rounds(leaf: np.ndarray) -> np.ndarray:
+        def leaf_by_round(leaf: np.ndarray) -> np.ndarray:
             if self._num_replicas > 1:
                 leaf = leaf.reshape(len(leaf), num_rounds, self._num_replicas, *leaf.shape[2:])
-            if num_rounds * self._repeat == 1:
+            if num_rounds * self._tasks_per_seed == 1:
                 return leaf[:, 0]
-            return np.repeat(leaf, self._repeat, 1) if self._repeat > 1 else leaf
+            return np.repeat(leaf, self._tasks_per_seed, 1) if self._tasks_per_seed > 1 else leaf
 
-        return jax.tree.map(of_rounds, chunk)
+        return jax.tree.map(leaf_by_round, chunk)
 
-    def _by_replica(self, rows: list[PyTree]) -> PyTree:
-        if len(rows) * self._repeat == 1:
+    def _stack_replicas(self, rows: list[PyTree]) -> PyTree:
+        if len(rows) * self._tasks_per_seed == 1:
             return rows[0]
-        return jax.tree.map(lambda leaf: np.repeat(leaf, self._repeat, 0), _stacked(rows))
+        return jax.tree.map(lambda leaf: np.repeat(leaf, self._tasks_per_seed, 0), _stack(rows))
 
 
 def next_chunk(chunk: int, seconds: float) -> int:
@@ -211,26 +217,26 @@ def next_chunk(chunk: int, seconds: float) -> int:
 
     Chunks grow until they take `_CHUNK_SECONDS`, and never get shorter.
     """
-    return chunk * max(1, min(_MOST_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
+    return chunk * max(1, min(_MAX_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
 
 
 def next_read(num_read: int) -> int:
     """Returns the number of batches to read next after `num_read`: 5, 5, 10, 20, 40, and then always 50."""
-    return min(ITERATOR_CHUNK, max(_LEAST_CHUNK, num_read))
+    return min(ITERATOR_CHUNK, max(_MIN_CHUNK, num_read))
 
 
 def empty(leaf: jax.ShapeDtypeStruct) -> Any:
     """Returns zeros with the leaf's shape and dtype, as an initial value of a program's input."""
     # NumPy arrays need no dispatch, but cannot hold keys.
-    extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
-    return jnp.zeros(leaf.shape, leaf.dtype) if extended else np.zeros(leaf.shape, leaf.dtype)
+    is_extended = jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return jnp.zeros(leaf.shape, leaf.dtype) if is_extended else np.zeros(leaf.shape, leaf.dtype)
 
 
-def _stacked(trees: Sequence[PyTree]) -> PyTree:
+def _stack(trees: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-def _some_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
+def _take_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
     batches = list(itertools.islice(iterator, count))
     if len(batches) < count:
         raise _ended_early_error(split, len(batches), count)
@@ -280,21 +286,21 @@ class _Reader:
     """
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="lobench reads batches", daemon=True).start()
 
     def read(self, function: Callable[[], Any]) -> Future[Any]:
         """Calls a function in the thread. Returns a future of its result."""
         future: Future[Any] = Future()
-        self._asked.put((future, function))
+        self._requests.put((future, function))
         return future
 
     def close(self) -> None:
         """Ends the thread after all earlier requests."""
-        self._asked.put(None)
+        self._requests.put(None)
 
     def _serve(self) -> None:
-        while (request := self._asked.get()) is not None:
+        while (request := self._requests.get()) is not None:
             future, function = request
             try:
                 future.set_result(function())

@@ -68,16 +68,18 @@ class Arguments:
     """
 
     def __init__(self, usual: Sequence[float]) -> None:
-        self._usual = tuple(usual)
-        self._chosen: dict[frozenset[int], frozenset[int]] = {}  # by the positions of settings left to their defaults
-        self._refused: set[Constants] = set()
+        self._usual_values = tuple(usual)
+        self._chosen_positions: dict[
+            frozenset[int], frozenset[int]
+        ] = {}  # by the positions of settings left to their defaults
+        self._refused_constants: set[Constants] = set()
 
     def are_chosen(self, values: Sequence[float]) -> bool:
-        return _defaults(values) in self._chosen
+        return _default_positions(values) in self._chosen_positions
 
     def choose(self, values: Sequence[float], argument_positions: frozenset[int]) -> None:
         """Restores the choice made for the same program earlier."""
-        self._chosen[_defaults(values)] = argument_positions
+        self._chosen_positions[_default_positions(values)] = argument_positions
 
     def settle(self, values: Sequence[float], theta: Theta, trace: Trace) -> SettingValues:
         """Returns the settings in the form that the program receives.
@@ -87,33 +89,37 @@ class Arguments:
           theta: Theta of the program.
           trace: Function that traces the program.
         """
-        defaults = _defaults(values)
-        if defaults not in self._chosen:
-            bound = self._choose(frozenset(range(len(values))) - defaults, theta, trace)
-            self._chosen[defaults] = bound | self._exact_defaults(bound, defaults, theta, trace)
-        settings = SettingValues.of(values, self._chosen[defaults])
-        return SettingValues.of(values, frozenset()) if settings.constants in self._refused else settings
+        defaults = _default_positions(values)
+        if defaults not in self._chosen_positions:
+            bound_positions = self._choose(frozenset(range(len(values))) - defaults, theta, trace)
+            self._chosen_positions[defaults] = bound_positions | self._exact_defaults(
+                bound_positions, defaults, theta, trace
+            )
+        settings = SettingValues.of(values, self._chosen_positions[defaults])
+        return SettingValues.of(values, frozenset()) if settings.constants in self._refused_constants else settings
 
     def refuse(self, settings: SettingValues) -> SettingValues:
         """Records that the program cannot be traced with these constants.
 
         Returns the values with all settings as constants.
         """
-        self._refused.add(settings.constants)
+        self._refused_constants.add(settings.constants)
         return SettingValues.of(settings.values, frozenset())
 
     def _choose(self, positions: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int]:
-        arguments = self._read(positions, theta, trace)
-        if arguments is None:
-            readable = frozenset(position for position in positions if self._read(frozenset({position}), theta, trace))
-            arguments = self._read(readable, theta, trace)
-        return arguments or frozenset()
+        argument_positions = self._read_arguments(positions, theta, trace)
+        if argument_positions is None:
+            readable_positions = frozenset(
+                position for position in positions if self._read_arguments(frozenset({position}), theta, trace)
+            )
+            argument_positions = self._read_arguments(readable_positions, theta, trace)
+        return argument_positions or frozenset()
 
-    def _read(self, argument_positions: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
+    def _read_arguments(self, argument_positions: frozenset[int], theta: Theta, trace: Trace) -> frozenset[int] | None:
         """Returns the positions of settings that the program reads if they are arguments; None if tracing it fails."""
         if not argument_positions:
             return frozenset()
-        settings = SettingValues.of(self._usual, argument_positions)
+        settings = SettingValues.of(self._usual_values, argument_positions)
         traced_program = self._try_trace(argument_positions, trace)
         if traced_program is None:
             return None
@@ -121,51 +127,55 @@ class Arguments:
         return frozenset(position for position, is_read in zip(settings.places, are_read, strict=True) if is_read)
 
     def _exact_defaults(
-        self, bound: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace
+        self, bound_positions: frozenset[int], defaults: frozenset[int], theta: Theta, trace: Trace
     ) -> frozenset[int]:
         """Returns the defaults that, together with the bound settings, can be arguments without a change of bits."""
-        traced_without_defaults = self._try_trace(bound, trace) if defaults else None
+        traced_without_defaults = self._try_trace(bound_positions, trace) if defaults else None
         if traced_without_defaults is None:
             return frozenset()
         while defaults:
-            traceable = self._read(bound | defaults, theta, trace)
-            if traceable is None:
-                defaults = self._traceable_defaults(bound, defaults, trace)
+            read_positions = self._read_arguments(bound_positions | defaults, theta, trace)
+            if read_positions is None:
+                defaults = self._traceable_defaults(bound_positions, defaults, trace)
                 continue
-            argument_positions = sorted(bound | defaults)
-            traced_program = self._try_trace(bound | defaults, trace)
+            argument_positions = sorted(bound_positions | defaults)
+            traced_program = self._try_trace(bound_positions | defaults, trace)
             assert traced_program is not None
-            num_before = len(jax.tree.leaves(theta))
-            exact = (
-                exact_arguments(traced_without_defaults, traced_program, num_before, argument_positions, defaults)
-                & traceable
+            num_theta_leaves = len(jax.tree.leaves(theta))
+            exact_positions = (
+                exact_arguments(traced_without_defaults, traced_program, num_theta_leaves, argument_positions, defaults)
+                & read_positions
             )
-            if exact == defaults:
+            if exact_positions == defaults:
                 return defaults
-            defaults = exact
+            defaults = exact_positions
         return defaults
 
-    def _traceable_defaults(self, bound: frozenset[int], defaults: frozenset[int], trace: Trace) -> frozenset[int]:
+    def _traceable_defaults(
+        self, bound_positions: frozenset[int], defaults: frozenset[int], trace: Trace
+    ) -> frozenset[int]:
         """Returns a subset of defaults that can be arguments, found by halving, if not all of them can."""
         if len(defaults) == 1:
             return frozenset()
-        order = sorted(defaults)
-        halves = (frozenset(order[: len(order) // 2]), frozenset(order[len(order) // 2 :]))
-        narrowed = [
-            half if self._try_trace(bound | half, trace) is not None else self._traceable_defaults(bound, half, trace)
+        positions = sorted(defaults)
+        halves = (frozenset(positions[: len(positions) // 2]), frozenset(positions[len(positions) // 2 :]))
+        narrowed_halves = [
+            half
+            if self._try_trace(bound_positions | half, trace) is not None
+            else self._traceable_defaults(bound_positions, half, trace)
             for half in halves
         ]
-        together = narrowed[0] | narrowed[1]
-        return together if together != defaults else narrowed[0]
+        union = narrowed_halves[0] | narrowed_halves[1]
+        return union if union != defaults else narrowed_halves[0]
 
     def _try_trace(self, argument_positions: frozenset[int], trace: Trace) -> jax.stages.Traced | None:
         try:
-            return trace(SettingValues.of(self._usual, argument_positions))
+            return trace(SettingValues.of(self._usual_values, argument_positions))
         except Exception:  # noqa: BLE001  (an error of the optimizer, which needs a concrete number: then the value is a constant)
             return None
 
 
-def _defaults(values: Sequence[float]) -> frozenset[int]:
+def _default_positions(values: Sequence[float]) -> frozenset[int]:
     return frozenset(index for index, value in enumerate(values) if isinstance(value, LeftToDefault))
 
 

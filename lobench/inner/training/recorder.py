@@ -54,13 +54,13 @@ class Recorder:
 
     def __init__(self, case: Case, ends: Sequence[int] = ()) -> None:
         self.case, self.evaluates_ends = case, bool(ends)
-        self._window = 0 if case.eval_batches else min(case.eval_every, case.num_inner_steps)
+        self._window_size = 0 if case.eval_batches else min(case.eval_every, case.num_inner_steps)
         self.eval_steps = eval_steps(case.num_inner_steps, case.eval_every, ends)
         self.log_steps = list(range(0, case.num_inner_steps, case.log_every)) if case.log_every else []
-        self.keeps_batches = bool(case.log_every or self._window)
+        self.keeps_batches = bool(case.log_every or self._window_size)
         # Rows of a stretch's own log. If not all steps are logged, the last row receives the others.
         self._rows_of_log = MOST_STEPS if case.log_every == 1 else 1 + -(-MOST_STEPS // max(case.log_every, 1))
-        self._rows_of_metrics = 0 if self._window else MOST_STEPS // case.eval_every + 2
+        self._rows_of_metrics = 0 if self._window_size else MOST_STEPS // case.eval_every + 2
 
     # Traced functions:
 
@@ -74,16 +74,18 @@ class Recorder:
           batch_values, evaluation_values: Functions that return the values of a training batch and of an evaluation.
             They are only traced, to get the names.
         """
-        batch = jax.eval_shape(batch_values) if self.keeps_batches else {"loss": None}
-        names = [f"train/{name}" for name in batch] if self._window else list(jax.eval_shape(evaluation_values))
+        batch_shapes = jax.eval_shape(batch_values) if self.keeps_batches else {"loss": None}
+        names = (
+            [f"train/{name}" for name in batch_shapes] if self._window_size else list(jax.eval_shape(evaluation_values))
+        )
 
-        def rows(names: Any, count: int) -> dict[str, jax.Array]:
+        def empty_rows(names: Any, count: int) -> dict[str, jax.Array]:
             return {name: jnp.zeros((count, *replicas), jnp.float32) for name in names}
 
         return {
-            "metrics": rows(names, len(self.eval_steps) + self._rows_of_metrics),
-            "log": rows(batch, len(self.log_steps) + self._rows_of_log) if self.log_steps else {},
-            "window": rows(batch, self._window) if self._window else {},
+            "metrics": empty_rows(names, len(self.eval_steps) + self._rows_of_metrics),
+            "log": empty_rows(batch_shapes, len(self.log_steps) + self._rows_of_log) if self.log_steps else {},
+            "window": empty_rows(batch_shapes, self._window_size) if self._window_size else {},
         }
 
     def evaluated(self, carry: Carry, evaluate: Callable[[], Values], begin: Carry) -> Carry:
@@ -94,11 +96,11 @@ class Recorder:
           evaluate: Function that returns the metrics.
           begin: Carry before the stretch.
         """
-        if self._window:
+        if self._window_size:
             return self._write_averages(carry)
         values = evaluate()
-        diverged = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
-        diverged_at = jnp.where(diverged, carry.step, carry.diverged_at)
+        diverges_now = (carry.diverged_at < 0) & ~jnp.isfinite(values["train/loss"])
+        diverged_at = jnp.where(diverges_now, carry.step, carry.diverged_at)
         metrics = {
             name: _with_row(
                 carry.metrics[name], carry.num_evals - begin.num_evals, jnp.where(diverged_at >= 0, jnp.nan, value)
@@ -122,7 +124,7 @@ class Recorder:
         Rows for the whole training would slow down each step.
         """
         log = {name: jnp.zeros_like(rows[: self._rows_of_log]) for name, rows in carry.log.items()}
-        if self._window:
+        if self._window_size:
             return carry._replace(log=log)
         metrics = {name: jnp.zeros_like(rows[: self._rows_of_metrics]) for name, rows in carry.metrics.items()}
         return carry._replace(metrics=metrics, log=log)
@@ -136,10 +138,10 @@ class Recorder:
           begin: Carry before the stretch.
           carry: Carry of the stretch.
         """
-        log = _put_all(begin.log, carry.log, _rows_before(begin.step, self.case.log_every))
-        if self._window:
+        log = _put_rows(begin.log, carry.log, _rows_before(begin.step, self.case.log_every))
+        if self._window_size:
             return carry._replace(log=log)
-        return carry._replace(metrics=_put_all(begin.metrics, carry.metrics, begin.num_evals), log=log)
+        return carry._replace(metrics=_put_rows(begin.metrics, carry.metrics, begin.num_evals), log=log)
 
     def stepped(self, carry: Carry, index: jax.Array, values: Values, begin: Carry) -> Carry:
         """Writes the values of a step's training batch, before its update.
@@ -163,9 +165,9 @@ class Recorder:
             if log_every > 1:
                 row = jnp.where(index % log_every == 0, row, self._rows_of_log - 1)
             log = {name: _with_row(log[name], row, value) for name, value in logged_values.items()}
-        if self._window:
+        if self._window_size:
             window = {
-                name: _with_row(window[name], index % self._window, value) for name, value in logged_values.items()
+                name: _with_row(window[name], index % self._window_size, value) for name, value in logged_values.items()
             }
         return carry._replace(diverged_at=diverged_at, log=log, window=window)
 
@@ -175,8 +177,10 @@ def _rows_before(step: jax.Array, log_every: int) -> jax.Array:
     return (step + (log_every - 1)) // max(log_every, 1)
 
 
-def _put_all(rows: Mapping[str, jax.Array], new: Mapping[str, jax.Array], first_row: jax.Array) -> dict[str, jax.Array]:
-    return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new[name], first_row, 0) for name in rows}
+def _put_rows(
+    rows: Mapping[str, jax.Array], new_rows: Mapping[str, jax.Array], first_row: jax.Array
+) -> dict[str, jax.Array]:
+    return {name: jax.lax.dynamic_update_slice_in_dim(rows[name], new_rows[name], first_row, 0) for name in rows}
 
 
 def _with_row(rows: jax.Array, index: jax.Array | int, row: jax.Array) -> jax.Array:

@@ -52,17 +52,17 @@ class Look(NamedTuple):
     observed: dict[str, Any]
 
 
-class _Steps(TrainingLoop):
+class _WatchedSteps(TrainingLoop):
     """Training loop that runs single steps as long as `watch` returns True, and chunks of steps afterwards."""
 
     watch: Callable[[int, Found, Any, ReplayState, ReplayState, int], bool]
     state_of: Callable[[Carry], ReplayState]
     is_watched = True
 
-    def _stop_after(self, start: int, chunk: int = 1) -> int:
+    def _stop_after(self, start: int, chunk_size: int = 1) -> int:
         # Batches of an iterator were read ahead for single steps.
         is_single = self.is_watched or self._feed.feeds_training
-        return start + 1 if is_single else super()._stop_after(start, chunk)
+        return start + 1 if is_single else super()._stop_after(start, chunk_size)
 
     def _program(self, phase: int) -> Found:
         phase_program = super()._program(phase)
@@ -111,18 +111,18 @@ class ReplayedProgram(TrainingProgram):
         theta = jax.tree.map(jnp.asarray, theta)
         replicas = self._replicas(block)
         replica = (seed - block.start) * self._tasks_per_seed + task_index
-        is_one = np.ndim(replicas.seed) == 0
+        is_single = np.ndim(replicas.seed) == 0
 
-        def of_replica(leaf: Any, axis: int = 0) -> Any:
+        def replica_leaf(leaf: Any, axis: int = 0) -> Any:
             if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys, which NumPy cannot hold
-                return leaf.copy() if is_one else leaf[replica]
-            return np.array(leaf) if is_one else np.asarray(leaf).take(replica, axis)
+                return leaf.copy() if is_single else leaf[replica]
+            return np.array(leaf) if is_single else np.asarray(leaf).take(replica, axis)
 
         def state_of(carry: Carry) -> ReplayState:
-            return ReplayState(*jax.tree.map(of_replica, (carry.opt_state, carry.params, carry.model_state)))
+            return ReplayState(*jax.tree.map(replica_leaf, (carry.opt_state, carry.params, carry.model_state)))
 
-        replica_states = replicas if is_one else jax.tree.map(lambda leaf: leaf[replica], replicas)
-        observe = [jax.jit(phase.observe) for phase in self._phases]
+        single_replica = replicas if is_single else jax.tree.map(lambda leaf: leaf[replica], replicas)
+        observe_functions = [jax.jit(phase.observe) for phase in self._phases]
 
         def watch(
             phase: int,
@@ -132,16 +132,16 @@ class ReplayedProgram(TrainingProgram):
             state_after: ReplayState,
             step: int,
         ) -> bool:
-            chunk = None if batches is None else jax.tree.map(lambda leaf: of_replica(leaf, 1)[0], batches)
-            step_values = observe[phase](
-                phase_program.given, replica_states, self._arrays, chunk, jnp.int32(step), tuple(state_before)
+            chunk = None if batches is None else jax.tree.map(lambda leaf: replica_leaf(leaf, 1)[0], batches)
+            step_values = observe_functions[phase](
+                phase_program.given, single_replica, self._arrays, chunk, jnp.int32(step), tuple(state_before)
             )
             return look(Look(step, state_before, state_after, jax.tree.map(np.asarray, step_values)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, 0, replicas, feed, RunOptions(end=end), _Steps)
-            assert isinstance(loop, _Steps)
+            loop = self._training_loop(theta, settings, 0, replicas, feed, RunOptions(end=end), _WatchedSteps)
+            assert isinstance(loop, _WatchedSteps)
             loop.watch, loop.state_of = watch, state_of
             loop.run()
         assert loop.carry is not None

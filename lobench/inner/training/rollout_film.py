@@ -19,7 +19,7 @@ from lobench.inner.training.streams import FILM, Replica, stream
 
 __all__ = ["Camera"]
 
-_MOST_FRAMES = 200
+_MAX_FRAMES = 200
 
 
 class Camera:
@@ -50,10 +50,12 @@ class Camera:
             return None
         key = stream(Replica(np.uint32(seed), np.uint32(0)), FILM)
         frames, count = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
-        filmed = np.asarray(frames, "<f4")[: int(count)]
-        stride = math.ceil(len(filmed) / _MOST_FRAMES)
-        filmed = np.ascontiguousarray(filmed[::-stride][::-1])  # counted from the end, so that the last frame is shown
-        if not np.isfinite(filmed).all():
+        kept_frames = np.asarray(frames, "<f4")[: int(count)]
+        stride = math.ceil(len(kept_frames) / _MAX_FRAMES)
+        kept_frames = np.ascontiguousarray(
+            kept_frames[::-stride][::-1]
+        )  # counted from the end, so that the last frame is shown
+        if not np.isfinite(kept_frames).all():
             return None
         scene = dataclasses.replace(self._scene, frame_seconds=stride * self._scene.frame_seconds)
-        return Film(scene=scene, frames=memoryview(filmed.data), seed=seed)
+        return Film(scene=scene, frames=memoryview(kept_frames.data), seed=seed)

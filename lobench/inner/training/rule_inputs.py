@@ -40,14 +40,14 @@ def rule_inputs(rule: Callable[[Theta], PyTree], theta: Theta) -> Ranges:
     program = jax.make_jaxpr(lambda *leaves: rule(jax.tree.unflatten(structure, leaves)))(*leaves)
     reader = _Reader()
     reader.read(program.jaxpr, program.consts, leaves, [False] * len(program.consts), [*leaf_paths(theta)])
-    return reader.found
+    return reader.ranges
 
 
 class _Reader:
     """Evaluates a program equation by equation, and records products with theta."""
 
     def __init__(self) -> None:
-        self.found: Ranges = {}
+        self.ranges: Ranges = {}
 
     def read(
         self, program: Any, consts: Any, values: Any, const_marks: list[Any], marks: list[Any]
@@ -56,34 +56,40 @@ class _Reader:
         values_by_variable: dict[Any, Any] = dict(
             zip([*program.constvars, *program.invars], [*consts, *values], strict=True)
         )
-        marked: dict[Any, Any] = dict(zip([*program.constvars, *program.invars], [*const_marks, *marks], strict=True))
+        marks_by_variable: dict[Any, Any] = dict(
+            zip([*program.constvars, *program.invars], [*const_marks, *marks], strict=True)
+        )
 
-        def value(atom: Any) -> Any:
+        def value_of(atom: Any) -> Any:
             return atom.val if isinstance(atom, Literal) else values_by_variable[atom]
 
-        def mark(atom: Any) -> Any:
-            return False if isinstance(atom, Literal) else marked[atom]
+        def mark_of(atom: Any) -> Any:
+            return False if isinstance(atom, Literal) else marks_by_variable[atom]
 
         for equation in program.eqns:
-            inputs = [value(atom) for atom in equation.invars]
-            input_marks = [mark(atom) for atom in equation.invars]
-            results, result_marks = self._equation(equation, inputs, input_marks)
+            inputs = [value_of(atom) for atom in equation.invars]
+            input_marks = [mark_of(atom) for atom in equation.invars]
+            results, result_marks = self._evaluate(equation, inputs, input_marks)
             values_by_variable.update(zip(equation.outvars, results, strict=True))
-            marked.update(zip(equation.outvars, result_marks, strict=True))
-        return [value(atom) for atom in program.outvars], [mark(atom) for atom in program.outvars]
+            marks_by_variable.update(zip(equation.outvars, result_marks, strict=True))
+        return [value_of(atom) for atom in program.outvars], [mark_of(atom) for atom in program.outvars]
 
-    def _equation(self, equation: Any, inputs: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _evaluate(self, equation: Any, inputs: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
         name = equation.primitive.name
-        inner = _inner(equation)
-        if inner is not None and name not in _LOOPS and len(inner.jaxpr.invars) == len(inputs):
-            return self.read(inner.jaxpr, inner.consts, inputs, [False] * len(inner.consts), marks)
-        bound = equation.primitive.get_bind_params(equation.params)
-        functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # a tuple in older versions of jax
+        inner_program = _inner_program(equation)
+        if inner_program is not None and name not in _LOOPS and len(inner_program.jaxpr.invars) == len(inputs):
+            return self.read(
+                inner_program.jaxpr, inner_program.consts, inputs, [False] * len(inner_program.consts), marks
+            )
+        bind_params = equation.primitive.get_bind_params(equation.params)
+        functions, parameters = (
+            bind_params if isinstance(bind_params, tuple) else ((), bind_params)
+        )  # a tuple in older versions of jax
         results = equation.primitive.bind(*functions, *inputs, **parameters)
         results = results if equation.primitive.multiple_results else [results]
-        return results, [self._mark(equation, name, inputs, marks)] * len(results)
+        return results, [self._result_mark(equation, name, inputs, marks)] * len(results)
 
-    def _mark(self, equation: Any, name: str, inputs: list[Any], marks: list[Any]) -> Any:
+    def _result_mark(self, equation: Any, name: str, inputs: list[Any], marks: list[Any]) -> Any:
         theta_marks = [mark for mark in marks if isinstance(mark, str)]
         if name in ("dot_general", "mul") and len(theta_marks) == 1 and len(inputs) == 2:
             input_index = next(index for index, mark in enumerate(marks) if mark is False or mark is True)
@@ -93,26 +99,26 @@ class _Reader:
                 and jnp.issubdtype(inputs[input_index].dtype, jnp.floating)
             ):
                 axes = equation.params["dimension_numbers"][0][input_index] if name == "dot_general" else ()
-                self._take(theta_marks[0], inputs[input_index], axes)
+                self._record_range(theta_marks[0], inputs[input_index], axes)
             return True
         if name in _MOVES and theta_marks:
             return marks[0] if isinstance(marks[0], str) else True
         return any(mark is True for mark in marks) or (name in _LOOPS and bool(theta_marks))
 
-    def _take(self, leaf: str, values: jax.Array, axes: Any) -> None:
+    def _record_range(self, leaf: str, values: jax.Array, axes: Any) -> None:
         """Records an array that is multiplied with a leaf. Each position along a contracted axis is one input."""
         rows = jnp.moveaxis(values, axes[0], 0) if len(axes) == 1 else values[None]
         rows = rows.reshape(rows.shape[0], -1).astype(jnp.float32)
         name = f"{leaf}[{rows.shape[0]}]"
         low = rows.min(axis=1)
         high = rows.max(axis=1)
-        if name in self.found:
-            low = jnp.minimum(low, self.found[name][0])
-            high = jnp.maximum(high, self.found[name][1])
-        self.found[name] = low, high
+        if name in self.ranges:
+            low = jnp.minimum(low, self.ranges[name][0])
+            high = jnp.maximum(high, self.ranges[name][1])
+        self.ranges[name] = low, high
 
 
-def _inner(equation: Any) -> Any:
+def _inner_program(equation: Any) -> Any:
     """Returns the program that an equation calls; None if it calls no program."""
     for name in _CALLS:
         program = equation.params.get(name)

@@ -75,12 +75,12 @@ def curves_of(
 ) -> Curves:
     """Returns the curves of one theta's block. For a task family, a seed's curves are means over its tasks."""
     shape = (block.size, tasks_per_seed)
-    diverged = np.asarray(carry.diverged_at).reshape(shape)
+    divergence_steps = np.asarray(carry.diverged_at).reshape(shape)
     # A partial training that continued from the state of a longer one may have a divergence after its own end.
-    diverged = np.where(diverged > eval_steps[-1], -1, diverged)
+    divergence_steps = np.where(divergence_steps > eval_steps[-1], -1, divergence_steps)
     # A seed of a family diverges when the first of its tasks does.
-    first_divergence = np.where(diverged < 0, np.iinfo(np.int32).max, diverged).min(axis=1)
-    diverged_at = np.where((diverged < 0).all(axis=1), -1, first_divergence)
+    first_divergence = np.where(divergence_steps < 0, np.iinfo(np.int32).max, divergence_steps).min(axis=1)
+    diverged_at = np.where((divergence_steps < 0).all(axis=1), -1, first_divergence)
     metrics = {name: _rows(value, shape, len(eval_steps)) for name, value in carry.metrics.items()}
     metrics |= {f"batch/{name}": _rows(value, shape, len(log_steps)) for name, value in carry.log.items()}
     return Curves(
@@ -95,7 +95,7 @@ def curves_of(
         resumed_at=block_result.resumed_at,
         cost=block_result.cost,
         provenance=Provenance(at_once=block_result.at_once),
-        num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // diverged.size,
+        num_params=sum(leaf.size for leaf in jax.tree.leaves(carry.params)) // divergence_steps.size,
     )
 
 

@@ -22,7 +22,7 @@ __all__ = ["in_slices", "num_at_once", "widest"]
 # the bits. On a core with 1 MiB of second-level cache, none of 28 pairs of optimizer and task below this size was
 # slower together than alone; MLPLOpt on digits, with an array of 301 KiB per seed, took 1.2 times as long with two
 # seeds or more.
-_MOST_BYTES = 1 << 19
+_MAX_BYTES = 1 << 19
 
 
 def num_at_once(program: Any, num_together: int) -> int:
@@ -34,8 +34,8 @@ def num_at_once(program: Any, num_together: int) -> int:
     """
     if num_together == 1 or jax.default_backend() != "cpu":
         return num_together
-    largest = max(map(_largest_array, _loop_over_steps(program).eqns), default=0)
-    return num_together if largest <= _MOST_BYTES else max(1, num_together * _MOST_BYTES // largest)
+    largest_bytes = max(map(_largest_array_bytes, _loop_over_steps(program).eqns), default=0)
+    return num_together if largest_bytes <= _MAX_BYTES else max(1, num_together * _MAX_BYTES // largest_bytes)
 
 
 def widest(size: int, max_width: int) -> int:
@@ -54,13 +54,13 @@ def _loop_over_steps(program: Any) -> Any:
     return program
 
 
-def _largest_array(equation: Any) -> int:
+def _largest_array_bytes(equation: Any) -> int:
     """Returns the size in bytes of the largest array that an equation, or an equation inside of it, computes."""
     output_bytes = max(
         (math.prod(variable.aval.shape) * _bytes_of(variable.aval.dtype) for variable in equation.outvars), default=0
     )
     return max(
-        (output_bytes, *(max(map(_largest_array, inner.eqns), default=0) for inner in _inner_programs(equation)))
+        (output_bytes, *(max(map(_largest_array_bytes, inner.eqns), default=0) for inner in _inner_programs(equation)))
     )
 
 
@@ -95,29 +95,30 @@ def in_slices(
     def sliced(*values: Any) -> Any:
         axes = _axes_of_leaves(arguments, values)
         leaves, structure = jax.tree.flatten(values)
-        cut_leaves = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
+        sliced_leaves = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
 
         def compute_slice(_: None, slices: list[jax.Array]) -> tuple[None, Any]:
             slice_leaves = iter(slices)
             arguments = [leaf if axis is None else next(slice_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
             return None, function(*jax.tree.unflatten(structure, arguments))
 
-        _, outputs = jax.lax.scan(compute_slice, None, cut_leaves)
-        leaves_found, structure_found = jax.tree.flatten(outputs)
+        _, outputs = jax.lax.scan(compute_slice, None, sliced_leaves)
+        output_leaves, output_structure = jax.tree.flatten(outputs)
         joined_leaves = [
-            _join(leaf, axis, width) for leaf, axis in zip(leaves_found, _axes_of_leaves(results, outputs), strict=True)
+            _join(leaf, axis, width)
+            for leaf, axis in zip(output_leaves, _axes_of_leaves(results, outputs), strict=True)
         ]
-        return jax.tree.unflatten(structure_found, joined_leaves)
+        return jax.tree.unflatten(output_structure, joined_leaves)
 
     return sliced
 
 
 def _axes_of_leaves(axes: Axes, values: Any) -> list[int | None]:
     """Returns the axis of each leaf."""
-    spread = jax.tree.map(
+    axes_by_subtree = jax.tree.map(
         lambda axis, subtree: [axis] * len(jax.tree.leaves(subtree)), axes, values, is_leaf=lambda axis: axis is None
     )
-    return jax.tree.leaves(spread, is_leaf=lambda axis: axis is None)
+    return jax.tree.leaves(axes_by_subtree, is_leaf=lambda axis: axis is None)
 
 
 def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
@@ -129,10 +130,10 @@ def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
     leaf = jnp.asarray(leaf)
     if width == 1:
         return jnp.moveaxis(leaf, axis, 0)
-    axes_before = leaf.shape[:axis]
+    shape_before = leaf.shape[:axis]
     size = leaf.shape[axis]
-    behind = leaf.shape[axis + 1 :]
-    return jnp.moveaxis(leaf.reshape(*axes_before, size // width, width, *behind), axis, 0)
+    shape_behind = leaf.shape[axis + 1 :]
+    return jnp.moveaxis(leaf.reshape(*shape_before, size // width, width, *shape_behind), axis, 0)
 
 
 def _join(leaf: jax.Array, axis: int | None, width: int) -> jax.Array:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 __all__ = ["StepClock"]
 
-_LEAST_SAMPLES = 4
-_MOST_SHARE = 0.005  # largest fraction of the time for cut chunks
-_MOST_OF_ALL = 0.02  # largest fraction of the training's time, until there are enough samples
-_LEAST_STEPS = 2
-_MOST_CALLS = 9  # calls without steps per program; the first ones are slow, and the fastest counts
+_MIN_SAMPLES = 4
+_MAX_CUT_SHARE = 0.005  # largest fraction of the time for cut chunks
+_MAX_TOTAL_SHARE = 0.02  # largest fraction of the training's time, until there are enough samples
+_MIN_STEPS = 2
+_MAX_CALLS = 9  # calls without steps per program; the first ones are slow, and the fastest counts
 
 
 class StepClock:
@@ -34,7 +34,7 @@ class StepClock:
     def __init__(self, eval_steps: Sequence[int]) -> None:
         self._eval_steps, self._samples = eval_steps, list[tuple[float, int, list[float]]]()
         self.calls = list[float]()
-        self._wall = self._cpu = self._elapsed = 0.0
+        self._wall_seconds = self._cpu_seconds = self._elapsed_seconds = 0.0
         self.num_cuts = self._num_calls = 0
 
     def _next_evaluation(self, step: int) -> float:
@@ -44,7 +44,7 @@ class StepClock:
     @property
     def needs_call(self) -> bool:
         """Whether a call without steps should be timed."""
-        is_wanted = len(self.calls) < _MOST_CALLS and self._num_calls < min(3, len(self._samples))
+        is_wanted = len(self.calls) < _MAX_CALLS and self._num_calls < min(3, len(self._samples))
         return is_wanted and self._has_time_for(self._num_calls)
 
     def called(self, seconds: float) -> None:
@@ -52,36 +52,36 @@ class StepClock:
         self.calls.append(seconds)
         self._num_calls += 1
 
-    def _has_time_for(self, num_more: int) -> bool:
+    def _has_time_for(self, num_more_calls: int) -> bool:
         """Returns whether the training is long enough for further calls. True as long as no times are known."""
         training_seconds = min(self.samples, default=math.inf) * self._eval_steps[-1]
-        return num_more == 0 or (num_more + 1) * self._call <= _MOST_OF_ALL * training_seconds
+        return num_more_calls == 0 or (num_more_calls + 1) * self._call_seconds <= _MAX_TOTAL_SHARE * training_seconds
 
     @property
-    def _call(self) -> float:
+    def _call_seconds(self) -> float:
         return statistics.median(self.calls) if self.calls else 0.0
 
     def stop(self, start: int, stop: int) -> int:
         """Returns the end of a chunk that starts at `start` and may continue to `stop`."""
         next_evaluation = self._next_evaluation(start)
-        is_cheap = 3 * self._call * (self.num_cuts + 1) <= _MOST_SHARE * self._elapsed
-        is_needed = len(self._samples) < _LEAST_SAMPLES and self._has_time_for(self.num_cuts)
+        is_cheap = 3 * self._call_seconds * (self.num_cuts + 1) <= _MAX_CUT_SHARE * self._elapsed_seconds
+        is_needed = len(self._samples) < _MIN_SAMPLES and self._has_time_for(self.num_cuts)
         if next_evaluation >= stop or not (is_needed or is_cheap):
             return stop
         if next_evaluation > start:
-            chunk_end = int(next_evaluation) if next_evaluation - start >= _LEAST_STEPS else stop
+            chunk_end = int(next_evaluation) if next_evaluation - start >= _MIN_STEPS else stop
         else:
             second_evaluation = self._next_evaluation(start + 1)
-            chunk_end = start + 1 if second_evaluation - (start + 1) >= _LEAST_STEPS else stop
+            chunk_end = start + 1 if second_evaluation - (start + 1) >= _MIN_STEPS else stop
         self.num_cuts += chunk_end < stop
         return chunk_end
 
     def took(self, start: int, stop: int, wall: float, cpu: float, *, evaluates_end: bool) -> None:
         """Records the duration of a chunk; `evaluates_end`: the program evaluated after its last step."""
-        self._elapsed += wall
-        if stop - start >= _LEAST_STEPS and self._next_evaluation(start) >= stop and not evaluates_end:
+        self._elapsed_seconds += wall
+        if stop - start >= _MIN_STEPS and self._next_evaluation(start) >= stop and not evaluates_end:
             self._samples.append((wall, stop - start, self.calls))
-            self._wall, self._cpu = self._wall + wall, self._cpu + cpu
+            self._wall_seconds, self._cpu_seconds = self._wall_seconds + wall, self._cpu_seconds + cpu
 
     @property
     def samples(self) -> tuple[float, ...]:
@@ -92,4 +92,4 @@ class StepClock:
     @property
     def busy(self) -> float:
         """Processor seconds per wall second; NaN without samples."""
-        return self._cpu / self._wall if self._wall else math.nan
+        return self._cpu_seconds / self._wall_seconds if self._wall_seconds else math.nan

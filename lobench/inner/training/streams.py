@@ -70,12 +70,12 @@ def _threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _keys_of(seeds: tuple[int, ...], num_splits: int, num_batches: int) -> tuple[Any, Any]:
     """Returns the fields `streams` and `evaluation` of a `Replica`, with the replicas' axis."""
     keys = np.asarray([(0, seed) for seed in seeds], np.uint32)
-    streams = _threefry(keys[:, None], np.arange(FILM + 1, dtype=np.uint32))
-    evaluation = streams[:, EVAL]
+    stream_keys = _threefry(keys[:, None], np.arange(FILM + 1, dtype=np.uint32))
+    evaluation_keys = stream_keys[:, EVAL]
     for count in (num_splits, num_batches, 2):
-        evaluation = _threefry(evaluation[..., None, :], np.arange(count, dtype=np.uint32))
-    keys_by_split = (tuple(np.moveaxis(keys_of_split, 2, 0)) for keys_of_split in np.moveaxis(evaluation, 1, 0))
-    return tuple(np.moveaxis(streams, 1, 0)), tuple(keys_by_split)
+        evaluation_keys = _threefry(evaluation_keys[..., None, :], np.arange(count, dtype=np.uint32))
+    keys_by_split = (tuple(np.moveaxis(keys_of_split, 2, 0)) for keys_of_split in np.moveaxis(evaluation_keys, 1, 0))
+    return tuple(np.moveaxis(stream_keys, 1, 0)), tuple(keys_by_split)
 
 
 class Replica(NamedTuple):
@@ -137,15 +137,15 @@ def present_splits(task: Task | TaskFamily) -> dict[str, Any]:
         return _splits_of_tasks(task)
     if datasets is None:
         return {"train": None}
-    present = {split: getattr(datasets, split) for split in SPLITS}
-    for split, dataset in present.items():
+    datasets_by_split = {split: getattr(datasets, split) for split in SPLITS}
+    for split, dataset in datasets_by_split.items():
         if dataset is not None and not isinstance(dataset, ArrayDataset | SampledDataset | IteratorDataset):
             raise ConfigError(
                 f"split {split!r} of {type(task).__name__}",
                 got=type(dataset).__name__,
                 expected="ArrayDataset, SampledDataset or IteratorDataset",
             )
-    return {split: dataset for split, dataset in present.items() if dataset is not None}
+    return {split: dataset for split, dataset in datasets_by_split.items() if dataset is not None}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -201,10 +201,10 @@ def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, 
     Drawing random bits for many steps at once costs a fraction of drawing them inside the loop.
     """
 
-    def of_step(offset: jax.Array) -> jax.Array:
+    def draw_step(offset: jax.Array) -> jax.Array:
         return per_replica(lambda replica: dataset.indices(_step_key(replica, first_step + offset)), replicas)(replicas)
 
-    return jax.vmap(of_step)(jnp.arange(count))
+    return jax.vmap(draw_step)(jnp.arange(count))
 
 
 def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array, indices_or_batch: PyTree) -> PyTree:

@@ -69,15 +69,15 @@ class Traced:
     ) -> None:
         self._case, self._task, self._datasets, self._recorder = case, task, dict(datasets), recorder
         self._make_stepper = make_stepper
-        self._place = place
+        self._phase_place = place
         self._handover = handover
-        self._is_any = is_any
+        self._is_shared = is_any
         # Jitted functions are traced once: for their shapes and for the program, and, if they do not depend on the
         # optimizer, for all variants of the program that differ in which settings are arguments.
         self.initial = jax.jit(self._initial, inline=True)
-        self._evaluation = jax.jit(self._drawn_evaluation, inline=True)
+        self._evaluation_batches = jax.jit(self._draw_evaluations, inline=True)
         self._task_metrics = jax.jit(self._metrics_of_task, inline=True)
-        self._ahead = jax.jit(self._drawn_ahead, inline=True, static_argnums=2)
+        self._indices_ahead = jax.jit(self._draw_ahead, inline=True, static_argnums=2)
 
     def _task_of(self, replica: Replica) -> Task:
         return task_of(self._task, replica)
@@ -89,28 +89,30 @@ class Traced:
     def _initial(self, given: Given, replicas: Replica, arrays: PyTree, eval_batches: PyTree, chunk: PyTree) -> Carry:
         stepper = self._stepper(given)
 
-        def one(replica: Replica) -> tuple[PyTree, PyTree, PyTree]:
+        def init_replica(replica: Replica) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
             params, model_state = split_constants(*task.init_with_state(stream(replica, INIT)))
             facts = facts_of(stepper.extra_inputs(params), lambda: task, params)
             params = stepper.initial_params(params, facts)
             return stepper.init(params, model_state, stream(replica, OPTIMIZER), facts), params, model_state
 
-        opt_state, params, model_state = per_replica(one, replicas)(replicas)
+        opt_state, params, model_state = per_replica(init_replica, replicas)(replicas)
 
-        def of_batch() -> PyTree:
-            def one(replica: Replica, batch_source: PyTree, opt_state: PyTree, params: PyTree, state: PyTree) -> Any:
+        def batch_values() -> PyTree:
+            def replica_batch_values(
+                replica: Replica, batch_source: PyTree, opt_state: PyTree, params: PyTree, state: PyTree
+            ) -> Any:
                 values_of_batch = self._batch_losses(replica, arrays, batch_source, jnp.int32(0), state).loss(params)[
                     1
                 ][1]
                 return {**_metrics_of(stepper, opt_state), **values_of_batch}
 
-            return per_replica(one, replicas)(
-                replicas, self._first_drawn(replicas, chunk), opt_state, params, model_state
+            return per_replica(replica_batch_values, replicas)(
+                replicas, self._first_batch_source(replicas, chunk), opt_state, params, model_state
             )
 
-        def of_evaluation() -> PyTree:
-            evaluation = self._evaluation(replicas, arrays, eval_batches)
+        def evaluation_values() -> PyTree:
+            evaluation = self._evaluation_batches(replicas, arrays, eval_batches)
             return self._evaluate(stepper, replicas, evaluation, opt_state, params, model_state)
 
         return Carry(
@@ -120,17 +122,17 @@ class Traced:
             diverged_at=jnp.full(replicas.seed.shape, -1, jnp.int32),
             step=jnp.int32(0),
             num_evals=jnp.int32(0),
-            **self._recorder.empty(replicas.seed.shape, of_batch, of_evaluation),
+            **self._recorder.empty(replicas.seed.shape, batch_values, evaluation_values),
         )
 
     def enter(self, given: Given, replicas: Replica, old_carry: Carry, place: PhasePlace | None = None) -> Carry:
         """Returns the initial carry of a later phase: the previous phase's carry with the new optimizer state."""
         stepper = self._stepper(given)
         handover = self._handover
-        phase_place = place or self._place
+        phase_place = place or self._phase_place
         assert handover is not None
 
-        def one(
+        def enter_replica(
             replica: Replica, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> tuple[PyTree, PyTree, PyTree]:
             task = self._task_of(replica)
@@ -141,20 +143,20 @@ class Traced:
             opt_state = handed_over(opt_state, stepper.init(params, model_state, key, facts), handover)
             return opt_state, params, model_state
 
-        opt_state, params, model_state = per_replica(one, replicas)(
+        opt_state, params, model_state = per_replica(enter_replica, replicas)(
             replicas, old_carry.opt_state, old_carry.params, old_carry.model_state
         )
         return old_carry._replace(opt_state=opt_state, params=params, model_state=model_state)
 
-    def _drawn_evaluation(self, replicas: Replica, arrays: PyTree, eval_batches: PyTree) -> PyTree:
+    def _draw_evaluations(self, replicas: Replica, arrays: PyTree, eval_batches: PyTree) -> PyTree:
         """Returns the batches of every evaluation, by split, leaves [(num_replicas,) num_splits, num_batches, ...]."""
 
-        def one(replica: Replica, fed: PyTree) -> PyTree:
+        def draw_replica(replica: Replica, fed: PyTree) -> PyTree:
             return draw_evaluation(self._datasets, arrays, fed, replica, self._case.eval_batches)
 
-        return per_replica(one, replicas)(replicas, eval_batches)
+        return per_replica(draw_replica, replicas)(replicas, eval_batches)
 
-    def _drawn_ahead(self, replicas: Replica, first_step: jax.Array, count: int) -> jax.Array:
+    def _draw_ahead(self, replicas: Replica, first_step: jax.Array, count: int) -> jax.Array:
         return draw_ahead(self._datasets["train"], replicas, first_step, count)
 
     def _evaluate(
@@ -168,13 +170,13 @@ class Traced:
     ) -> dict[str, jax.Array]:
         """Returns the metrics, float32[(num_replicas)], as means over the evaluation's batches."""
 
-        def one(
+        def evaluate_replica(
             replica: Replica, evaluation: PyTree, opt_state: PyTree, params: PyTree, model_state: PyTree
         ) -> dict[str, Any]:
             metrics = self._task_metrics(replica, evaluation, stepper.eval_params(opt_state, params), model_state)
             return {**{f"train/{name}": value for name, value in _metrics_of(stepper, opt_state).items()}, **metrics}
 
-        return per_replica(one, replicas)(replicas, evaluation, opt_state, params, model_state)
+        return per_replica(evaluate_replica, replicas)(replicas, evaluation, opt_state, params, model_state)
 
     def _metrics_of_task(
         self, replica: Replica, evaluation: PyTree, params: PyTree, model_state: PyTree
@@ -211,32 +213,34 @@ class Traced:
         case = self._case
         stepper = self._stepper(given)
         dataset = self._datasets["train"]
-        phase_place = place or self._place
+        phase_place = place or self._phase_place
         arguments = (given, replicas, arrays, eval_batches, chunk)
-        if self._is_any or phase_place.start == 0:
+        if self._is_shared or phase_place.start == 0:
             carry = jax.lax.cond(start == 0, lambda: self.initial(*arguments), lambda: carry)
-        draw = functools.partial(self._evaluation, replicas, arrays, eval_batches)
+        draw = functools.partial(self._evaluation_batches, replicas, arrays, eval_batches)
         evaluation_batches = draw() if case.eval_batches and fits_ahead(jax.eval_shape(draw)) else None
 
         def evaluate(carry: Carry, begin: Carry) -> Carry:
-            def values() -> dict[str, jax.Array]:
+            def evaluation_values() -> dict[str, jax.Array]:
                 evaluation = draw() if evaluation_batches is None else evaluation_batches
                 return self._evaluate(stepper, replicas, evaluation, carry.opt_state, carry.params, carry.model_state)
 
-            return self._recorder.evaluated(carry, values, begin)
+            return self._recorder.evaluated(carry, evaluation_values, begin)
 
-        def step(index: jax.Array, carry: Carry, batch_source: PyTree, begin: Carry) -> Carry:
-            opt_state, params, model_state, values = self._step(stepper, replicas, arrays, batch_source, index, carry)
+        def run_step(index: jax.Array, carry: Carry, batch_source: PyTree, begin: Carry) -> Carry:
+            opt_state, params, model_state, step_values = self._step(
+                stepper, replicas, arrays, batch_source, index, carry
+            )
             carry = carry._replace(opt_state=opt_state, params=params, model_state=model_state)
-            return self._recorder.stepped(carry, index, values, begin)
+            return self._recorder.stepped(carry, index, step_values, begin)
 
-        def segment(
+        def run_segment(
             carry: Carry, batch_source: PyTree, first_drawn_step: jax.Array, segment_stop: jax.Array, begin: Carry
         ) -> Carry:
             is_due = (carry.step % case.eval_every == 0) | (carry.step == case.num_inner_steps)
             if self._recorder.evaluates_ends:
                 is_due |= carry.step == phase_place.stop
-            if self._is_any:
+            if self._is_shared:
                 is_due &= (carry.step > phase_place.start) | (phase_place.start == 0)
             elif phase_place.start:
                 is_due &= carry.step > phase_place.start  # the evaluation at `start` belongs to the previous phase
@@ -244,7 +248,7 @@ class Traced:
             next_stop = jnp.minimum(segment_stop, (carry.step // case.eval_every + 1) * case.eval_every)
 
             def body(index: jax.Array, carry: Carry) -> Carry:
-                return step(
+                return run_step(
                     index, carry, jax.tree.map(lambda leaf: leaf[index - first_drawn_step], batch_source), begin
                 )
 
@@ -254,25 +258,25 @@ class Traced:
             last_eval_due = (carry.step == phase_place.stop) & (carry.num_evals < phase_place.num_evals)
             return (carry.step < next_stop) | last_eval_due
 
-        readers = members(replicas, num_replicas(case))
-        ahead = MOST_STEPS
+        batch_replicas = members(replicas, num_replicas(case))
+        num_ahead = MOST_STEPS
         if isinstance(dataset, ArrayDataset):
-            ahead = min(ahead, steps_ahead(dataset, readers.seed.size))
+            num_ahead = min(num_ahead, steps_ahead(dataset, batch_replicas.seed.size))
 
-        def stretch(begin: Carry) -> Carry:
+        def run_stretch(begin: Carry) -> Carry:
             batch_source, first_drawn_step = chunk, start
             if isinstance(dataset, ArrayDataset):
-                batch_source = self._ahead(readers, begin.step, ahead)
+                batch_source = self._indices_ahead(batch_replicas, begin.step, num_ahead)
                 first_drawn_step = begin.step
-            next_stop = jnp.minimum(stop, begin.step + ahead)
-            end = jax.lax.while_loop(
+            next_stop = jnp.minimum(stop, begin.step + num_ahead)
+            end_carry = jax.lax.while_loop(
                 lambda carry: has_more(carry, next_stop),
-                lambda carry: segment(carry, batch_source, first_drawn_step, next_stop, begin),
+                lambda carry: run_segment(carry, batch_source, first_drawn_step, next_stop, begin),
                 self._recorder.begun(begin),
             )
-            return self._recorder.ended(begin, end)
+            return self._recorder.ended(begin, end_carry)
 
-        return jax.lax.while_loop(lambda carry: has_more(carry, stop), stretch, carry)
+        return jax.lax.while_loop(lambda carry: has_more(carry, stop), run_stretch, carry)
 
     def observe(
         self,
@@ -334,7 +338,7 @@ class Traced:
         def losses_of(replica: Replica, batch_source: PyTree, model_state: PyTree) -> BatchLosses:
             return self._batch_losses(replica, arrays, batch_source, index, model_state)
 
-        def one(
+        def step_replica(
             replica: Replica, batch_source: PyTree, *state: PyTree
         ) -> tuple[PyTree, PyTree, PyTree, dict[str, jax.Array]]:
             metrics = _metrics_of(stepper, state[0]) if self._recorder.keeps_batches else {}
@@ -343,7 +347,9 @@ class Traced:
             )
             return *new_state, {**metrics, **values}
 
-        return per_replica(one, replicas)(replicas, batch_source, carry.opt_state, carry.params, carry.model_state)
+        return per_replica(step_replica, replicas)(
+            replicas, batch_source, carry.opt_state, carry.params, carry.model_state
+        )
 
     def _batch_losses(
         self, replica: Replica, arrays: PyTree, batch_source: PyTree, index: jax.Array, model_state: PyTree
@@ -352,11 +358,11 @@ class Traced:
         task = self._task_of(replica)
         data = train_batch(self._datasets["train"], arrays.get("train"), replica, index, batch_source)
 
-        def key(stream_number: int) -> jax.Array:
+        def step_key(stream_number: int) -> jax.Array:
             return jax.random.fold_in(stream(replica, stream_number), index)
 
         def loss_fn(params: PyTree) -> tuple[jax.Array, tuple[PyTree, dict[str, jax.Array]]]:
-            loss, state, aux = task.loss_with_state_and_aux(*merged(params, model_state), key(LOSS), data)
+            loss, state, aux = task.loss_with_state_and_aux(*merged(params, model_state), step_key(LOSS), data)
             if shape := jnp.shape(loss):
                 raise ConfigError(f"the loss of {type(task).__name__} has the shape {shape}", expected="a scalar")
             state = with_state(model_state, state)
@@ -372,15 +378,15 @@ class Traced:
         return BatchLosses(
             loss=loss_fn,
             task=lambda: task,
-            memory=lambda params: task_with_methods.memory_loss(*merged(params, model_state), key(MEMORY)),
-            each=lambda params: task_with_methods.losses(*merged(params, model_state), key(LOSS), data),
+            memory=lambda params: task_with_methods.memory_loss(*merged(params, model_state), step_key(MEMORY)),
+            each=lambda params: task_with_methods.losses(*merged(params, model_state), step_key(LOSS), data),
         )
 
-    def _first_drawn(self, replicas: Replica, chunk: PyTree) -> PyTree:
+    def _first_batch_source(self, replicas: Replica, chunk: PyTree) -> PyTree:
         """Returns the draws for the batches of step 0."""
         dataset = self._datasets["train"]
         if isinstance(dataset, ArrayDataset):
-            return self._ahead(replicas, jnp.int32(0), 1)[0]
+            return self._indices_ahead(replicas, jnp.int32(0), 1)[0]
         # The first batch and, if a round has several replicas, the first replica.
         first_index = (0,) + (slice(None),) * replicas.seed.ndim + (0,) * (num_replicas(self._case) > 1)
         return jax.tree.map(lambda leaf: leaf[first_index], chunk)

@@ -45,7 +45,7 @@ from lobench.inner.training.traced import Traced
 
 __all__ = ["TrainingProgram"]
 
-_PLACED = 4  # arguments of `Traced.advance` that are the same in all calls
+_NUM_PLACED = 4  # arguments of `Traced.advance` that are the same in all calls
 
 
 class TrainingProgram:
@@ -77,12 +77,14 @@ class TrainingProgram:
         kept: KeptExecutables | None = None,
     ) -> None:
         self._case, self._num_seeds = case, num_seeds
-        self._over_phases = None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
+        self._metrics_over_phases = (
+            None if isinstance(task, TaskFamily) or not task.num_phases else task.metrics_over_phases
+        )
         self._tasks_per_seed = case.num_tasks if isinstance(task, TaskFamily) else 1
         lengths = [phase.num_inner_steps for phase in later]
-        self._ends = phase_ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
+        self._phase_ends = phase_ends = list(itertools.accumulate([case.num_inner_steps - sum(lengths), *lengths]))
         self._spans = [range(start, stop) for start, stop in itertools.pairwise((0, *phase_ends))]
-        self._recorder = recorder = Recorder(case, phase_ends if self._over_phases is not None else ())
+        self._recorder = recorder = Recorder(case, phase_ends if self._metrics_over_phases is not None else ())
         # Without evaluations nothing reads the other splits.
         self._datasets = datasets = {
             split: dataset for split, dataset in present_splits(task).items() if case.eval_batches or split == "train"
@@ -90,27 +92,30 @@ class TrainingProgram:
         self._arrays = {
             split: dataset.arrays for split, dataset in datasets.items() if isinstance(dataset, ArrayDataset)
         }
-        self._places = [
+        self._phase_places = [
             PhasePlace(index, span.start, span.stop, sum(step <= span.stop for step in recorder.eval_steps))
             for index, span in enumerate(self._spans)
         ]
         make_phase_program = functools.partial(Traced, case, task, datasets, recorder)
         self._are_alike = are_alike
         if are_alike:
-            self._phases = [make_phase_program(make_stepper, self._places[0], later[0].handover, is_any=True)] * len(
-                self._spans
-            )
-            self._compiled = [Compiled(usual)] * len(self._spans)
+            self._phases = [
+                make_phase_program(make_stepper, self._phase_places[0], later[0].handover, is_any=True)
+            ] * len(self._spans)
+            self._compile_caches = [Compiled(usual)] * len(self._spans)
         else:
-            later_phases = zip(later, self._places[1:], strict=True)
-            self._phases = [make_phase_program(make_stepper, self._places[0])]
+            later_phases = zip(later, self._phase_places[1:], strict=True)
+            self._phases = [make_phase_program(make_stepper, self._phase_places[0])]
             self._phases += [
                 make_phase_program(phase.make_stepper, phase_place, phase.handover)
                 for phase, phase_place in later_phases
             ]
-            self._compiled = [Compiled(usual, None if later else kept), *(Compiled(phase.usual) for phase in later)]
+            self._compile_caches = [
+                Compiled(usual, None if later else kept),
+                *(Compiled(phase.usual) for phase in later),
+            ]
         self._num_settings = [len(usual), *(len(phase.usual) for phase in later)]
-        self._enters: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
+        self._enter_functions: dict[tuple[int, int], Any] = {}  # by the number of thetas, and the phase
         self._camera = Camera(task)
         self._make_last_stepper = later[-1].make_stepper if later else make_stepper
 
@@ -162,9 +167,9 @@ class TrainingProgram:
         Returns:
           Curves of each theta, in order, each with its share of the seconds; None if the run was stopped.
         """
-        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
+        stacked_thetas = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *thetas)
         options = RunOptions(end=end, on_progress=on_progress, should_stop=should_stop)
-        block_result = self._train(stacked, settings, len(thetas), block, options)
+        block_result = self._train(stacked_thetas, settings, len(thetas), block, options)
         if block_result is None:
             return None
         carry = jax.tree.map(np.asarray, block_result.carry)
@@ -186,13 +191,15 @@ class TrainingProgram:
         """
         with contextlib.closing(Feed(self._datasets, block, self._tasks_per_seed, self._case)) as feed:
             arguments = (self._replicas(block), self._arrays, feed.eval_batches, feed.example_chunk)
-            constants = self._constants(theta, self._by_phase(settings))
+            constants = self._constants(theta, self._settings_by_phase(settings))
             for phase in range(1 if self._are_alike else len(self._phases)):
                 _, layout = self._trace(phase, constants[phase], constants, arguments, 0)
         carry, steps = layout.carry_shape, self._recorder.eval_steps
         metrics = {name: np.zeros((1, len(steps)), np.float32) for name in carry.metrics}
-        more = self._over_phases(metrics, steps, self._ends) if self._over_phases is not None else {}
-        return frozenset((*metrics, *more, *(f"batch/{name}" for name in carry.log)))
+        phase_metrics = (
+            self._metrics_over_phases(metrics, steps, self._phase_ends) if self._metrics_over_phases is not None else {}
+        )
+        return frozenset((*metrics, *phase_metrics, *(f"batch/{name}" for name in carry.log)))
 
     def _train(
         self,
@@ -201,26 +208,26 @@ class TrainingProgram:
         num_thetas: int,
         block: SeedBlock,
         options: RunOptions,
-        kind: Callable[..., TrainingLoop] = TrainingLoop,
+        make_loop: Callable[..., TrainingLoop] = TrainingLoop,
     ) -> Trained | None:
         assert block.size == self._num_seeds, (block, self._num_seeds)
         theta = jax.tree.map(jnp.asarray, theta)
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case, keeps_positions=options.saves is not None)
         with contextlib.closing(feed):
-            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, options, kind)
+            loop = self._training_loop(theta, settings, num_thetas, self._replicas(block), feed, options, make_loop)
             loop.resume()
             if not loop.run():
                 return None
         assert loop.carry is not None
-        share = max(num_thetas, 1)
+        num_together = max(num_thetas, 1)
         return Trained(
             carry=loop.carry,
-            compile_seconds=loop.compile_seconds / share,
-            wall_seconds=loop.wall_seconds / share,
-            cpu_seconds=loop.cpu_seconds / share,
+            compile_seconds=loop.compile_seconds / num_together,
+            wall_seconds=loop.wall_seconds / num_together,
+            cpu_seconds=loop.cpu_seconds / num_together,
             resumed_at=loop.resumed_at,
             end=loop.end,
-            cost=self._cost(loop, share * self._num_seeds),
+            cost=self._cost(loop, num_together * self._num_seeds),
             at_once=loop.at_once,
         )
 
@@ -228,15 +235,15 @@ class TrainingProgram:
         """Returns the cost of the steps of a program that computed `num_together` trainings at once."""
         if loop.layout is None:
             return None
-        state = jax.tree.leaves(loop.layout.carry_shape.opt_state)
-        is_of_cpu = jax.default_backend() == "cpu"
-        busy = loop.clock.busy if is_of_cpu else math.nan
+        state_leaves = jax.tree.leaves(loop.layout.carry_shape.opt_state)
+        is_on_cpu = jax.default_backend() == "cpu"
+        busy = loop.clock.busy if is_on_cpu else math.nan
         return StepCost(
             machine=machine_class(loop.layout.parts),
             num_together=num_together,
             samples=loop.clock.samples,
             busy=busy,
-            state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state) // num_together,
+            state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in state_leaves) // num_together,
             peak_bytes=loop.peak_bytes,
         )
 
@@ -248,49 +255,49 @@ class TrainingProgram:
         replicas: Replica,
         feed: Feed,
         options: RunOptions,
-        kind: Callable[..., TrainingLoop] = TrainingLoop,
+        make_loop: Callable[..., TrainingLoop] = TrainingLoop,
     ) -> TrainingLoop:
         arguments = (replicas, self._arrays, feed.eval_batches)
-        traced_with = (*arguments, feed.example_chunk)
-        values = self._by_phase(settings)
+        traced_arguments = (*arguments, feed.example_chunk)
+        values = self._settings_by_phase(settings)
         constants = self._constants(theta, values)
-        return kind(
+        return make_loop(
             self._recorder,
             feed,
             self._spans,
             arguments,
             find=lambda phase: self._bind_place(
                 phase,
-                self._compiled[phase].find(
+                self._compile_caches[phase].find(
                     theta,
                     values[phase],
                     num_thetas,
                     lambda arguments_of_phase: self._trace(
-                        phase, arguments_of_phase, constants, traced_with, num_thetas
+                        phase, arguments_of_phase, constants, traced_arguments, num_thetas
                     ),
-                    traced_with,
+                    traced_arguments,
                 ),
             ),
             enter=lambda phase, phase_program, carry: self._enter(phase, num_thetas, replicas)(
-                phase_program.given, replicas, carry, *self._place(phase)
+                phase_program.given, replicas, carry, *self._place_arguments(phase)
             ),
-            shape=lambda phase: self._shape(phase, constants, traced_with, num_thetas),
+            shape=lambda phase: self._carry_shape(phase, constants, traced_arguments, num_thetas),
             options=options,
         )
 
-    def _by_phase(self, settings: Sequence[float]) -> list[Sequence[float]]:
+    def _settings_by_phase(self, settings: Sequence[float]) -> list[Sequence[float]]:
         setting_ends = list(itertools.accumulate(self._num_settings))
         return [settings[end - count : end] for end, count in zip(setting_ends, self._num_settings, strict=True)]
 
     def _constants(self, theta: Theta, values: Sequence[Sequence[float]]) -> list[Given]:
         return [(theta, SettingValues.of(settings, frozenset())) for settings in values]
 
-    def _place(self, phase: int) -> tuple[PhasePlace, ...]:
+    def _place_arguments(self, phase: int) -> tuple[PhasePlace, ...]:
         """Returns the position of a phase as arguments of the shared program; () if each phase has its own program."""
-        return (self._places[phase],) if self._are_alike else ()
+        return (self._phase_places[phase],) if self._are_alike else ()
 
     def _bind_place(self, phase: int, phase_program: Found) -> Found:
-        phase_place = self._place(phase)
+        phase_place = self._place_arguments(phase)
         return (
             phase_program._replace(program=lambda *arguments: phase_program.program(*arguments, *phase_place))
             if phase_place
@@ -300,20 +307,22 @@ class TrainingProgram:
     def _curves(
         self, carry: Carry, block_result: Trained, block: SeedBlock, theta: Theta, settings: Sequence[float]
     ) -> Curves:
-        evals = self._recorder.eval_steps
-        logs = self._recorder.log_steps
-        is_part = block_result.end < self._case.num_inner_steps
-        if is_part:
-            evals, logs = ([step for step in steps if step < block_result.end] for steps in (evals, logs))
+        eval_steps = self._recorder.eval_steps
+        log_steps = self._recorder.log_steps
+        is_partial = block_result.end < self._case.num_inner_steps
+        if is_partial:
+            eval_steps, log_steps = (
+                [step for step in steps if step < block_result.end] for steps in (eval_steps, log_steps)
+            )
         curves = curves_of(
-            carry, block_result, block, tasks_per_seed=self._tasks_per_seed, eval_steps=evals, log_steps=logs
+            carry, block_result, block, tasks_per_seed=self._tasks_per_seed, eval_steps=eval_steps, log_steps=log_steps
         )
-        if self._over_phases is not None:
+        if self._metrics_over_phases is not None:
             arrays = {name: np.asarray(values) for name, values in curves.metrics.items()}
-            phase_metrics = self._over_phases(arrays, evals, self._ends)
+            phase_metrics = self._metrics_over_phases(arrays, eval_steps, self._phase_ends)
             metrics = {**curves.metrics, **{name: rows_of(values) for name, values in phase_metrics.items()}}
             curves = dataclasses.replace(curves, metrics=metrics)
-        if not self._camera.is_there or is_part or block.start != self._case.first_seed:
+        if not self._camera.is_there or is_partial or block.start != self._case.first_seed:
             return curves
         values = settings[len(settings) - self._num_settings[-1] :]
         stepper = with_copies(self._make_last_stepper(theta, *values), self._case)
@@ -339,8 +348,8 @@ class TrainingProgram:
           arguments: Replicas, arrays, batches of evaluations, and batches of a chunk.
           num_thetas: Number of thetas. 0: one, without an axis.
         """
-        phase_place = self._place(phase)
-        shape = self._shape(phase, [*constants[:phase], given], arguments, num_thetas)
+        phase_place = self._place_arguments(phase)
+        shape = self._carry_shape(phase, [*constants[:phase], given], arguments, num_thetas)
         num_seeds = arguments[0].seed.size
         num_devices = num_parts(self._case, num_thetas or num_seeds)
         num_per_device = (num_thetas or 1) * num_seeds // num_devices
@@ -353,7 +362,7 @@ class TrainingProgram:
         if (max_at_once := num_at_once(traced_program.jaxpr.jaxpr, num_per_device)) < num_per_device:
             traced_program, at_once = trace(max_at_once)
         return traced_program, ProgramLayout(
-            shape, num_devices, _axes(num_thetas)[:_PLACED], at_once if at_once < num_per_device else 0
+            shape, num_devices, _axes(num_thetas)[:_NUM_PLACED], at_once if at_once < num_per_device else 0
         )
 
     def _advance(
@@ -369,7 +378,7 @@ class TrainingProgram:
           max_at_once: Largest number of trainings that a device computes at the same time.
         """
         advance = self._phases[phase].advance
-        axes_of_place = [None] * len(self._place(phase))
+        axes_of_place = [None] * len(self._place_arguments(phase))
         axes = (*_axes(0), *axes_of_place)
         num_seeds = num_seeds if num_thetas else num_seeds // num_devices
         at_once = widest(num_seeds, max_at_once)
@@ -381,20 +390,22 @@ class TrainingProgram:
             advance = advance if width == 1 < thetas_per_device else _over_thetas(advance, width, axes)
             advance = in_slices(advance, thetas_per_device, width, axes, axes[5])
             at_once *= width
-        return jitted(shard(advance, num_devices, axes, axes[5]), num_devices, axes, placed=_PLACED, donated=5), at_once
+        return jitted(
+            shard(advance, num_devices, axes, axes[5]), num_devices, axes, placed=_NUM_PLACED, donated=5
+        ), at_once
 
     def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
         """Returns the function that creates the carry of a phase from the carry of the previous phase."""
         key = (num_thetas, 0 if self._are_alike else phase)
-        if key not in self._enters:
+        if key not in self._enter_functions:
             axes = _axes(num_thetas)
-            axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._place(phase)))
+            axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._place_arguments(phase)))
             num_devices = num_parts(self._case, num_thetas or replicas.seed.size)
-            entered = _over_thetas(self._phases[phase].enter, num_thetas, axes_of_arguments)
-            self._enters[key] = jax.jit(shard(entered, num_devices, axes_of_arguments, axes[5]))
-        return self._enters[key]
+            enter = _over_thetas(self._phases[phase].enter, num_thetas, axes_of_arguments)
+            self._enter_functions[key] = jax.jit(shard(enter, num_devices, axes_of_arguments, axes[5]))
+        return self._enter_functions[key]
 
-    def _shape(
+    def _carry_shape(
         self, phase: int, arguments_of_phases: Sequence[Given], arguments: tuple[Any, ...], num_thetas: int
     ) -> Carry:
         """Returns the shapes of the carry of a phase."""

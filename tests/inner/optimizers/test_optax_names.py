@@ -116,7 +116,7 @@ def test_a_required_one_trains_a_network_with_all_its_real_settings_as_arguments
     assert curves is not None
     losses = np.asarray(curves.metrics["train/loss"])
     assert np.isfinite(losses).all() and (losses[:, -1] < losses[:, 0]).all(), losses
-    [[(_, constants)]] = [compiled._programs for compiled in warm.program._compiled]
+    [[(_, constants)]] = [compiled._programs for compiled in warm.program._compile_caches]
     assert set(itertools.compress(constants, is_bound)) == {None}, "all are arguments"
 
 

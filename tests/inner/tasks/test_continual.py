@@ -146,7 +146,7 @@ def test_one_program_is_that_of_all_phases_and_gives_what_each_phase_of_its_own_
     assert found is not None and found.eval_steps == apart.eval_steps == (0, 4, 6, 8, 12)
     for name, values in found.metrics.items():
         np.testing.assert_allclose(np.asarray(values), np.asarray(apart.metrics[name]), atol=1e-5, err_msg=name)
-    assert len({id(compiled) for compiled in program._compiled}) == 1
+    assert len({id(compiled) for compiled in program._compile_caches}) == 1
     expected = over_tasks({k: np.asarray(v) for k, v in found.metrics.items()}, list(found.eval_steps), [6, 12])
     for name in ("test/forgetting", "train/backward_transfer", "train/task"):
         np.testing.assert_array_equal(np.asarray(found.metrics[name]), expected[name])
