@@ -37,11 +37,11 @@ def plugin_errors(failure: Callable[[BaseException], Exception], *passes: type[B
       failure: Returns the error to raise for an error of the plugin.
       passes: Exceptions that are raised as they are, besides KeyboardInterrupt.
     """
-    passed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *passes)
+    passed_errors: tuple[type[BaseException], ...] = (KeyboardInterrupt, *passes)
     try:
         with plugins_contained():
             yield
-    except passed:
+    except passed_errors:
         raise
     except BaseException as error:
         raise failure(error) from error
@@ -58,7 +58,7 @@ class _Replacements:
     def enter(self) -> None:
         with self._lock:
             if not self.num_calls:
-                self._stack.enter_context(_replaced())
+                self._stack.enter_context(_replace_process_functions())
             self.num_calls += 1
 
     def leave(self) -> None:
@@ -72,7 +72,7 @@ _replacements = _Replacements()
 
 
 @contextlib.contextmanager
-def _replaced() -> Iterator[None]:
+def _replace_process_functions() -> Iterator[None]:
     own_pid = os.getpid()
     os_exit = os._exit
     os_chdir = os.chdir
@@ -86,19 +86,19 @@ def _replaced() -> Iterator[None]:
     @functools.wraps(os_chdir)
     def note_change(path: Any) -> None:
         os_chdir(path)
-        _thread.has_moved = True
+        _thread_state.has_moved = True
 
     folder = _working_directory()
     os._exit, os.chdir = refuse_exit, note_change
     sys.stdout, sys.stderr = (cast("TextIO", _OpenStream(stream)) for stream in streams)
-    guards = sys.stdout, sys.stderr
+    open_streams = sys.stdout, sys.stderr
     try:
         yield
     finally:
         os._exit, os.chdir = os_exit, os_chdir
-        if sys.stdout is guards[0]:
+        if sys.stdout is open_streams[0]:
             sys.stdout = streams[0]
-        if sys.stderr is guards[1]:
+        if sys.stderr is open_streams[1]:
             sys.stderr = streams[1]
         if folder is not None and _working_directory() != folder:
             os.chdir(folder)
@@ -117,7 +117,7 @@ class _OpenStream:
         pass
 
 
-_thread = threading.local()
+_thread_state = threading.local()
 
 
 @contextlib.contextmanager
@@ -127,15 +127,15 @@ def kept_folder() -> Iterator[None]:
     Outside of `plugins_contained` the thread is unknown, and the working directory is always restored.
     """
     folder = _working_directory()
-    had_moved = getattr(_thread, "has_moved", False)
-    _thread.has_moved = False
+    had_moved = getattr(_thread_state, "has_moved", False)
+    _thread_state.has_moved = False
     try:
         yield
     finally:
-        may_be_ours = _thread.has_moved or not _replacements.num_calls
+        may_be_ours = _thread_state.has_moved or not _replacements.num_calls
         if folder is not None and may_be_ours and _working_directory() != folder:
             os.chdir(folder)
-        _thread.has_moved = had_moved
+        _thread_state.has_moved = had_moved
 
 
 def _working_directory() -> str | None:

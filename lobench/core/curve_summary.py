@@ -64,7 +64,7 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
     ]
     for name in _metrics_per_eval(shapes):
         rows: list[list[float]] = curves.metrics[name].tolist()  # type: ignore[assignment]  # typeshed knows one axis
-        finite_ranges = [_finite_ends(row) for row in rows]
+        finite_ranges = [_finite_range(row) for row in rows]
         columns = [
             [row[0] for row in rows],
             [row[-1] for row in rows],
@@ -85,7 +85,7 @@ def _metrics_per_eval(shapes: Mapping[str, Sequence[int]]) -> list[str]:
     return [name for name, shape in shapes.items() if len(shape) == 2 and all(shape) and not is_of_batch(name)]
 
 
-def _finite_ends(row: Sequence[float]) -> tuple[float, float]:
+def _finite_range(row: Sequence[float]) -> tuple[float, float]:
     """Returns the lowest and the highest finite value; NaN if no value is finite."""
     finite_values = row if math.isfinite(sum(row)) else [value for value in row if math.isfinite(value)]
     return min(finite_values, default=math.nan), max(finite_values, default=math.nan)

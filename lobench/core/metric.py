@@ -43,14 +43,14 @@ _SPLITS = {
     "train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val",
     "eval": "val", "dev": "val",
 }  # fmt: skip
-_WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
+_NAME_WITH_SPLIT = re.compile(rf"({'|'.join(_SPLITS)})[ _./-]+(.+)", re.IGNORECASE)
 
 # Directions of metrics that need no declaration, in every split.
-_KNOWN = {"loss": Direction.MIN, "accuracy": Direction.MAX}
+_KNOWN_DIRECTIONS = {"loss": Direction.MIN, "accuracy": Direction.MAX}
 _LOSS = re.compile(r"(.*[^a-z])?loss|loss/.*", re.IGNORECASE)
-_ERRORS = "bpb|bpc|cer|error|error_rate|mae|mse|nll|perplexity|ppl|rmse|wer"
-_USUAL = {
-    Direction.MIN: re.compile(rf"{_LOSS.pattern}|(.*[^a-z])?({_ERRORS})", re.IGNORECASE),
+_ERROR_NAMES = "bpb|bpc|cer|error|error_rate|mae|mse|nll|perplexity|ppl|rmse|wer"
+_USUAL_NAMES = {
+    Direction.MIN: re.compile(rf"{_LOSS.pattern}|(.*[^a-z])?({_ERROR_NAMES})", re.IGNORECASE),
     Direction.MAX: re.compile(r"(.*[^a-z])?acc(uracy)?|acc(uracy)?/.*", re.IGNORECASE),
 }
 
@@ -70,7 +70,7 @@ def direction_of(metric: str, declared_directions: Mapping[str, Direction]) -> D
       metric: Full name of the metric.
       declared_directions: Directions by full name of the metric.
     """
-    return declared_directions.get(metric) or _KNOWN.get(metric.rpartition("/")[2])
+    return declared_directions.get(metric) or _KNOWN_DIRECTIONS.get(metric.rpartition("/")[2])
 
 
 def usual_direction(metric: str) -> Direction | None:
@@ -78,7 +78,7 @@ def usual_direction(metric: str) -> Direction | None:
 
     Example: `val/box_loss`, `val_bpb` and TensorBoard's `Loss/test` improve downwards, `val/top5_acc` upwards.
     """
-    return next((direction for direction, names in _USUAL.items() if names.fullmatch(metric)), None)
+    return next((direction for direction, names in _USUAL_NAMES.items() if names.fullmatch(metric)), None)
 
 
 def is_named_loss(metric: str) -> bool:
@@ -93,7 +93,7 @@ def is_of_batch(metric: str) -> bool:
 
 def metric_name(name: str) -> str:
     """Returns lobench's name of a metric: `val_loss` is `val/loss`, `validation/acc` is `val/accuracy`."""
-    match = _WITH_SPLIT.fullmatch(name.strip())
+    match = _NAME_WITH_SPLIT.fullmatch(name.strip())
     if match is None:
         return name.strip().replace("batch/", "per_batch/")
     base_name = match[2].strip()

@@ -22,9 +22,9 @@ from lobench.core.wording import headline
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "exploded_seeds", "mean_of", "read_header"]
 
 _MAGIC = b"LOB1"
-_ALONE = "alone: "
+_ALONE_PREFIX = "alone: "
 # Fields of a provenance that are omitted if empty.
-_SELDOM = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by")
+_OPTIONAL_FIELDS = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by")
 
 
 class Outcome(enum.StrEnum):
@@ -147,10 +147,10 @@ class Provenance:
     @property
     def alone_because(self) -> str:
         """Reason why a result planned together with others was computed alone; "" otherwise."""
-        return self.together.removeprefix(_ALONE) if self.together.startswith(_ALONE) else ""
+        return self.together.removeprefix(_ALONE_PREFIX) if self.together.startswith(_ALONE_PREFIX) else ""
 
     def alone(self, why: str) -> Provenance:
-        return replace(self, together=f"{_ALONE}{why}")
+        return replace(self, together=f"{_ALONE_PREFIX}{why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +262,9 @@ class Curves:
         direction = self.direction(metric)
         if direction is None:
             raise UnknownDirection(metric)
-        pick = max if direction is Direction.MAX else min
+        pick_best = max if direction is Direction.MAX else min
         rows = ([value for value in row if math.isfinite(value)] for row in self._rows(metric))
-        return [pick(row, default=math.nan) for row in rows]
+        return [pick_best(row, default=math.nan) for row in rows]
 
     def direction(self, metric: str) -> Direction | None:
         """Returns the direction in which a metric improves; None if it is not declared."""
@@ -290,7 +290,7 @@ class Curves:
         if self._payload is not None:
             return self._payload
         names = sorted(self.metrics)
-        seldom = {
+        optional_fields = {
             "cpu_seconds": self.cpu_seconds,
             "ahead_seconds": self.ahead_seconds,
             "resumed_at": self.resumed_at,
@@ -311,15 +311,15 @@ class Curves:
             "wall_seconds": self.wall_seconds,
             "num_params": self.num_params,
             "num_compilations": self.num_compilations,
-            "provenance": {name: value for name, value in origin.items() if value or name not in _SELDOM},
+            "provenance": {name: value for name, value in origin.items() if value or name not in _OPTIONAL_FIELDS},
             "added": self.added,
             "metrics": [[name, list(self.metrics[name].shape or ())] for name in names],
-            **{name: value for name, value in seldom.items() if value},
+            **{name: value for name, value in optional_fields.items() if value},
         }
-        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+        header_bytes = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
         body = b"".join(self.metrics[name].tobytes() for name in names)
         body += b"" if self.film is None else self.film.frames.tobytes()
-        return _MAGIC + struct.pack("<I", len(text)) + text + body
+        return _MAGIC + struct.pack("<I", len(header_bytes)) + header_bytes + body
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Curves:
@@ -328,16 +328,16 @@ class Curves:
         Raises:
           ValueError: The bytes are not a payload, or a truncated one.
         """
-        header, start = read_header(payload)
+        header, body_start = read_header(payload)
         try:
-            curves = cls._read(header, memoryview(payload)[start:])
+            curves = cls._decode(header, memoryview(payload)[body_start:])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"a damaged payload: {headline(error)}") from error
         object.__setattr__(curves, "_payload", payload)
         return curves
 
     @classmethod
-    def _read(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
+    def _decode(cls, header: Mapping[str, Any], body: memoryview) -> Curves:
         metrics, offset = {}, 0
         for name, shape in header["metrics"]:
             size = 4 * math.prod(shape)
@@ -385,8 +385,8 @@ def exploded_seeds(
     is_log = case.scale == "log" or (case.scale is None and case.primary_metric.rpartition("/")[2] == "loss")
     if not is_log:
         return [False] * len(finals)
-    low = case.minimum or 0.0
-    pairs = [(start - low, final - low) for start, final in zip(starts, finals, strict=True)]
+    minimum = case.minimum or 0.0
+    pairs = [(start - minimum, final - minimum) for start, final in zip(starts, finals, strict=True)]
     is_declared = (case.scale, case.minimum) != (None, None)
     if not is_declared and any(start < 0 or final < -1e-6 * start for start, final in pairs):
         return [False] * len(finals)

@@ -42,14 +42,14 @@ def training_of(bindings: str) -> str:
     new_lines = set(selected_lines)
     while new_lines:
         references = {match for _, value in new_lines for match in _REFERENCE.findall(value)}
-        new_lines = {line for line in own_lines if line not in selected_lines and _is_of(line[0], references)}
+        new_lines = {line for line in own_lines if line not in selected_lines and _is_of_reference(line[0], references)}
         selected_lines |= new_lines
     return hashlib.sha256(
         "\n".join(f"{name} = {value}" for name, value in sorted(selected_lines)).encode()
     ).hexdigest()[:16]
 
 
-def _is_of(name: str, references: Iterable[str]) -> bool:
+def _is_of_reference(name: str, references: Iterable[str]) -> bool:
     """Returns whether a binding belongs to a referenced object: `lobench.T.width` for `@T`, `@s/T` or `%T`."""
     scope, _, selector = name.rpartition("/")
     owner = selector.rpartition(".")[0]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 __all__ = ["CoreUse", "utilisation_line"]
 
-_LEAST_SECONDS = 0.5  # run time below which no advice is given
-_IDLE = 0.6  # fraction of its cores below which a block could do with at least one core less
-_THRASHING = 0.75  # fraction of a core per worker core, below which having more workers than cores costs time
+_MIN_SECONDS = 0.5  # run time below which no advice is given
+_IDLE_FRACTION = 0.6  # fraction of its cores below which a block could do with at least one core less
+_THRASHING_FRACTION = 0.75  # fraction of a core per worker core, below which having more workers than cores costs time
 _IDLE_GPU = 1 / 3
 
 
@@ -46,16 +46,16 @@ def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: in
       num_cores: Number of cores of this machine. If workers run on other machines: `num_workers`.
       gpu: Mean fraction of the time in which the devices were busy; None if unknown.
     """
-    cpu_uses = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _LEAST_SECONDS and use.cpu_seconds > 0]
+    cpu_uses = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _MIN_SECONDS and use.cpu_seconds > 0]
     advice = []
     core_seconds = sum(use.wall_seconds * use.num_cpus for use in cpu_uses)
     share = sum(use.cpu_seconds for use in cpu_uses) / core_seconds if core_seconds else 1.0
-    if num_workers > num_cores and share < _THRASHING:
+    if num_workers > num_cores and share < _THRASHING_FRACTION:
         advice.append(
             f"{num_workers} cores of workers on {num_cores}: each had {share:.0%} of a core; take --workers {num_cores}"
         )
     # On an overcommitted machine the number of usable cores is unknown.
-    elif idle_uses := [use for use in cpu_uses if use.num_cpus > 1 and use.cores < _IDLE * use.num_cpus]:
+    elif idle_uses := [use for use in cpu_uses if use.num_cpus > 1 and use.cores < _IDLE_FRACTION * use.num_cpus]:
         worst_use = min(idle_uses, key=lambda use: (use.cores - use.num_cpus) * use.wall_seconds)
         others_text = f" (and {len(idle_uses) - 1} more)" if len(idle_uses) > 1 else ""
         num_cpus_needed = max(1, math.ceil(round(worst_use.cores, 1)))

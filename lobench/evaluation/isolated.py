@@ -41,10 +41,10 @@ from lobench.inner.backend_guard import watch_for_backend
 __all__ = ["IsolatedRunner"]
 
 _NO_EXECUTABLES = "--no-executables"
-_MOST_LAYERS = 8  # number of layers whose programs are kept
+_MAX_LAYERS = 8  # number of layers whose programs are kept
 # gin raises subclasses of its own making, of the same names.
-_ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
-_RAISED = {kind.__name__: kind for kind in (*_ERRORS, EditedCode, WrongThreads)}
+_LOBENCH_ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LobenchError)]
+_ERROR_CLASSES = {kind.__name__: kind for kind in (*_LOBENCH_ERRORS, EditedCode, WrongThreads)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,18 +157,18 @@ class IsolatedRunner:
                 connection.send_bytes(request.to_bytes())
                 reply = _ANSWERS.from_bytes(connection.recv_bytes())
             except (EOFError, OSError) as error:
-                code = self._child.wait() if self._child else None
+                exit_code = self._child.wait() if self._child else None
                 self.close()
                 raise LobenchError(
                     "the evaluating process died",
                     where=f"{request.spec.path}: case {request.spec.name!r}",
-                    got=f"exit status {code}",
+                    got=f"exit status {exit_code}",
                 ) from error
             except BaseException:
                 self.close()  # interrupted: the next request would receive this answer
                 raise
         if isinstance(reply, Raised):
-            raise _RAISED.get(reply.name, LobenchError)(reply.message)
+            raise _ERROR_CLASSES.get(reply.name, LobenchError)(reply.message)
         return Curves.from_payload(reply.payload)
 
     def close(self) -> None:
@@ -183,12 +183,12 @@ class IsolatedRunner:
         if self._connection is None:
             own_end, child_end = socket.socketpair()
             with child_end:
-                cache = cache_environment(self.compilation_cache) if self.compilation_cache else {}
+                cache_variables = cache_environment(self.compilation_cache) if self.compilation_cache else {}
                 self._child = subprocess.Popen(
                     [*PYTHON, "-m", "lobench.evaluation.isolated", str(child_end.fileno()), *self._flags],
                     pass_fds=[child_end.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env={**cache, **os.environ, **self.environment},
+                    env={**cache_variables, **os.environ, **self.environment},
                 )
             self._connection = Connection(own_end.detach())
         return self._connection
@@ -202,7 +202,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     caller = ChiefEnd(Connection(descriptor), Codec(Train), owns_process=True)
     caller.listen(requests.put)
     programs = Programs(keeps_executables=keeps_executables)
-    runner_for_layers = functools.lru_cache(maxsize=_MOST_LAYERS)(lambda layers: BlockRunner(layers, programs))
+    runner_for_layers = functools.lru_cache(maxsize=_MAX_LAYERS)(lambda layers: BlockRunner(layers, programs))
     # Interrupting a notebook also interrupts its child, which must not print a traceback.
     with contextlib.suppress(KeyboardInterrupt):
         while (request := requests.get()) is not None:

@@ -28,7 +28,7 @@ from lobench.plugins import PluginManager, load_plugins
 
 __all__ = ["evaluate"]
 
-_NAME = "case"  # name of a case that is given in Python
+_CASE_NAME = "case"  # name of a case that is given in Python
 
 
 def evaluate(
@@ -71,9 +71,9 @@ def _record_and_name(objects: list[object], stand_in: Callable[[object], str], v
 
 def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
     """Returns the spec of a case that has no file, as if its gin text were a file in the working directory."""
-    path = Path.cwd() / f"{_NAME}.gin"
-    text = gin_of(case, _NAME, "lobench.evaluate", stand_in)
-    return CaseSpec(path=str(path), scope=_NAME, root=str(path.parent.parent), text=text)
+    path = Path.cwd() / f"{_CASE_NAME}.gin"
+    text = gin_of(case, _CASE_NAME, "lobench.evaluate", stand_in)
+    return CaseSpec(path=str(path), scope=_CASE_NAME, root=str(path.parent.parent), text=text)
 
 
 def _evaluate(
@@ -114,7 +114,7 @@ def _manager() -> PluginManager:
 
 
 @dataclass(slots=True)
-class _Warm:
+class _WarmChild:
     """A child process, the cases that it has bound, and the state of the code and data files that it has read."""
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
@@ -134,21 +134,21 @@ class _Warm:
         return self.cases.get((layers, spec), case) == case and is_known and stamps_of(self.data) == self.data
 
 
-_warm: _Warm | None = None
+_warm_child: _WarmChild | None = None
 
 
 def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
     """Returns the shared child process, whose programs are warm. It ends with this process, when its pipe closes."""
-    global _warm
+    global _warm_child
     case, code = (bound.bindings, bound.case), bound.code.parts
     named_files = map(Path, bound.code.case.data | bound.code.subject.data)
     files = [*data_of_suite(Path(bound.spec.path)), *named_files]
     data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
-    if _warm is None or not _warm.serves(layers, bound.spec, case, code):
-        if _warm is not None:
-            _warm.runner.close()
-        _warm = _Warm()
-    _warm.cases[layers, bound.spec] = case
-    _warm.code |= code
-    _warm.data = data | _warm.data
-    return _warm.runner
+    if _warm_child is None or not _warm_child.serves(layers, bound.spec, case, code):
+        if _warm_child is not None:
+            _warm_child.runner.close()
+        _warm_child = _WarmChild()
+    _warm_child.cases[layers, bound.spec] = case
+    _warm_child.code |= code
+    _warm_child.data = data | _warm_child.data
+    return _warm_child.runner

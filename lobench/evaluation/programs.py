@@ -54,21 +54,21 @@ class StepperMaker:
 
     def __init__(self, bound: BoundCase) -> None:
         self.bound = bound
-        self._ran_as: dict[int, str] = {}  # by phase
+        self._run_descriptions: dict[int, str] = {}  # by phase
 
     @property
     def ran_as(self) -> str:
         """Description of the program that runs for a foreign learned optimizer, as by `runs_as`; "" for all others."""
-        if not self._ran_as and not self.bound.phases and self.bound.case.optimizer is None:
-            self._ran_as[0] = runs_as(self.bound.case.learned_optimizer)  # nothing was traced here
-        return "; ".join(sorted(set(filter(None, self._ran_as.values()))))
+        if not self._run_descriptions and not self.bound.phases and self.bound.case.optimizer is None:
+            self._run_descriptions[0] = runs_as(self.bound.case.learned_optimizer)  # nothing was traced here
+        return "; ".join(sorted(set(filter(None, self._run_descriptions.values()))))
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
         settings = self.bound.phases[index].settings
         phase = self.bound.case.phases[index]
         optimizer = None if _is_as_bound(values, settings) else settings.make(values)
         if phase.optimizer is None:
-            self._ran_as[index] = runs_as(phase.learned_optimizer if optimizer is None else optimizer)
+            self._run_descriptions[index] = runs_as(phase.learned_optimizer if optimizer is None else optimizer)
         return stepper_in(self.bound.case, index, theta, optimizer)
 
     def __call__(self, theta: Any, *values: Any) -> Stepper:
@@ -77,9 +77,9 @@ class StepperMaker:
         is_as_bound = _is_as_bound(values, settings)
         if case.optimizer is not None:
             return as_stepper(case.optimizer if is_as_bound else settings.make(values), num_steps)
-        learned = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
-        self._ran_as[0] = runs_as(learned)
-        return as_stepper(learned.opt_fn(theta, num_steps), num_steps)
+        learned_optimizer = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
+        self._run_descriptions[0] = runs_as(learned_optimizer)
+        return as_stepper(learned_optimizer.opt_fn(theta, num_steps), num_steps)
 
 
 def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
@@ -110,7 +110,7 @@ class Programs:
     def __init__(self, *, keeps_executables: bool = True) -> None:
         self._keeps_executables = keeps_executables
         self.compilations = CompilationCounter()
-        self._shared: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], Warm] = (
+        self._shared_programs: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], Warm] = (
             WeakValueDictionary()
         )
         self._gradients: dict[tuple[CaseSpec, str, int], GradientSteps] = {}
@@ -118,16 +118,18 @@ class Programs:
 
     def of(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
         key = (bound.spec, bound.info.program_key, num_seeds, kind)
-        warm = self._shared.get(key)
+        warm = self._shared_programs.get(key)
         if warm is None:
             maker = StepperMaker(bound)
             make: Callable[..., TrainingProgram] = kind
             if self._keeps_executables and not bound.phases:
-                names = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
+                key_parts = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
                 # A program does not depend on the seeds: the next command evaluates others.
-                kept_executables = KeptExecutables(lambda: (as_identified(maker.bound.case),), *names)
+                kept_executables = KeptExecutables(lambda: (as_identified(maker.bound.case),), *key_parts)
                 make = partial(kind, kept=kept_executables)
-            warm = self._shared[key] = Warm(maker, program_of(bound, num_seeds, program_class=make, maker=maker))
+            warm = self._shared_programs[key] = Warm(
+                maker, program_of(bound, num_seeds, program_class=make, maker=maker)
+            )
         return warm
 
     def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
@@ -138,13 +140,13 @@ class Programs:
           block: Seed block.
           num_thetas: Number of thetas in one program. 0: one, without an axis.
         """
-        program = (bound.spec, bound.info.identity, block.size)
-        key = (*program, num_thetas)
+        program_key = (bound.spec, bound.info.identity, block.size)
+        key = (*program_key, num_thetas)
         recorded_cost = self._costs.get(key)
         if key not in self._costs or (recorded_cost is not None and StepSeconds.of([recorded_cost]).is_unsteady):
-            if program not in self._gradients:
-                self._gradients[program] = GradientSteps(bound.case, as_task(bound.case.task), block.size)
-            self._costs[key] = self._gradients[program].cost(block, num_thetas)
+            if program_key not in self._gradients:
+                self._gradients[program_key] = GradientSteps(bound.case, as_task(bound.case.task), block.size)
+            self._costs[key] = self._gradients[program_key].cost(block, num_thetas)
         return self._costs[key]
 
 
@@ -213,8 +215,10 @@ def program_of(
 def _are_alike(bound: BoundCase) -> bool:
     """Returns whether the phases differ only in values that are arguments of the program."""
     phases = bound.case.phases
-    hangs_on = {
+    phase_settings = {
         (phase.num_inner_steps, phase.schedule, bound_phase.settings.program_hash, bound_phase.settings.usual)
         for phase, bound_phase in zip(phases, bound.phases, strict=True)
     }
-    return len(hangs_on) == 1 and all((phase.opt_state, phase.schedule) == ("reset", "new") for phase in phases[1:])
+    return len(phase_settings) == 1 and all(
+        (phase.opt_state, phase.schedule) == ("reset", "new") for phase in phases[1:]
+    )

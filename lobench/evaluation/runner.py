@@ -38,7 +38,7 @@ from lobench.inner.training.train import TrainingProgram
 __all__ = ["BlockRunner", "claim_for", "late_flags", "wrong_threads"]
 
 _FLAGS = ("XLA_FLAGS", "JAX_PLATFORMS", "NPROC")  # jax reads them when it makes its backend
-_MOST_OWN = 8  # number of distinct bindings carried by checkpoints whose compiled programs are kept
+_MAX_OWN_BINDINGS = 8  # number of distinct bindings carried by checkpoints whose compiled programs are kept
 
 
 def wrong_threads(num_cpus: int, where: str) -> WrongThreads:
@@ -155,7 +155,7 @@ class BlockRunner:
     def _forget_oldest(self) -> None:
         """Drops the oldest programs of checkpoints with their own bindings. Populations keep adding new ones."""
         texts = list(dict.fromkeys(text for _, _, text in self._bound_cases if text))
-        if len(texts) > _MOST_OWN:
+        if len(texts) > _MAX_OWN_BINDINGS:
             self._bound_cases = {key: bound for key, bound in self._bound_cases.items() if key[2] != texts[0]}
             kept_keys = {bound.info.whole_key for bound in self._bound_cases.values()}
             self._programs = {key: program for key, program in self._programs.items() if key[0] in kept_keys}
@@ -243,16 +243,16 @@ class BlockRunner:
             bound = self.bind(spec, test)
             theta: Any = {}
             if bound.case.optimizer is None:
-                learned = as_learned_optimizer(bound.case.learned_optimizer)
-                theta = jax.eval_shape(lambda: learned.init(jax.random.PRNGKey(0)))
+                learned_optimizer = as_learned_optimizer(bound.case.learned_optimizer)
+                theta = jax.eval_shape(lambda: learned_optimizer.init(jax.random.PRNGKey(0)))
             metrics = self._program(bound, block.size).program.trace(theta, block, settings=bound.settings.values)
         except Exception as error:
-            plain = bind_case(spec, self._layers, test=test, build=False)
-            if (wrong := first_mistyped(plain.bindings.splitlines())) is not None:
-                raise ConfigError(wrong.path, where=where, got=wrong.got, expected=wrong.expected) from error
+            unbuilt_case = bind_case(spec, self._layers, test=test, build=False)
+            if (mistyped := first_mistyped(unbuilt_case.bindings.splitlines())) is not None:
+                raise ConfigError(mistyped.path, where=where, got=mistyped.got, expected=mistyped.expected) from error
             if isinstance(error, LobenchError):
                 raise
-            lines = [line.rpartition("/")[2] for line in plain.optimizer_bindings.splitlines()]
+            lines = [line.rpartition("/")[2] for line in unbuilt_case.optimizer_bindings.splitlines()]
             advice = f"are these values right? {', '.join(lines)}"
             raise ConfigError("it cannot be traced", where=where, got=headline(error), next_step=advice) from error
         if (primary := bound.case.primary_metric) not in metrics:
@@ -294,7 +294,7 @@ class BlockRunner:
         *,
         perturbation: int = 0,
     ) -> list[Curves]:
-        compiled_before = self._shared.compilations.count
+        num_compiled_before = self._shared.compilations.count
         bound = self.bind(spec, test, thetas[0].own_bindings)
         self.claim(bound)
         program_class = PerturbedProgram if perturbation else TrainingProgram
@@ -342,7 +342,7 @@ class BlockRunner:
         if curves_of_jobs is None:
             where = f"{spec.path}: case {spec.name!r}"
             raise DeadlinePassed("ran past its deadline", where=where, got=f"more than {timeout_seconds:g} s")
-        num_compilations = self._shared.compilations.count - compiled_before
+        num_compilations = self._shared.compilations.count - num_compiled_before
         if bound.case.time_gradient and not perturbation and time.monotonic() < deadline:
             curves_of_jobs = self._with_gradient(curves_of_jobs, bound, block)
         # Neither a foreign task nor a wrapper needs to have this attribute.
@@ -397,10 +397,12 @@ class BlockRunner:
         if not claim_backend(bound.case.num_cpus):
             raise wrong_threads(bound.case.num_cpus, f"{bound.spec.path}: case {bound.spec.name!r}")
 
-    def _program(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
-        key = (bound.info.whole_key, num_seeds, kind)
+    def _program(
+        self, bound: BoundCase, num_seeds: int, program_class: type[TrainingProgram] = TrainingProgram
+    ) -> Warm:
+        key = (bound.info.whole_key, num_seeds, program_class)
         if key not in self._programs:
-            self._programs[key] = self._shared.of(bound, num_seeds, kind)
+            self._programs[key] = self._shared.of(bound, num_seeds, program_class)
         warm = self._programs[key]
         warm.maker.bound = bound
         return warm

@@ -48,7 +48,7 @@ class JobRunner:
             self._kept_curves = self._compute_group(spec, test, job, theta, on_progress)
         if key in self._kept_curves:
             return self._kept_curves[key]
-        return self._with_reason_alone(
+        return self._with_reason(
             spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress)
         )
 
@@ -56,9 +56,9 @@ class JobRunner:
         """Returns curves from another process, with the reason if they were planned in a group."""
         if job.companions:
             self._reasons_to_run_apart.setdefault((spec, test), why)
-        return self._with_reason_alone(spec, test, curves)
+        return self._with_reason(spec, test, curves)
 
-    def _with_reason_alone(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
+    def _with_reason(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
         if (spec, test) not in self._reasons_to_run_apart:
             return curves
         return dataclasses.replace(curves, provenance=curves.provenance.alone(self._reasons_to_run_apart[spec, test]))
@@ -72,13 +72,15 @@ class JobRunner:
             return {}
         companion_or_none = {path: _theta_at(uri, path) for uri, path in job.companions}
         companions = {path: companion for path, companion in companion_or_none.items() if companion is not None}
-        compatible = {
+        compatible_companions = {
             path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
         }
-        if companions and not compatible:
+        if companions and not compatible_companions:
             return {}  # each companion has its own bindings, and therefore its own program
         theta_by_path |= {
-            path: companion for path, companion in compatible.items() if self._runner.fits(spec, test, companion)
+            path: companion
+            for path, companion in compatible_companions.items()
+            if self._runner.fits(spec, test, companion)
         }
         num_thetas = 1 + len(job.companions)
         # Repeats this theta in place of companions that cannot take part, because a program with another number of

@@ -38,9 +38,9 @@ from lobench.inner.training.streams import key_of
 
 __all__ = ["point_text", "run_points", "tune", "tuned_again"]
 
-_EVAL_EVERY = 10  # VeLO's protocol
+_MAX_EVAL_EVERY = 10  # VeLO's protocol
 _CURVE_POINTS = 100  # up to the case's own budget, and as many again beyond it
-_FINDS_ITS_RATE = ("optax.lbfgs",)  # a factor before a line search changes only where the search begins
+_LINE_SEARCH_OPTIMIZERS = ("optax.lbfgs",)  # a factor before a line search changes only where the search begins
 
 
 def tune(
@@ -80,7 +80,7 @@ def tune(
             if not horizon_matters:
                 horizon_matters.append(_knows_horizon(bound.case))
             factor = 1 if bound.phases or horizon_matters[0] else horizon_factor
-            new_curves = _run(bound, optimizer, points, num_seeds, factor)
+            new_curves = _train_points(bound, optimizer, points, num_seeds, factor)
         curves.extend(new_curves)
         eval_index = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
         return [_fitness(new_curve, eval_index) for new_curve in new_curves]
@@ -133,7 +133,9 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGri
     """
     _grid_or_point(_bind(spec, layers, build=False), grid, optimizer)
     with _training(spec, optimizer):
-        return _run(_bind(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds)
+        return _train_points(
+            _bind(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds
+        )
 
 
 def _template(optimizer: str, point: Mapping[str, float]) -> str:
@@ -144,9 +146,9 @@ def _template(optimizer: str, point: Mapping[str, float]) -> str:
 def _bind(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = True) -> BoundCase:
     """Binds a case, after creating jax's backend for it, because the case's modules may create arrays."""
     layers = dataclasses.replace(layers, optimizer=optimizer)
-    is_ours = claim_for(spec, layers)
+    has_threads = claim_for(spec, layers)
     bound = bind_case(spec, layers, build=build)
-    if not is_ours:
+    if not has_threads:
         raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.name}")
     return bound
 
@@ -164,7 +166,7 @@ def _training(spec: CaseSpec, optimizer: str) -> Iterator[None]:
         raise LobenchError(f"{optimizer!r} cannot be tuned on it", where=where, got=headline(error)) from error
 
 
-def _run(
+def _train_points(
     bound: BoundCase,
     optimizer: str,
     points: Sequence[Mapping[str, float]],
@@ -257,7 +259,7 @@ def _knows_horizon(case: Case) -> bool:
 def _eval_every(case: Case) -> int:
     """Returns the number of steps between evaluations of a grid. It divides the budget, whose end is evaluated."""
     # Without evaluations, metrics are means over `eval_every` steps.
-    max_eval_every = _EVAL_EVERY if case.eval_batches else case.eval_every
+    max_eval_every = _MAX_EVAL_EVERY if case.eval_batches else case.eval_every
     return next(step for step in range(max_eval_every, 0, -1) if case.num_inner_steps % step == 0)
 
 
@@ -278,21 +280,25 @@ def _grid_or_point(
     if isinstance(grid, BaselineGrid) and list(grid.names) == ["learning_rate"]:
         grid = (
             grid
-            if might_have_parameter(wrapper, "learning_rate") and name not in _FINDS_ITS_RATE
+            if might_have_parameter(wrapper, "learning_rate") and name not in _LINE_SEARCH_OPTIMIZERS
             else untuned(grid.name)
         )
-    missing = [parameter for parameter in grid.names if not might_have_parameter(wrapper, parameter)]
-    if missing:
-        raise ConfigError(f"{optimizer!r} has no parameter {missing[0]!r}, which the grid {grid.name!r} varies")
+    missing_parameters = [parameter for parameter in grid.names if not might_have_parameter(wrapper, parameter)]
+    if missing_parameters:
+        raise ConfigError(
+            f"{optimizer!r} has no parameter {missing_parameters[0]!r}, which the grid {grid.name!r} varies"
+        )
     return grid
 
 
 def _with_steady_dtypes(stepper: Stepper) -> Stepper:
     """Keeps the dtypes of an optimizer's state: a traced b1 is a float32, which makes averages of bfloat16 float32."""
 
-    def with_old_dtype(old: jax.Array, new: Any) -> jax.Array:
-        are_floating = jnp.issubdtype(old.dtype, jnp.floating) and jnp.issubdtype(jnp.result_type(new), jnp.floating)
-        return jnp.asarray(new, old.dtype) if are_floating else new
+    def with_old_dtype(old_leaf: jax.Array, new_leaf: Any) -> jax.Array:
+        are_floating = jnp.issubdtype(old_leaf.dtype, jnp.floating) and jnp.issubdtype(
+            jnp.result_type(new_leaf), jnp.floating
+        )
+        return jnp.asarray(new_leaf, old_leaf.dtype) if are_floating else new_leaf
 
     def step(opt_state: PyTree, *arguments: Any) -> tuple[PyTree, PyTree, PyTree]:
         new_state, params, model_state = stepper.step(opt_state, *arguments)
@@ -310,19 +316,19 @@ def _baseline_of_grid(
     eval_index = steps.index(budget)
     losses = np.stack([np.asarray(curve.metrics["train/loss"]) for curve in curves])  # [points, seeds, evals]
     # A seed's losses are NaN from its divergence on, so the mean at the budget is NaN if a seed diverged before.
-    finals = losses[:, :, eval_index].astype(np.float64).mean(axis=1)
+    final_means = losses[:, :, eval_index].astype(np.float64).mean(axis=1)
     points = tuple(
         GridPoint(
             values=dict(values),
             study=study,
-            final=float(finals[i]),
+            final=float(final_means[i]),
             num_diverged=int(np.isnan(losses[i, :, eval_index]).sum()),
         )
         for i, (values, study) in enumerate(zip(grid.points, grid.studies, strict=True))
     )
-    best = tuple(_best_index(finals, grid.studies, study) for study in sorted(set(grid.studies)))
-    chosen = curves[best[0]]
-    shown_evals = _chosen_evals(len(steps), eval_index)
+    best_indices = tuple(_best_index(final_means, grid.studies, study) for study in sorted(set(grid.studies)))
+    best_curves = curves[best_indices[0]]
+    shown_evals = _shown_eval_indices(len(steps), eval_index)
     return BaselineCase(
         problem=bound.info.problem,
         training=BaselineTraining(
@@ -333,16 +339,16 @@ def _baseline_of_grid(
             is_told_horizon=knows_horizon,
             code=bound.info.task_code,
         ),
-        seeds=chosen.seeds,
+        seeds=best_curves.seeds,
         grid=points,
-        best=best,
+        best=best_indices,
         untrained={},
         tuned={},
         scale=bound.case.scale,
         minimum=bound.case.minimum,
         curves=TunedCurves(
             steps=np.asarray(steps)[shown_evals],
-            means={name: np.asarray(values).mean(axis=0)[shown_evals] for name, values in chosen.metrics.items()},
+            means={name: np.asarray(values).mean(axis=0)[shown_evals] for name, values in best_curves.metrics.items()},
             envelope=envelope(losses, steps).losses.astype(np.float32),
         ),
     )
@@ -353,7 +359,7 @@ def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> B
     best_curves = curves_of_best[0]
     steps = np.asarray(best_curves.eval_steps)
     is_beyond_budget = case.curves.steps > case.training.num_inner_steps
-    shown_evals = _chosen_evals(len(steps), len(steps) - 1)
+    shown_evals = _shown_eval_indices(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in best_curves.metrics.items()}
     unknown_curve = np.full(len(case.curves.steps), np.nan, np.float32)
     means = {
@@ -382,8 +388,10 @@ def _best_index(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
     return int(indices[np.argmin(np.where(np.isnan(finals[indices]), np.inf, finals[indices]))])
 
 
-def _chosen_evals(num_evals: int, budget_index: int) -> np.ndarray:
+def _shown_eval_indices(num_evals: int, budget_index: int) -> np.ndarray:
     """Picks evaluations: evenly up to the case's own budget, in growing steps beyond it."""
     within_budget = np.linspace(0, budget_index, _CURVE_POINTS + 1)
-    beyond = np.geomspace(max(budget_index, 1), num_evals - 1, _CURVE_POINTS + 1)
-    return np.unique(np.rint(np.concatenate([within_budget, [budget_index], beyond, [num_evals - 1]])).astype(np.int64))
+    beyond_budget = np.geomspace(max(budget_index, 1), num_evals - 1, _CURVE_POINTS + 1)
+    return np.unique(
+        np.rint(np.concatenate([within_budget, [budget_index], beyond_budget, [num_evals - 1]])).astype(np.int64)
+    )

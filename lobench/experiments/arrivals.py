@@ -43,7 +43,7 @@ class Trials(CommandRuns):
     methods_of: Callable[[Subject], Sequence[str]] = staticmethod(lambda subject: ())
     num_methods: int = 0
     grown: Callable[[], None] = staticmethod(lambda: None)
-    _growing: Sequence[tuple[CommandRun, Growth | None]] = ()
+    _growths_of_runs: Sequence[tuple[CommandRun, Growth | None]] = ()
 
     @functools.cached_property
     def refused(self) -> dict[str, str]:
@@ -60,11 +60,11 @@ class Trials(CommandRuns):
         titles = self.methods_of(subject)
         if not titles or self.num_methods == len(titles):
             return False
-        new = {title: problem for title in titles if title not in self.refused}
-        self.refused.update(new)
+        new_problems = {title: problem for title in titles if title not in self.refused}
+        self.refused.update(new_problems)
         if len(self.refused) == self.num_methods:
             raise joined_problems(self.refused)
-        for title in new:
+        for title in new_problems:
             self._log(f"{title!r} cannot be evaluated, and the other methods go on: {problem}")
         return True
 
@@ -82,22 +82,22 @@ class Trials(CommandRuns):
 
     def given(self) -> list[Given]:
         # Searches come first: they have meanwhile processed the subjects that commands returned at the last call.
-        self._look_at_scripts()
+        self._update_growths()
         return [*(subject for search in self.searches for subject in search.given()), *super().given()]
 
-    def _look_at_scripts(self) -> None:
+    def _update_growths(self) -> None:
         old_growths = self.growths()
-        running = [self._runs[command] for command, state in self.states.items() if state == "running"]
-        running = [run for run in running if run.is_script]
-        self.scripts.num_running = len(running)
-        self._growing = [(run, self.scripts.growth(run)) for run in running]
+        running_scripts = [self._runs[command] for command, state in self.states.items() if state == "running"]
+        running_scripts = [run for run in running_scripts if run.is_script]
+        self.scripts.num_running = len(running_scripts)
+        self._growths_of_runs = [(run, self.scripts.growth(run)) for run in running_scripts]
         if self.growths() != old_growths:
             self.grown()
 
     def growths(self) -> dict[str, list[str]]:
         """Returns the progress of running scripts, by the name of their method."""
         growths: dict[str, list[str]] = {}
-        for run, growth in self._growing:
+        for run, growth in self._growths_of_runs:
             if self.states[run.id] != "running":
                 continue
             name = run.method.name.partition("/")[0]
@@ -148,12 +148,12 @@ def search_runs(
         known_trials = known_of(planned_search, file, context.ledger, context.form)
         make_of_subjects = SubjectSearch if planned_search.method.median_stopping is None else StoppingSearch
         make = {"command": make_commands, "script": make_scripts}.get(planned_search.method.kind, make_of_subjects)
-        num_beside = num_slots
+        num_parallel = num_slots
         if planned_search.method.kind == "script" and planned_search.method.median_stopping is not None:
             # All sessions of a wave run at once, or the first would be at their end before the last are judged.
             cpus_per_trial = len(context.experiment.sessions or (0,)) * planned_search.method.num_cpus
-            num_beside = max(num_slots // cpus_per_trial, 1)
-        runs.append(make(planned_search, context, known_trials, width=_width(planned_search, context, num_beside)))
+            num_parallel = max(num_slots // cpus_per_trial, 1)
+        runs.append(make(planned_search, context, known_trials, width=_width(planned_search, context, num_parallel)))
     return runs
 
 

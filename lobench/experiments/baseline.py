@@ -68,7 +68,7 @@ def baseline(
     forget_edited_code()
     paths = [find_suite(suite) for suite in texts(suites)]
     for path in paths:
-        _make(path, settings, log)
+        _tune_suite(path, settings, log)
     return [
         baseline_path(path, optimizer, _grid_or_search(settings, optimizer).name)
         for path in paths
@@ -100,7 +100,7 @@ def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) ->
     return command_text("lobench", "baseline", name_of(suite), optimizer=optimizer_option, **changed_settings)
 
 
-def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
+def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import tune, tuned_again
 
@@ -110,7 +110,7 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
         require_writable(path)
-        baseline = _start(path, suite, command, optimizer, grid)
+        baseline = _stored_or_empty(path, suite, command, optimizer, grid)
         for spec, bound in bound_cases:
             name = case_key(spec, suite)
             tuned_case = _up_to_date_case(baseline, spec, bound, command, grid)
@@ -138,16 +138,16 @@ def _make(suite: Path, command: BaselineSettings, log: Callable[[str], None]) ->
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, its best point evaluated again")
                     continue
-            started = time.perf_counter()
+            started_at = time.perf_counter()
             case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
             baseline = _with_case(baseline, name, case, spec)
             baseline.save(path)
             values = case.grid[case.best[0]].values
-            best = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
+            best_text = ", ".join(f"{key} {value:g}" for key, value in values.items()) or "as it is"
             loss = case.tuned_mean("train/loss")
-            points = counted(len(case.grid), "point")
-            seconds = time.perf_counter() - started
-            log(f"{optimizer} {name}: {best}, train/loss {loss:.4g}, {points} in {seconds:.0f} s")
+            points_text = counted(len(case.grid), "point")
+            seconds = time.perf_counter() - started_at
+            log(f"{optimizer} {name}: {best_text}, train/loss {loss:.4g}, {points_text} in {seconds:.0f} s")
         # If all cases of the suite were tuned, remove those that it no longer has.
         if not command.cases and suite.is_dir():
             case_keys = {case_key(spec, suite) for spec, _ in bound_cases}
@@ -178,27 +178,31 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
     bound_cases = list(_bound_cases(suite, command, default_layers()))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
-        refresh = _refresh_command(command, suite, optimizer)
+        refresh_command = _refresh_command(command, suite, optimizer)
         if not path.is_file():
-            problems.append(f"{path}: no such baseline; run `{refresh}`")
+            problems.append(f"{path}: no such baseline; run `{refresh_command}`")
             continue
         baseline = Baseline.load(path)
-        is_other = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh)
+        is_other_search = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh_command)
         for spec, bound in bound_cases:
             case = baseline.find(bound.info.problem, spec.name)
             name = case_key(spec, suite)
             training = case.training if case is not None and baseline.has(bound.info.problem) else None
             if case is None or training is None or not training.is_of_code(bound.info.task_code):
-                problems.append(f"{path}: {name} is stale or missing; run `{refresh}`")
-            elif is_other or not _is_tuned_over(case, grid):
-                problems.append(f"{path}: {name} was tuned over other values; run `{refresh}`")
+                problems.append(f"{path}: {name} is stale or missing; run `{refresh_command}`")
+            elif is_other_search or not _is_tuned_over(case, grid):
+                problems.append(f"{path}: {name} was tuned over other values; run `{refresh_command}`")
             elif training.program and training.program != trained_by(bound.phase_lines):
-                problems.append(f"{path}: {name} was trained by another program, or in other phases; run `{refresh}`")
+                problems.append(
+                    f"{path}: {name} was trained by another program, or in other phases; run `{refresh_command}`"
+                )
             elif not training.program:
                 problem = "is of an older lobench, its best point not evaluated alone"
-                problems.append(f"{path}: {name} {problem}; run `{refresh}`, which keeps the grid where it can")
+                problems.append(f"{path}: {name} {problem}; run `{refresh_command}`, which keeps the grid where it can")
             elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
-                problems.append(f"{path}: {name} has another scale or minimum; run `{refresh}`, which takes seconds")
+                problems.append(
+                    f"{path}: {name} has another scale or minimum; run `{refresh_command}`, which takes seconds"
+                )
     return problems
 
 
@@ -219,8 +223,8 @@ def _up_to_date_case(
     training = case.training
     if training.program not in ("", trained_by(bound.phase_lines)) or not training.is_of_code(bound.info.task_code):
         return None
-    is_as_long = training.horizon_factor == (1 if training.ends_with_budget else command.horizon_factor)
-    return case if is_as_long and len(case.seeds) == command.seeds else None
+    has_same_length = training.horizon_factor == (1 if training.ends_with_budget else command.horizon_factor)
+    return case if has_same_length and len(case.seeds) == command.seeds else None
 
 
 def _is_tuned_over(case: BaselineCase, grid: BaselineGrid | BaselineSearch) -> bool:
@@ -255,12 +259,12 @@ def _case_of_other_suite(
     return None
 
 
-def _start(
+def _stored_or_empty(
     path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
 ) -> Baseline:
     """Returns the baseline in a file, or an empty one if the file is missing or from another search."""
-    refresh = _refresh_command(command, suite, optimizer)
-    empty_baseline = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh)
+    refresh_command = _refresh_command(command, suite, optimizer)
+    empty_baseline = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh_command)
     if not path.is_file():
         return empty_baseline
     try:
@@ -270,7 +274,7 @@ def _start(
             raise
         return empty_baseline
     is_current = stored_baseline.program_version == PROGRAM_VERSION
-    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(stored_baseline.refresh, refresh)
+    is_current &= not isinstance(grid, BaselineSearch) or _is_same_search(stored_baseline.refresh, refresh_command)
     cases = stored_baseline.cases if is_current else {}
     return dataclasses.replace(empty_baseline, provenance=stored_baseline.provenance, cases=cases)
 

@@ -36,7 +36,7 @@ from lobench.plugins import PluginManager
 
 __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
 
-_DRAWS = 64  # samples of a space, until each parameter is active in one of them
+_NUM_DRAWS = 64  # samples of a space, until each parameter is active in one of them
 _SOME_OPTIMIZER = ("Case.optimizer = @lobench.sgd()",)  # stands for the optimizer that a config.gin will name later
 
 
@@ -96,8 +96,10 @@ class ExperimentPlan:
         return self._sum("seconds")
 
     def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
-        repeated = [method.repeated for method in self.methods if method.repeated is not None]
-        total, repeated_total = (math.fsum(getattr(plan, name) for plan in plans) for plans in (self.methods, repeated))
+        repeated_plans = [method.repeated for method in self.methods if method.repeated is not None]
+        total, repeated_total = (
+            math.fsum(getattr(plan, name) for plan in plans) for plans in (self.methods, repeated_plans)
+        )
         return total - repeated_total
 
 
@@ -134,22 +136,28 @@ def plan_of(
     specs = specs_called(settings.cases, *settings.suites) if settings.suites else []
     blocks = blocks_of(file.experiment, store)
     with opened_if_present(store) as ledger:
-        wanted = _Wanted(file, methods, searches, settings, manager, ledger)
+        planned_subjects = _PlannedSubjects(file, methods, searches, settings, manager, ledger)
         cases = cases_of(
-            wanted.labels, ledger, settings, manager, store, is_offline=is_offline, traced_variants=wanted.traced
+            planned_subjects.labels,
+            ledger,
+            settings,
+            manager,
+            store,
+            is_offline=is_offline,
+            traced_variants=planned_subjects.traced,
         )
         for case in cases.values():
             curves.check(case)
         rows = list(ledger.evaluations()) if ledger is not None else []
         unbound_blocks = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
-            wanted=wanted,
+            wanted=planned_subjects,
             held=ExistingResults(ledger, settings, cases, unbound_blocks),
             shown=_short_names(specs),
             durations=_durations(rows),
         )
         plans = planner.plans(methods)
-    unbound_labels = [label for variant, label in wanted.labels.items() if variant.key not in cases]
+    unbound_labels = [label for variant, label in planned_subjects.labels.items() if variant.key not in cases]
     return ExperimentPlan(
         store=store,
         methods=tuple(plans),
@@ -185,8 +193,8 @@ def bind_waiting_commands(
             else:
                 planned_search = searches[method.name]
                 known_trials = known_of(planned_search, file, ledger).trials
-                num_over = sum(is_over(trial.state) for trial in known_trials)
-                is_complete = num_over == len(known_trials) >= planned_search.num_trials
+                num_ended = sum(is_over(trial.state) for trial in known_trials)
+                is_complete = num_ended == len(known_trials) >= planned_search.num_trials
                 waiting_commands = (
                     [] if is_complete else [method.with_values(values) for values in _samples(planned_search.space)]
                 )
@@ -207,7 +215,7 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
         return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
 
 
-class _Wanted:
+class _PlannedSubjects:
     """Subjects that a run would evaluate, as far as files and the store determine them.
 
     Attributes:
@@ -245,17 +253,19 @@ class _Wanted:
             if method.kind == "script":
                 continue  # curves of a script bind nothing
             if method.search is not None:
-                tried = [method.with_values(values) for values in _samples(searches[method.name].space)]
-                variants = [_waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in tried]
+                trial_methods = [method.with_values(values) for values in _samples(searches[method.name].space)]
+                variants = [
+                    _waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in trial_methods
+                ]
                 self.waiting[method.name] = variants[0]
                 open_trials = [trial for trial in self.trials_of(method) if not is_over(trial.state)]
                 is_text = method.kind == "optimizer"  # only these have a hash that depends on the trial's values
                 subjects = [self._subject_of(method.with_values(trial.parameters)) for trial in open_trials if is_text]
                 self.subjects[method.name] = subjects
                 if method.kind == "checkpoint":
-                    self._subject_of(tried[0])  # raises if the checkpoint cannot be read
+                    self._subject_of(trial_methods[0])  # raises if the checkpoint cannot be read
             elif method.kind == "command":
-                subjects = self.subjects[method.name] = self.trainings.brought(method)
+                subjects = self.subjects[method.name] = self.trainings.checkpoints_of(method)
                 self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
                 variants = [self.waiting[method.name]] if self.trainings.num_expected(method) else []
             else:
@@ -270,17 +280,17 @@ class _Wanted:
 
     def _subject_of(self, method: Method) -> Subject:
         """Returns the subject of an optimizer or checkpoint method."""
-        given = given_method(method, label=method.title)
-        if isinstance(given, Subject):
-            return given
-        return given.read_as(load_checkpoint(given.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+        request = given_method(method, label=method.title)
+        if isinstance(request, Subject):
+            return request
+        return request.read_as(load_checkpoint(request.uri, self._manager, allow_pickle=self._allow_pickle)[0])
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
     """Draws a few points of a space that together contain each parameter, if possible."""
     samples: list[Mapping[str, Value]] = []
     sampled_names = set[str]()
-    for seed in range(_DRAWS):
+    for seed in range(_NUM_DRAWS):
         values = space.sample(seed)
         if not samples or not sampled_names.issuperset(values):
             samples.append(values)
@@ -321,15 +331,15 @@ class _Trainings:
     def num_of(self, method: Method) -> int:
         return len(self._runs(method))
 
-    def brought(self, method: Method) -> list[Subject]:
+    def checkpoints_of(self, method: Method) -> list[Subject]:
         """Returns the checkpoints that a command has produced, each theta once."""
-        produced = [checkpoint for run in self._runs(method) for checkpoint in self._of(run)]
-        return list({checkpoint.key: checkpoint for checkpoint in produced}.values())
+        checkpoints = [checkpoint for run in self._runs(method) for checkpoint in self._checkpoints_of(run)]
+        return list({checkpoint.key: checkpoint for checkpoint in checkpoints}.values())
 
     def num_expected(self, method: Method) -> int:
         """Returns the number of sessions that are still to produce a checkpoint."""
         states_without_checkpoint = [
-            self._states.get(run.name, "waiting") for run in self._runs(method) if not self._of(run)
+            self._states.get(run.name, "waiting") for run in self._runs(method) if not self._checkpoints_of(run)
         ]
         return sum(
             state not in WITHOUT_CHECKPOINT or self._settings.retry_errors for state in states_without_checkpoint
@@ -342,7 +352,7 @@ class _Trainings:
     def _runs(self, method: Method) -> Sequence[CommandRun]:
         return MethodIndex(self._file, (method,), {}, {}, self._settings.store_folder).runs
 
-    def _of(self, run: CommandRun) -> list[Subject]:
+    def _checkpoints_of(self, run: CommandRun) -> list[Subject]:
         sightings = [
             sighting
             for sighting in self._sightings
@@ -366,7 +376,7 @@ class _Planner:
       durations: Seconds of an evaluation, by case.
     """
 
-    wanted: _Wanted
+    wanted: _PlannedSubjects
     held: ExistingResults
     shown: Mapping[str, str]
     durations: Mapping[str, float]
@@ -383,8 +393,10 @@ class _Planner:
                 method_plans.append(self._plan_of_search(method, self.wanted.searches[method.name]))
                 continue
             wanted_subjects = self.wanted.subjects[method.name]
-            plan = self._of(method, wanted_subjects, self.wanted.trainings.num_expected(method))
-            repeated = self._of(method, [subject for subject in wanted_subjects if subject.key in earlier_keys], 0)
+            plan = self._plan_of_subjects(method, wanted_subjects, self.wanted.trainings.num_expected(method))
+            repeated = self._plan_of_subjects(
+                method, [subject for subject in wanted_subjects if subject.key in earlier_keys], 0
+            )
             method_plans.append(replace(plan, repeated=repeated))
             earlier_keys.update(subject.key for subject in wanted_subjects)
         return method_plans
@@ -395,31 +407,31 @@ class _Planner:
         search = self.wanted.searches.get(method.name)
         num_trials = 1
         num_stopped = 0
-        num_fresh = 0
-        num_left = self.wanted.trainings.num_not_done(method)
+        num_fresh_sessions = 0
+        num_missing = self.wanted.trainings.num_not_done(method)
         if search is not None:
             trials = self.wanted.trials_of(method)
             num_trials = search.num_trials
             num_stopped = sum(trial.state == "stopped" for trial in trials)
-            num_fresh = num_reported(method, factor)
-            num_left = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
-            num_left += 0 if self.wanted.known[method.name].is_reported else num_fresh
-        unknown_titles = frozenset([method.title]) if num_left else frozenset()
+            num_fresh_sessions = num_reported(method, factor)
+            num_missing = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
+            num_missing += 0 if self.wanted.known[method.name].is_reported else num_fresh_sessions
+        unknown_titles = frozenset([method.title]) if num_missing else frozenset()
         return MethodPlan(
             method=method,
-            num_planned=factor * (num_trials - num_stopped) + num_fresh,
-            num_missing=num_left,
+            num_planned=factor * (num_trials - num_stopped) + num_fresh_sessions,
+            num_missing=num_missing,
             seconds=0.0,
             unknown=unknown_titles,
             num_trainings=factor * num_trials,
             num_trials=num_trials if search is not None else 0,
-            num_reported=num_fresh,
+            num_reported=num_fresh_sessions,
         )
 
-    def _of(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
+    def _plan_of_subjects(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
         """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
         blocks = [self.held.blocks_of(subject.sha256, subject.variant) for subject in subjects]
-        blocks += [self._waiting(method)] * num_expected if num_expected else []
+        blocks += [self._waiting_blocks(method)] * num_expected if num_expected else []
         return self._with_seconds(
             method,
             [block for planned_blocks, _ in blocks for block in planned_blocks],
@@ -427,13 +439,13 @@ class _Planner:
             num_trainings=self.wanted.trainings.num_of(method) if method.kind == "command" else 0,
         )
 
-    def _waiting(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
+    def _waiting_blocks(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
         return self.held.blocks_of("", self.wanted.waiting[method.name])
 
     def _plan_of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
         """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
         factor = self.wanted.num_sessions if method.kind == "command" else 1
-        blocks_of_trial = self._waiting(method)[0] * factor
+        blocks_of_trial = self._waiting_blocks(method)[0] * factor
         trials = self.wanted.trials_of(method)
         subjects = iter(self.wanted.subjects[method.name])
         missing_blocks = blocks_of_trial * (search.num_trials - len(trials))

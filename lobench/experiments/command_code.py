@@ -112,10 +112,10 @@ def edited_file_of(code: CommandCode, folder: Path) -> str:
       folder: Folder in which it runs.
     """
     try:
-        now = _fingerprint_of(code.method, folder)
+        fingerprint = _fingerprint_of(code.method, folder)
     except ConfigError:  # a file of `Method.files` is gone
         return "Method.files"
-    return next(iter(changed_parts(code.todays.parts, now.parts)), "")
+    return next(iter(changed_parts(code.todays.parts, fingerprint.parts)), "")
 
 
 def _fingerprint_of(method: Method, folder: Path) -> CodeFingerprint:
@@ -144,8 +144,8 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
         return CommandCode(method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id)
     last_code = recorded_codes[-1]
     code = None if last_code["is_old"] else last_code["code"]
-    suffix = re.compile(f"-{code[:SHOWN_DIGITS]}$") if code else _OLD_FOLDER
-    other_codes = tuple(last_code["code"] for folder in folders if suffix.search(folder))
+    suffix_pattern = re.compile(f"-{code[:SHOWN_DIGITS]}$") if code else _OLD_FOLDER
+    other_codes = tuple(last_code["code"] for folder in folders if suffix_pattern.search(folder))
     if keep_results:
         return CommandCode(
             method=replace(method, code=code),

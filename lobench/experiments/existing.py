@@ -45,9 +45,9 @@ class ExistingResults:
         history = History()
         if ledger is not None:
             expected = Expected(is_elsewhere=settings.executor not in HERE)
-            retried = ERRORS if settings.retry_errors else ()
+            retried_outcomes = ERRORS if settings.retry_errors else ()
             history = ledger.history(
-                ledger.accepted_programs(expected.all()), retried=retried, keeps_code=settings.keep_results
+                ledger.accepted_programs(expected.all()), retried=retried_outcomes, keeps_code=settings.keep_results
             )
         self._plan = Plan(history)
         self._cases, self._unbound_blocks = cases, list(unbound)

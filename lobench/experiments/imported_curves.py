@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # slow to import, and only needed for imported curves
 
 __all__ = ["ExperimentCurves", "read_curves"]
 
-_UNTIL = "Method.until_step"
+_UNTIL_OPTION = "Method.until_step"
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ class ExperimentCurves:
             from lobench.tools.curve_import.imports import refuse_unfit
 
             try:
-                refuse_unfit(collected_curves, settings, method=name, own_cases=cases, until_option=_UNTIL)
+                refuse_unfit(collected_curves, settings, method=name, own_cases=cases, until_option=_UNTIL_OPTION)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
@@ -96,17 +96,21 @@ class ExperimentCurves:
           cases: Cases that lobench trains.
           log: Receives notes for people.
         """
-        hashes_before = {file.file: file.sha256 for file in imported_files(ledger)}
+        old_hashes = {file.file: file.sha256 for file in imported_files(ledger)}
         for method, settings, collected_curves, name in self._curves_of_methods:
             from lobench.tools.curve_import.imports import import_into
 
             has_changed = any(
-                hashes_before.get(str(source.path), source.sha256) != source.sha256
-                for source in collected_curves.sources
+                old_hashes.get(str(source.path), source.sha256) != source.sha256 for source in collected_curves.sources
             )
             settings = replace(settings, replace=has_changed)
-            imported, evaluations = import_into(
-                ledger, collected_curves, settings, own_cases=cases, names={name: method.name}, until_option=_UNTIL
+            import_counts, evaluations = import_into(
+                ledger,
+                collected_curves,
+                settings,
+                own_cases=cases,
+                names={name: method.name},
+                until_option=_UNTIL_OPTION,
             )
             members = _members(method, evaluations, {case.identity for case in cases})
             ledger.add_memberships(form, members, programs=[IMPORTED.key])
@@ -116,7 +120,7 @@ class ExperimentCurves:
                 if other_cases and cases
                 else []
             )
-            for note in (*imported.notes, *notes):
+            for note in (*import_counts.notes, *notes):
                 log(f"{method.name}: {note}")
 
 

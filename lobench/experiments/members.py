@@ -122,7 +122,9 @@ class ExperimentRunExtension:
         for line in record_command_data(self._command_codes, ledger):
             progress.warn(line)
         state_of = self._known_states(ledger, readers)
-        self.form = ledger.record_experiment(experiment.name, self._text, revision=revision, versions=versions_here())
+        self.form = ledger.record_experiment(
+            experiment.name, self._config_text, revision=revision, versions=versions_here()
+        )
         states = {run.id: state_of(run) for run in self._method_index.runs}
         self._commands = commands = Trials(
             self._method_index.runs,
@@ -169,7 +171,7 @@ class ExperimentRunExtension:
         return edited_file_of(code, self._file.path.parent)
 
     @property
-    def _text(self) -> str:
+    def _config_text(self) -> str:
         """Configuration of the experiment, including the code of its commands, so that other code is a new version."""
         codes = [(command_code.method.name, command_code.method.code) for command_code in self._command_codes]
         return self._file.text + "".join(f"# code of {name}: {code}\n" for name, code in codes if code)
@@ -196,9 +198,9 @@ class ExperimentRunExtension:
         is_retried = self._retry_errors and state in WITHOUT_CHECKPOINT
         if (state == "done" or (is_retried and state == "infeasible")) and self._scripts is not None:
             name = script_name(run.method)
-            is_trials = "/" in run.method.name and run.session < FIRST_REPORT_SEED
+            is_of_trial = "/" in run.method.name and run.session < FIRST_REPORT_SEED
             # Curves of a trial are recorded once it is judged.
-            problem_of = self._scripts.missing_reason if is_trials else self._scripts.record
+            problem_of = self._scripts.missing_reason if is_of_trial else self._scripts.record
             if not self._scripts.holds(name, [run.session]) and problem_of(run):
                 return "waiting"  # its files are gone, or lack the requested metrics
             return "done"
@@ -235,10 +237,10 @@ class ExperimentRunExtension:
         ledger.add_memberships(self.form, rows, programs=watched.programs, codes=codes)
         wanted_parts = {part for member in planned_members for part in plan.parts(member.evaluation)}
         self.wanted = frozenset(wanted_parts)
-        num_of_scripts = len({member.evaluation for member in members_of_scripts})
+        num_script_members = len({member.evaluation for member in members_of_scripts})
         num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted_parts)
-        self.num_done = num_current + num_of_scripts
-        self.num_planned = len(wanted_parts) + num_of_scripts + self._num_expected(watched)
+        self.num_done = num_current + num_script_members
+        self.num_planned = len(wanted_parts) + num_script_members + self._num_expected(watched)
 
     def _num_expected(self, watched: WatchPlan) -> int:
         """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
@@ -260,9 +262,9 @@ class ExperimentRunExtension:
             and run.method.partition("/")[0] not in searched_methods
         ]
         num_blocks = sum(len(case.blocks()) for case in cases)
-        num_open = sum(states.get(run) in ("waiting", "running") for run in script_runs)
+        num_open_scripts = sum(states.get(run) in ("waiting", "running") for run in script_runs)
         num_searched = sum(search.num_expected(cases) for search in self._method_index.searches)
-        return len(waiting_runs) * num_blocks + num_open + num_searched
+        return len(waiting_runs) * num_blocks + num_open_scripts + num_searched
 
     def _members_of_scripts(self) -> Iterator[SessionMember]:
         """Yields the curves of scripts, and of completed trials of searches over scripts."""
@@ -299,8 +301,10 @@ class ExperimentRunExtension:
         ]
         if self._ledger is not None:  # rows of events do not say where the suites lie
             rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
-        current = self._ledger.current_cases(rows) if self._ledger is not None else None
-        return of_members(Snapshot.of(self._method_index.store, rows, current=current), self._file.text, memberships)
+        current_cases = self._ledger.current_cases(rows) if self._ledger is not None else None
+        return of_members(
+            Snapshot.of(self._method_index.store, rows, current=current_cases), self._file.text, memberships
+        )
 
     def plan(self, cases: Sequence[CaseInfo]) -> tuple[Mapping[str, int], Sequence[EvaluationRow]]:
         """Returns the number of evaluations of each method on these cases, by title, and the stored evaluations.

@@ -75,7 +75,7 @@ class Selected:
 
 
 EXPERIMENT: pytest.StashKey[Selected] = pytest.StashKey()
-_NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
+_USED_NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
 
 
 def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
@@ -180,8 +180,8 @@ def _values(arguments: Iterable[Any]) -> list[Any]:
     parameter_values: list[Any] = []
     for values in arguments:
         for value in values if isinstance(values, list | tuple) else ():
-            inner = getattr(value, "values", value)
-            parameter_values += inner if isinstance(inner, list | tuple) else [inner]
+            plain_value = getattr(value, "values", value)
+            parameter_values += plain_value if isinstance(plain_value, list | tuple) else [plain_value]
     return parameter_values
 
 
@@ -200,7 +200,7 @@ def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
     selected_members = item.config.stash.get(EXPERIMENT, None)
     if member is None or selected_members is None or spec is None:
         return
-    used_names = item.config.stash.setdefault(_NAMES, set())
+    used_names = item.config.stash.setdefault(_USED_NAMES, set())
     name = f"{spec.suite}/{spec.name}[{member}]"
     if name in used_names:  # the case has a second test
         name = f"{spec.suite}/{spec.name}.{getattr(item, 'originalname', item.name)}[{member}]"
@@ -231,6 +231,6 @@ def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
     for name in selected_members.names:
         if name not in member_names:
             raise pytest.UsageError(f"not found: {selected_members.argument}::{name} (--collect-only shows all)")
-    remaining = [item for item in items if member_of(item) is None or item.name in selected_members.names]
-    config.hook.pytest_deselected(items=[item for item in items if item not in remaining])
-    items[:] = remaining
+    remaining_items = [item for item in items if member_of(item) is None or item.name in selected_members.names]
+    config.hook.pytest_deselected(items=[item for item in items if item not in remaining_items])
+    items[:] = remaining_items

@@ -49,7 +49,7 @@ from lobench.report.live.notebook_progress import default_progress
 
 __all__ = ["ExperimentOutcome", "ExperimentRun", "RunSettings", "run", "store_of"]
 
-_MOST_RESTARTS = 2  # limit after edits of commands; a command may itself write a file of its code
+_MAX_RESTARTS = 2  # limit after edits of commands; a command may itself write a file of its code
 # The other options of a run are those of a watch.
 _OWN_OPTIONS = ("experiment", "store", "methods", "cases", "gin_params")
 
@@ -154,7 +154,7 @@ class ExperimentRun:
 
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
-        self._plan()
+        self._read_plan()
         self.methods = Methods(
             lambda subject: self._method_index.titles(subject),
             lambda rows: self._extension.snapshot(rows),
@@ -163,7 +163,7 @@ class ExperimentRun:
             growths_of=lambda: self._extension.growths,
         )
 
-    def _plan(self, *, follows_edits: bool = True) -> None:
+    def _read_plan(self, *, follows_edits: bool = True) -> None:
         """Reads the experiment and the code of its commands.
 
         Args:
@@ -188,7 +188,7 @@ class ExperimentRun:
         self._file = with_code(self._file, codes)
         methods_by_name = {code.method.name: code.method for code in codes}
         methods = tuple(methods_by_name.get(method.name, method) for method in methods)
-        self._given = given_methods(methods)
+        self._subjects_by_method = given_methods(methods)
         is_search = any(method.search is not None for method in methods)
         if experiment.race is not None and (settings.methods or settings.cases):
             got = "--method" if settings.methods else "--case"
@@ -200,7 +200,7 @@ class ExperimentRun:
             )
         self._chosen_methods = methods
         self._searches = planned_searches(self._file, methods, load_plugins()) if is_search else {}
-        self._method_index = MethodIndex(self._file, methods, self._given, self._searches, self._store)
+        self._method_index = MethodIndex(self._file, methods, self._subjects_by_method, self._searches, self._store)
         self._extension = ExperimentRunExtension(
             self._file,
             self._method_index,
@@ -245,17 +245,20 @@ class ExperimentRun:
                 curves=curves,
                 is_offline=is_offline,
             )
-        imported = [
+        imported_plans = [
             MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
             for method in self._curves
         ]
-        order = [method.name for method in self._file.experiment.methods]
+        method_names = [method.name for method in self._file.experiment.methods]
         params = "; ".join(self._settings.gin_params)
         notices = [f"--gin-param, for every method: {params}"] if params else []
         return replace(
             plan,
             methods=tuple(
-                sorted((*plan.methods, *imported), key=lambda method_plan: order.index(method_plan.method.name))
+                sorted(
+                    (*plan.methods, *imported_plans),
+                    key=lambda method_plan: method_names.index(method_plan.method.name),
+                )
             ),
             notices=(*notices, *self._changed_data()),
         )
@@ -282,7 +285,7 @@ class ExperimentRun:
             if hours is not None:
                 hours -= rounds[-1].ending.core_seconds / 3600
             self._settings = replace(self._settings, retry_errors=False, max_core_hours=hours)
-            self._plan(follows_edits=len(rounds) < _MOST_RESTARTS)
+            self._read_plan(follows_edits=len(rounds) < _MAX_RESTARTS)
             self.methods.forget()
             rounds.append(self._run_planned(progress))
         outcomes = sum((Counter(outcome.ending.outcomes) for outcome in rounds), Counter[Outcome]())
@@ -293,7 +296,7 @@ class ExperimentRun:
         for title, problem in self._unfit_problems.items():
             progress.log(f"{title!r} cannot be trained, and the other methods go on: {problem}")
         extension = self._extension
-        given = tuple(self._given.values())
+        subjects = tuple(self._subjects_by_method.values())
         settings = self._settings_of_run()
         if any(method.kind == "command" for method in self._chosen_methods):
             manager = components_of(settings.found(), progress).manager
@@ -305,7 +308,7 @@ class ExperimentRun:
             extension.curves = curves
             race = self._file.experiment.race
             outcome_of_rounds = (
-                run_rounds(settings, progress, given=given, has_source=False, guest=extension)
+                run_rounds(settings, progress, given=subjects, has_source=False, guest=extension)
                 if race is None
                 else self._run_race(race, progress)
             )
@@ -325,7 +328,7 @@ class ExperimentRun:
     def _run_race(self, race: Race, progress: WatchProgress) -> Watched:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
         extension = self._extension
-        given = list(self._given.values())
+        given = list(self._subjects_by_method.values())
         settings = self._settings_of_run()
         rounds = list[Watched]()
         wanted_evaluations = set[EvaluationId]()
@@ -354,13 +357,13 @@ class ExperimentRun:
                 return False
             return not ending.interrupted and not ending.over_budget
 
-        def entrants() -> Sequence[Entrant]:
+        def read_entrants() -> Sequence[Entrant]:
             stored_race = read_methods(self._store, self._file.experiment.name).experiment.race
             return stored_race.entrants if stored_race is not None else ()
 
         from lobench.api.race import play  # imports scipy, which the other experiments need not
 
-        play(evaluate, entrants, race, (), progress.log, count=len(given))
+        play(evaluate, read_entrants, race, (), progress.log, count=len(given))
         extension.num_done, extension.num_planned = num_done, len(wanted_evaluations)
         return replace(rounds[-1], ending=_join_endings([round_outcome.ending for round_outcome in rounds]))
 
@@ -393,7 +396,7 @@ class ExperimentRun:
         items = [
             f"{self._settings.experiment}::{name}[{role.name}-{seed}]"
             for role in self._method_index.of(subject)
-            if role.name in self._given
+            if role.name in self._subjects_by_method
             for seed in row.key.seed_block.seeds
         ]
         if not items:
@@ -428,7 +431,7 @@ def _check_devices(
     num_devices = len(devices_here(os.environ))
     layers = Layers(gin_params=file.shared)
     devices_by_case = {spec.names[-1]: devices_of(spec, layers) for spec in specs}
-    names = [name for name, number in devices_by_case.items() if number > num_devices]
+    names = [name for name, num_gpus in devices_by_case.items() if num_gpus > num_devices]
     if names:
         raise UsageError(
             "Case.num_gpus",

@@ -35,15 +35,15 @@ if TYPE_CHECKING:  # slow to import, and only needed for scripts
 
 __all__ = ["Growth", "ScriptCurves", "num_reported", "script_members", "script_name"]
 
-_HASHED = 4  # digits of the hash of the import settings
-_SHARE = 0.1  # largest fraction of the time that is spent on reading files
-_UNTIL = "Method.until_step"
+_HASH_DIGITS = 4  # digits of the hash of the import settings
+_MAX_READ_FRACTION = 0.1  # largest fraction of the time that is spent on reading files
+_UNTIL_OPTION = "Method.until_step"
 
 
 def script_name(method: Method) -> str:
     """Returns the name of a script's curves in a store. It depends on the script's values and the import settings."""
-    read_as = json.dumps(([*method.metrics], method.until_step, method.paired_seeds))
-    return f"{method.folder_name}-{hashlib.sha256(read_as.encode()).hexdigest()[:_HASHED]}"
+    import_settings = json.dumps(([*method.metrics], method.until_step, method.paired_seeds))
+    return f"{method.folder_name}-{hashlib.sha256(import_settings.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
 def _script_subject(method: Method, suffix: str = "") -> Subject:
@@ -127,7 +127,7 @@ class ScriptCurves:
         self._experiment = experiment
         self._own_cases = own_cases
         self._log, self._record_event = log, on_recorded
-        self._growth: dict[Path, Growth] = {}
+        self._growth_by_folder: dict[Path, Growth] = {}
         # By folder: the state of the files at the last look, and the time of the next look.
         self._last_looks: dict[Path, tuple[object, float]] = {}
         self._logged_lines: set[str] = set()
@@ -158,12 +158,12 @@ class ScriptCurves:
                         session_curves,
                         session_curves.settings,
                         own_cases=self._own_cases,
-                        until_option=_UNTIL,
+                        until_option=_UNTIL_OPTION,
                         session=session,
                     )
                     self._ledger.record_sighting(subject)  # records the label that tables show
                 for note in session_curves.notes:
-                    self._say(note)
+                    self._log_once(note)
         except LobenchError as error:
             return str(error)
         if not suffix:
@@ -207,7 +207,7 @@ class ScriptCurves:
         try:
             return fitness_of_sessions(rows, sessions, self._experiment.suites)
         except LobenchError as error:
-            self._say(str(error))
+            self._log_once(str(error))
             return None
 
     def growth(self, run: CommandRun, *, is_over: bool = False) -> Growth | None:
@@ -218,25 +218,28 @@ class ScriptCurves:
           is_over: Whether the script has ended. If so, files are read now, even if they were read a moment ago.
         """
         files = self._files(run)
-        state, next_at = self._last_looks.get(run.folder, (None, -math.inf))
+        last_state, next_look = self._last_looks.get(run.folder, (None, -math.inf))
         started_at = time.monotonic()
-        if started_at < next_at and not is_over:
-            return self._growth.get(run.folder)
-        if (now := files.state) != state and now:
+        if started_at < next_look and not is_over:
+            return self._growth_by_folder.get(run.folder)
+        if (new_state := files.state) != last_state and new_state:
             try:
                 with self._read(run, script_name(run.method), last_step=run.method.until_step) as session_curves:
-                    self._growth[run.folder] = Growth(
-                        curves=session_curves.primary_curves(), text=self._text(run, session_curves)
+                    self._growth_by_folder[run.folder] = Growth(
+                        curves=session_curves.primary_curves(), text=self._progress_text(run, session_curves)
                     )
             except (LobenchError, OSError) as error:
-                if any(size for _, size, _ in now):  # a growing file may become readable; only its end counts
-                    self._say(f"{run.method.title}: its curves cannot be read so far: {error}")
+                if any(size for _, size, _ in new_state):  # a growing file may become readable; only its end counts
+                    self._log_once(f"{run.method.title}: its curves cannot be read so far: {error}")
         seconds = time.monotonic() - started_at if self._is_warm else 0.0  # the first look imports what it needs
-        self._is_warm = self._is_warm or now != state
-        self._last_looks[run.folder] = now, time.monotonic() + seconds / _SHARE * max(self.num_running, 1)
-        return self._growth.get(run.folder)
+        self._is_warm = self._is_warm or new_state != last_state
+        self._last_looks[run.folder] = (
+            new_state,
+            time.monotonic() + seconds / _MAX_READ_FRACTION * max(self.num_running, 1),
+        )
+        return self._growth_by_folder.get(run.folder)
 
-    def _text(self, run: CommandRun, session_curves: SessionCurves) -> str:
+    def _progress_text(self, run: CommandRun, session_curves: SessionCurves) -> str:
         from lobench.tools.curve_import.imports import curves_in
 
         curves_by_case = list(curves_in(self._ledger, session_curves, own_cases=self._own_cases, seed=run.session))
@@ -286,7 +289,7 @@ class ScriptCurves:
         values = {name: glob.escape(value) for name, value in run.values.items()}
         return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
 
-    def _say(self, line: str) -> None:
+    def _log_once(self, line: str) -> None:
         if line not in self._logged_lines:
             self._logged_lines.add(line)
             self._log(line)

@@ -29,7 +29,7 @@ __all__ = ["DEFAULT_VARY", "experiment_text", "searched", "tune_file", "tune_tex
 _DEFAULT_SPACE = 'Real(1e-5, 1.0, scale="log", num_values=11)'
 DEFAULT_VARY = f"learning_rate = {_DEFAULT_SPACE}"
 
-_EXPECTED = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num_values=7)', or '... = [0.1, 0.3]'"
+_EXPECTED_LINE = "a line such as 'learning_rate = Real(1e-4, 1e-1, scale=\"log\", num_values=7)', or '... = [0.1, 0.3]'"
 
 
 def tune_text(settings: TuneSettings, folder: Path) -> str:
@@ -39,10 +39,10 @@ def tune_text(settings: TuneSettings, folder: Path) -> str:
       UsageError: A space cannot be read.
     """
     name = settings.method
-    lines = _head(settings, folder)
+    lines = _head_lines(settings, folder)
     if settings.sessions is not None:
         lines.append(f"Experiment.num_sessions = {settings.sessions}")
-    optimizer, bindings = _optimizer(settings)
+    optimizer, bindings = _optimizer_line(settings)
     lines += ["", f"{name}/{optimizer}"]
     lines.append(f"{name}/Method.search = @{settings.search_name}()")
     for key in ("num_trials", "report_sessions"):
@@ -70,19 +70,19 @@ def race_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> s
     ]
     strategy = strategy_of(Search(name=search_name), manager, where="--search")
     space = Space(space_of(name, space_bindings, bindings))
-    count = num_trials_of(strategy, space, settings.num_trials, where="--search")
+    num_settings = num_trials_of(strategy, space, settings.num_trials, where="--search")
     num_trials = settings.num_trials
     settings_of_wave = strategy.next_wave(space, (), seed=search_seed(0, name), width=1, num_trials=num_trials)
-    if len(settings_of_wave) != count:
+    if len(settings_of_wave) != num_settings:
         raise UsageError(
             "a search that learns from its trials does not race them",
             where="--search",
             got=search_name,
             expected="grid, or random with --num-trials",
         )
-    lines = _head(settings, folder)
+    lines = _head_lines(settings, folder)
     lines += [f"Experiment.num_sessions = {settings.sessions or 24}", "Experiment.race = @race()"]
-    optimizer, fixed_bindings = _optimizer(settings)
+    optimizer, fixed_bindings = _optimizer_line(settings)
     for number, values in enumerate(settings_of_wave):
         settings_text = ", ".join(f"{path.rpartition('.')[2]} {_value_text(value)}" for path, value in values.items())
         own_lines = [optimizer, f"Method.label = {f'{name} {number}: {settings_text}'!r}", *fixed_bindings]
@@ -95,12 +95,12 @@ def _value_text(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _head(settings: TuneSettings, folder: Path) -> list[str]:
+def _head_lines(settings: TuneSettings, folder: Path) -> list[str]:
     suites = [_suite_reference(suite, folder) for suite in settings.suites]
     return [f"Experiment.name = {settings.name!r}", f"Experiment.suites = {suites!r}"]
 
 
-def _optimizer(settings: TuneSettings) -> tuple[str, list[str]]:
+def _optimizer_line(settings: TuneSettings) -> tuple[str, list[str]]:
     """Returns the line `Method.optimizer = @adam()`, and the bindings that followed the optimizer's call."""
     call, *bindings = (binding_text.strip() for binding_text in canonical_optimizer(settings.optimizer).split(";"))
     return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
@@ -159,7 +159,7 @@ def _space_lines(method: str, selector: str, line: str) -> list[str]:
     """Returns the gin lines of a space and of its fields."""
     path, _, text = (side.strip() for side in line.partition("="))
     if not re.fullmatch(rf"({NAME}[/.])*{NAME}", path):
-        raise UsageError("--vary", got=repr(line), expected=_EXPECTED)
+        raise UsageError("--vary", got=repr(line), expected=_EXPECTED_LINE)
     path = path if "." in path else f"{selector}.{path}"
     scope = re.sub(r"\W", "_", path.removeprefix(f"{selector}."))
     kind, values = _space(text, line)
@@ -181,5 +181,5 @@ def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
         positional_values = dict(zip(names, map(ast.literal_eval, node.args), strict=False))
         keyword_values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
     except (SyntaxError, ValueError, TypeError) as error:
-        raise UsageError("--vary", got=repr(line), expected=_EXPECTED) from error
+        raise UsageError("--vary", got=repr(line), expected=_EXPECTED_LINE) from error
     return node.func.id, positional_values | keyword_values

@@ -28,7 +28,7 @@ from lobench.core.wording import headline
 
 __all__ = ["Answer", "LoggedStep", "RecordedPlanner", "Start", "digest_of", "read_start", "read_step"]
 
-_KINDS: Mapping[str, Any] = {
+_EVENT_TYPES: Mapping[str, Any] = {
     kind.__name__: kind
     for kind in (
         *(events.CasesKnown, events.SubjectSeen, events.RunCommands, events.RunEnded, events.Finished),
@@ -37,8 +37,8 @@ _KINDS: Mapping[str, Any] = {
 }
 
 Answer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run, and to skip
-_NOTHING: Answer = ((), ())
-_LONGEST_MESSAGE = 200  # characters of a worker's message; its log has all of it
+_EMPTY_ANSWER: Answer = ((), ())
+_MAX_MESSAGE_LENGTH = 200  # characters of a worker's message; its log has all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,12 @@ class LoggedStep:
         event: Any = self.event
         values = [_truncate(getattr(event, name)) for name in event.__dataclass_fields__]
         step: list[Any] = [type(event).__name__, values, self.digest]
-        whole_step = step if self.answer == _NOTHING else [*step, self.answer]
+        whole_step = step if self.answer == _EMPTY_ANSWER else [*step, self.answer]
         return json.dumps(whole_step, default=dataclasses.asdict, separators=(",", ":"))
 
 
 def _truncate(value: Any) -> Any:
-    return value[:_LONGEST_MESSAGE] if isinstance(value, str) else value
+    return value[:_MAX_MESSAGE_LENGTH] if isinstance(value, str) else value
 
 
 class RecordedPlanner(Planner):
@@ -94,25 +94,25 @@ class RecordedPlanner(Planner):
     def __init__(self, start: Start, policy: AdmissionPolicy) -> None:
         self._policy = _RecordingPolicy(policy)
         super().__init__(start.max_cores, self._policy, start.history, max_gpus=start.max_gpus, together=start.together)
-        self._pending: list[tuple[Event, Answer, tuple[Action, ...]]] = []
-        self._quiet: Tick | None = None
+        self._pending_steps: list[tuple[Event, Answer, tuple[Action, ...]]] = []
+        self._quiet_tick: Tick | None = None
 
     def handle(self, event: Event) -> tuple[Action, ...]:
-        self._policy.answer = _NOTHING
+        self._policy.answer = _EMPTY_ANSWER
         actions = super().handle(event)
         answer = self._policy.answer
-        if isinstance(event, Tick) and not actions and answer == _NOTHING:
-            self._quiet = event
+        if isinstance(event, Tick) and not actions and answer == _EMPTY_ANSWER:
+            self._quiet_tick = event
             return actions
-        if self._quiet is not None and not hasattr(event, "now"):
-            self._pending.append((self._quiet, _NOTHING, ()))
-        self._quiet = None
-        self._pending.append((event, answer, actions))
+        if self._quiet_tick is not None and not hasattr(event, "now"):
+            self._pending_steps.append((self._quiet_tick, _EMPTY_ANSWER, ()))
+        self._quiet_tick = None
+        self._pending_steps.append((event, answer, actions))
         return actions
 
     def take(self) -> Iterator[LoggedStep]:
         """Yields the steps since the last call."""
-        pending, self._pending = self._pending, []
+        pending, self._pending_steps = self._pending_steps, []
         for event, answer, actions in pending:
             yield LoggedStep(event=event, answer=answer, digest=digest_of(actions))
 
@@ -121,11 +121,11 @@ class _RecordingPolicy:
     """Admission policy that remembers its last answer."""
 
     def __init__(self, policy: AdmissionPolicy) -> None:
-        self._inner = policy
-        self.answer = _NOTHING
+        self._inner_policy = policy
+        self.answer = _EMPTY_ANSWER
 
     def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> Answer:
-        run, skip = self._inner.admit(waiting, idle=idle, last=last)
+        run, skip = self._inner_policy.admit(waiting, idle=idle, last=last)
         self.answer = tuple(run), tuple(skip)
         return self.answer
 
@@ -138,14 +138,14 @@ def digest_of(actions: Iterable[Action]) -> int:
 def _action_text(action: Action) -> str:
     match action:
         case events.Lease(worker, lease, evaluation, _, deadline, companions):
-            companion_names = " ".join(map(_name, companions))
-            return f"Lease {worker} {lease} {_name(evaluation)} {deadline} {companion_names}"
+            companion_names = " ".join(map(_evaluation_text, companions))
+            return f"Lease {worker} {lease} {_evaluation_text(evaluation)} {deadline} {companion_names}"
         case events.Record(evaluation, _, outcome, lease):
-            return f"Record {_name(evaluation)} {outcome.value} {lease}"
+            return f"Record {_evaluation_text(evaluation)} {outcome.value} {lease}"
         case events.RecordSplit(evaluation) | events.RecordDeath(evaluation):
-            return f"{type(action).__name__} {_name(evaluation)}"
+            return f"{type(action).__name__} {_evaluation_text(evaluation)}"
         case events.Forget(evaluations):
-            return f"Forget {' '.join(map(_name, evaluations))}"
+            return f"Forget {' '.join(map(_evaluation_text, evaluations))}"
         case events.LeaseCommand(worker, lease, command):
             return f"LeaseCommand {worker} {lease} {command}"
         case events.CommandEnded(command):
@@ -156,7 +156,7 @@ def _action_text(action: Action) -> str:
             return f"{type(action).__name__} {getattr(action, 'position', getattr(action, 'worker', ''))}"
 
 
-def _name(evaluation: EvaluationId) -> str:
+def _evaluation_text(evaluation: EvaluationId) -> str:
     block = evaluation.block
     return f"{evaluation.sha256} {evaluation.case_key} {block.start} {block.size}"
 
@@ -185,25 +185,25 @@ def read_step(line: str) -> LoggedStep:
     """
     try:
         name, values, digest, *answers = json.loads(line)
-        policy_answer = tuple(tuple(positions) for positions in answers[0]) if answers else _NOTHING
+        policy_answer = tuple(tuple(positions) for positions in answers[0]) if answers else _EMPTY_ANSWER
         return LoggedStep(event=_event(name, values), answer=policy_answer, digest=digest)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         raise ValueError(f"not an event of a log of decisions: {headline(error)}") from error
 
 
 def _event(name: str, values: list[Any]) -> Event:
-    kind = _KINDS[name]
-    if kind is events.CasesKnown:
+    event_type = _EVENT_TYPES[name]
+    if event_type is events.CasesKnown:
         values[0] = tuple(CaseInfo(**record) for record in values[0])
-    elif kind is events.SubjectSeen:
+    elif event_type is events.SubjectSeen:
         values[1] = SubjectKey(*values[1])
-    elif kind is events.RunCommands:
+    elif event_type is events.RunCommands:
         values[0] = tuple((events.CommandId(**command), Size(*size)) for command, size in values[0])
-    elif kind is events.Finished:
+    elif event_type is events.Finished:
         values[2] = Outcome(values[2])
-    elif kind is Capacity:
+    elif event_type is Capacity:
         values[0] = tuple(Size(*machine) for machine in values[0])
-    event: Event = kind(*values)
+    event: Event = event_type(*values)
     return event
 
 
@@ -250,16 +250,16 @@ def _evaluations(history: History) -> Iterator[EvaluationId]:
 
 
 def _history(record: Mapping[str, Any]) -> History:
-    keys = record["case_keys"]
+    case_keys = record["case_keys"]
 
     def evaluation_id(sha256: str, block: Sequence[int]) -> EvaluationId:
-        number, start, size = block
-        return EvaluationId(sha256, keys[number], SeedBlock(start=start, size=size))
+        case_number, start, size = block
+        return EvaluationId(sha256, case_keys[case_number], SeedBlock(start=start, size=size))
 
     def evaluation_ids(groups: Iterable[Any]) -> set[EvaluationId]:
         return {evaluation_id(sha256, block) for thetas, blocks in groups for sha256 in thetas for block in blocks}
 
-    def by_evaluation(name: str) -> dict[EvaluationId, tuple[str, ...]]:
+    def codes_by_evaluation(name: str) -> dict[EvaluationId, tuple[str, ...]]:
         return {evaluation_id(sha256, block): tuple(codes) for sha256, block, codes in record.get(name, [])}
 
     return History(
@@ -270,8 +270,8 @@ def _history(record: Mapping[str, Any]) -> History:
         admissions=dict(record["admissions"]),
         finished=set(record["finished"]),
         durations=record["durations"],
-        codes=by_evaluation("codes"),
-        retried_codes=by_evaluation("retried_codes"),
+        codes=codes_by_evaluation("codes"),
+        retried_codes=codes_by_evaluation("retried_codes"),
         same_codes=record.get("same_codes", {}),
         keeps_code=record.get("keeps_code", False),
     )

@@ -27,11 +27,11 @@ _STOPPING_SECONDS = 10.0  # time for a worker to stop a command that ran past it
 _GUESS_SECONDS = 1e-3  # guessed time of an inner step of one seed of a case that never ran; only the order matters
 _OUTCOMES = {schedule.End.TIMEOUT: Outcome.TIMEOUT, schedule.End.POISONED: Outcome.POISONED}
 _COMMANDS_RANK = -1  # commands come before any evaluation: they take longest and produce further work
-_TYPICAL = (Outcome.PASSED, Outcome.FAILED)  # other outcomes may end early
+_TYPICAL_OUTCOMES = (Outcome.PASSED, Outcome.FAILED)  # other outcomes may end early
 
 
 @dataclass(slots=True, kw_only=True)
-class _Wanted:
+class _PendingEvaluation:
     """An evaluation queued or running.
 
     Attributes:
@@ -78,15 +78,15 @@ class Planner:
         )
         self._seconds = dict(history.durations)  # by case key, and by program key of known cases
         self._cases: dict[str, tuple[CaseInfo, ...]] = {}  # by variant
-        self._open: dict[SubjectKey, set[int]] = {}  # unfinished positions of admitted subjects
-        self._outstanding: dict[SubjectKey, int] = {}  # number of missing evaluations of open subjects
-        self._wanted: dict[EvaluationId, _Wanted] = {}
-        self._num_wanted = Counter[str]()  # number of wanted evaluations by program
-        self._retried: set[SubjectKey] = set()  # subjects with an evaluation that is retried
+        self._open_positions: dict[SubjectKey, set[int]] = {}  # unfinished positions of admitted subjects
+        self._num_missing: dict[SubjectKey, int] = {}  # number of missing evaluations of open subjects
+        self._pending_evaluations: dict[EvaluationId, _PendingEvaluation] = {}
+        self._num_pending = Counter[str]()  # number of wanted evaluations by program
+        self._retried_subjects: set[SubjectKey] = set()  # subjects with an evaluation that is retried
         self._commands: set[CommandId] = set()  # commands that have not ended
-        self._outdated: list[tuple[EvaluationId, str, str]] = []  # see `take_outdated`
+        self._outdated_evaluations: list[tuple[EvaluationId, str, str]] = []  # see `take_outdated`
         self._keeps_code = history.keeps_code
-        self._done = False
+        self._is_done = False
         self._actions: list[Action] = []
 
     def handle(self, event: events.Event) -> tuple[Action, ...]:
@@ -101,15 +101,15 @@ class Planner:
             case events.RunCommands(commands):
                 self._commands.update(command for command, _ in commands)
                 command_works = tuple(_command_work(command, size) for command, size in commands)
-                self._follow(self._machine.take(schedule.Add(command_works)))
+                self._translate(self._machine.take(schedule.Add(command_works)))
             case events.RunEnded():
                 self._backlog.has_ended = True
             case events.Finished():
                 self._finish(event)
             case _:
-                self._follow(self._machine.take(event))
+                self._translate(self._machine.take(event))
         self._admit()
-        self._follow(self._machine.place())
+        self._translate(self._machine.place())
         self._warm_up()
         self._check_done()
         return tuple(self._actions)
@@ -117,21 +117,21 @@ class Planner:
     @property
     def num_left(self) -> int:
         """Number of missing evaluations of admitted and waiting subjects; one for each subject with unknown cases."""
-        missing: set[EvaluationId] = set()
+        missing_evaluations: set[EvaluationId] = set()
         num_unknown = 0
-        for subject in {*self._open, *self._backlog.waiting()}:
+        for subject in {*self._open_positions, *self._backlog.waiting()}:
             if (cases := self._cases.get(subject.variant)) is None:
                 num_unknown += 1
             else:
-                missing.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
-        return len(missing) + num_unknown
+                missing_evaluations.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
+        return len(missing_evaluations) + num_unknown
 
     @property
     def left(self) -> Left:
         """Summary of the work that remains."""
         return Left(
-            evaluations=dict(+self._num_wanted),
-            num_admitted=sum(map(len, self._open.values())),
+            evaluations=dict(+self._num_pending),
+            num_admitted=sum(map(len, self._open_positions.values())),
             num_waiting=self._backlog.num_fresh,
             num_cores=self._machine.max_cores,
         )
@@ -143,21 +143,25 @@ class Planner:
           AssertionError: The state is inconsistent.
         """
         self._machine.check()
-        assert self._machine.keys() == self._wanted.keys() | self._commands, (
+        assert self._machine.keys() == self._pending_evaluations.keys() | self._commands, (
             "wanted, and not the machine's work, or the reverse"
         )
-        programs = Counter(entry.case.program_key for entry in self._wanted.values())
-        assert programs == +self._num_wanted, "wanted evaluations are miscounted"
-        assert all(entry.subjects for entry in self._wanted.values()), "no subject needs a wanted evaluation"
-        assert all(len(set(entry.subjects)) == len(entry.subjects) for entry in self._wanted.values()), (
+        programs = Counter(entry.case.program_key for entry in self._pending_evaluations.values())
+        assert programs == +self._num_pending, "wanted evaluations are miscounted"
+        assert all(entry.subjects for entry in self._pending_evaluations.values()), (
+            "no subject needs a wanted evaluation"
+        )
+        assert all(len(set(entry.subjects)) == len(entry.subjects) for entry in self._pending_evaluations.values()), (
             "wanted twice by one"
         )
-        num_missing = Counter(subject for entry in self._wanted.values() for subject in entry.subjects)
-        assert num_missing == self._outstanding, "missing evaluations of a subject are miscounted"
-        assert all(self._outstanding.values()), "a subject that lacks nothing is not finished"
-        planned_subjects = {subject for subject in self._open if subject.variant in self._cases}
-        assert self._outstanding.keys() == planned_subjects, "an open subject was not planned, or a closed one was"
-        done_evaluations = [key for key, entry in self._wanted.items() if self._plan.is_current(key, entry.case)]
+        num_missing = Counter(subject for entry in self._pending_evaluations.values() for subject in entry.subjects)
+        assert num_missing == self._num_missing, "missing evaluations of a subject are miscounted"
+        assert all(self._num_missing.values()), "a subject that lacks nothing is not finished"
+        planned_subjects = {subject for subject in self._open_positions if subject.variant in self._cases}
+        assert self._num_missing.keys() == planned_subjects, "an open subject was not planned, or a closed one was"
+        done_evaluations = [
+            key for key, entry in self._pending_evaluations.items() if self._plan.is_current(key, entry.case)
+        ]
         assert not done_evaluations, f"done, and wanted: {done_evaluations}"
 
     def take_outdated(self) -> list[tuple[EvaluationId, str, str]]:
@@ -165,7 +169,7 @@ class Planner:
 
         Each is followed by the code of its last result and the present code.
         """
-        outdated, self._outdated = self._outdated, []
+        outdated, self._outdated_evaluations = self._outdated_evaluations, []
         return outdated
 
     # Checkpoints.
@@ -177,13 +181,13 @@ class Planner:
         for case in cases:
             if case.key in self._seconds:
                 self._seconds.setdefault(case.program_key, self._seconds[case.key])
-        for subject in list(self._open):
+        for subject in list(self._open_positions):
             if subject.variant == variant:
                 self._expand(subject, cases)
 
     def _open_position(self, position: int) -> None:
         subject = self._backlog.subject(position)
-        self._open.setdefault(subject, set()).add(position)
+        self._open_positions.setdefault(subject, set()).add(position)
         if (cases := self._cases.get(subject.variant)) is not None:
             self._expand(subject, cases)
 
@@ -192,14 +196,14 @@ class Planner:
         if retried := self._plan.retried(subject.sha256, cases):
             self._plan.forget(retried)
             self._machine.take(schedule.Forgive(tuple(retried)))
-            self._retried.add(subject)
+            self._retried_subjects.add(subject)
             self._actions.append(events.Forget(tuple(retried)))
         if not self._keeps_code and (outdated := self._plan.outdated(subject.sha256, cases)):
-            self._outdated += [entry for entry in outdated if entry[0] not in self._wanted]
+            self._outdated_evaluations += [entry for entry in outdated if entry[0] not in self._pending_evaluations]
             self._machine.take(schedule.Forgive(tuple(entry[0] for entry in outdated)))
-        if subject not in self._outstanding:
-            self._outstanding[subject] = 0
-            self._request(self._plan.missing(subject.sha256, cases), min(self._open[subject]), [subject])
+        if subject not in self._num_missing:
+            self._num_missing[subject] = 0
+            self._request(self._plan.missing(subject.sha256, cases), min(self._open_positions[subject]), [subject])
         self._finish_if_complete(subject)
 
     def _request(
@@ -207,24 +211,26 @@ class Planner:
     ) -> None:
         new_works = []
         for evaluation, case in evaluations:
-            wanted = self._wanted.setdefault(evaluation, _Wanted(case=case, position=position, subjects=[]))
-            if not wanted.subjects:
+            pending = self._pending_evaluations.setdefault(
+                evaluation, _PendingEvaluation(case=case, position=position, subjects=[])
+            )
+            if not pending.subjects:
                 new_works.append(self._work_for(evaluation, case, position))
-                self._num_wanted[case.program_key] += 1
+                self._num_pending[case.program_key] += 1
             for subject in subjects:
-                if subject not in wanted.subjects:
-                    self._outstanding[subject] += 1
-                    wanted.subjects.append(subject)
+                if subject not in pending.subjects:
+                    self._num_missing[subject] += 1
+                    pending.subjects.append(subject)
         if new_works:
             self._machine.take(schedule.Add(tuple(new_works)))
 
     def _finish_if_complete(self, subject: SubjectKey) -> None:
-        if self._outstanding.get(subject):
+        if self._num_missing.get(subject):
             return
-        for position in sorted(self._open.pop(subject, ())):
+        for position in sorted(self._open_positions.pop(subject, ())):
             self._backlog.finish(position)
             self._actions.append(events.FinishCheckpoint(position))
-        self._outstanding.pop(subject, None)
+        self._num_missing.pop(subject, None)
 
     def _admit(self) -> None:
         if not self._backlog.has_waiting or self._machine.is_draining:
@@ -241,7 +247,7 @@ class Planner:
         """Reopens a subject that an earlier run finished or skipped, if it lacks evaluations now."""
         subject = self._backlog.subject(position)
         cases = self._cases[subject.variant]
-        is_retried = subject in self._retried or self._plan.retried(subject.sha256, cases)
+        is_retried = subject in self._retried_subjects or self._plan.retried(subject.sha256, cases)
         if is_retried or (is_chosen and any(True for _ in self._plan.missing(subject.sha256, cases))):
             self._backlog.reopen(position)
             self._actions.append(events.Reopen(position))
@@ -268,12 +274,12 @@ class Planner:
             event.now,
             event.replace_worker,
             event.seconds,
-            is_typical=event.outcome in _TYPICAL,
+            is_typical=event.outcome in _TYPICAL_OUTCOMES,
             is_void=event.is_void,
         )
-        self._follow(self._machine.take(returned_work), event)
+        self._translate(self._machine.take(returned_work), event)
 
-    def _follow(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
+    def _translate(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
         """Translates actions of the machine into actions of the planner; `event` is the result that caused them."""
         for action in actions:
             match action:
@@ -301,37 +307,37 @@ class Planner:
             self._actions.append(events.LeaseCommand(action.worker, action.lease, key))
             return
         companion_keys = tuple(companion.key for companion in action.companions)
-        case = self._wanted[key].case
+        case = self._pending_evaluations[key].case
         self._actions.append(
             events.Lease(action.worker, action.lease, key, case, action.deadline, companion_keys, action.why)
         )
 
     def _finish_evaluation(self, evaluation: EvaluationId, event: events.Finished, lease: int | None) -> None:
         if event.outcome is Outcome.OOM and self._may_split(evaluation):
-            self._split(evaluation, self._wanted[evaluation])
+            self._split(evaluation, self._pending_evaluations[evaluation])
         else:
             self._record(evaluation, event.outcome, lease, event.message)
 
     def _may_split(self, evaluation: EvaluationId) -> bool:
         """Returns whether to halve an evaluation that ran out of memory. A half is not halved again."""
-        return evaluation.block.size > 1 and evaluation.block in self._wanted[evaluation].case.blocks()
+        return evaluation.block.size > 1 and evaluation.block in self._pending_evaluations[evaluation].case.blocks()
 
-    def _split(self, evaluation: EvaluationId, wanted: _Wanted) -> None:
+    def _split(self, evaluation: EvaluationId, pending: _PendingEvaluation) -> None:
         self._plan.split(evaluation)
         self._actions.append(events.RecordSplit(evaluation))
-        del self._wanted[evaluation]
-        self._num_wanted[wanted.case.program_key] -= 1
-        for subject in wanted.subjects:
-            self._outstanding[subject] -= 1
-        self._request(self._plan.missing_of(evaluation, wanted.case), wanted.position, wanted.subjects)
+        del self._pending_evaluations[evaluation]
+        self._num_pending[pending.case.program_key] -= 1
+        for subject in pending.subjects:
+            self._num_missing[subject] -= 1
+        self._request(self._plan.missing_of(evaluation, pending.case), pending.position, pending.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
-        wanted = self._wanted.pop(evaluation)
-        self._num_wanted[wanted.case.program_key] -= 1
-        self._plan.record(evaluation, wanted.case)
-        self._actions.append(events.Record(evaluation, wanted.case, outcome, lease, message))
-        for subject in wanted.subjects:
-            self._outstanding[subject] -= 1
+        pending = self._pending_evaluations.pop(evaluation)
+        self._num_pending[pending.case.program_key] -= 1
+        self._plan.record(evaluation, pending.case)
+        self._actions.append(events.Record(evaluation, pending.case, outcome, lease, message))
+        for subject in pending.subjects:
+            self._num_missing[subject] -= 1
             self._finish_if_complete(subject)
 
     # Beginning and end.
@@ -344,21 +350,21 @@ class Planner:
         """
         if self._backlog.variants() <= self._cases.keys() or self._is_complete():
             return
-        is_first = not self._cases and (self._open or self._backlog.has_fresh)
+        is_first = not self._cases and (self._open_positions or self._backlog.has_fresh)
         if is_first or not self._machine.num_workers or not self._cases or self._commands:
-            one_free = 1 + len(self._commands)  # a worker that runs a command cannot list cases
-            at_most = None if is_first else one_free
-            self._follow(self._machine.warm_up(schedule.Size(1), at_most=at_most))
+            num_needed = 1 + len(self._commands)  # a worker that runs a command cannot list cases
+            at_most = None if is_first else num_needed
+            self._translate(self._machine.warm_up(schedule.Size(1), at_most=at_most))
 
     def _check_done(self) -> None:
-        if self._done:
+        if self._is_done:
             return
         if not self._machine.num_running and (self._machine.is_draining or self._is_complete()):
-            self._done = True
+            self._is_done = True
             self._actions.append(events.Done())
 
     def _is_complete(self) -> bool:
-        return self._backlog.has_ended and not (self._backlog.has_waiting or self._open or self._commands)
+        return self._backlog.has_ended and not (self._backlog.has_waiting or self._open_positions or self._commands)
 
 
 def _size_of(case: CaseInfo) -> schedule.Size:

@@ -25,13 +25,13 @@ class Replay:
     """
 
     def __init__(self, start: Start) -> None:
-        self._played = _Played()
-        self._planner = start.planner(self._played)
+        self._policy = _ReplayedPolicy()
+        self._planner = start.planner(self._policy)
         self._subjects: dict[int, str] = {}
         self._cases: dict[str, str] = {}
-        self._zero: float | None = None
+        self._start_time: float | None = None
         self._now = 0.0
-        self._leased: dict[int, float] = {}  # time of each lease
+        self._lease_times: dict[int, float] = {}  # time of each lease
         self.num_steps = 0
         self.differs_at: int | None = None
 
@@ -39,7 +39,7 @@ class Replay:
         """Yields a line for each decision, until one differs from the log."""
         for step in steps:
             self._add_time(step.event)
-            self._played.answer = step.answer
+            self._policy.answer = step.answer
             actions = self._planner.handle(step.event)
             self.num_steps += 1
             for text in (
@@ -54,8 +54,8 @@ class Replay:
     def _add_time(self, event: Event) -> None:
         now = getattr(event, "now", None)
         if now is not None:
-            self._zero = now if self._zero is None else self._zero
-            self._now = now - self._zero
+            self._start_time = now if self._start_time is None else self._start_time
+            self._now = now - self._start_time
 
     def _event_lines(self, event: Event) -> Iterator[str]:
         match event:
@@ -79,9 +79,9 @@ class Replay:
             case KillWorker(worker, reason):
                 return f"worker {worker} is ended: {reason}"
             case events.Lease(worker, lease, evaluation, _, deadline, companions, why):
-                self._leased[lease] = self._now
+                self._lease_times[lease] = self._now
                 together = f", together with {len(companions)} others that are alike" if companions else ""
-                seconds = deadline - self._now - (self._zero or 0.0)
+                seconds = deadline - self._now - (self._start_time or 0.0)
                 return f"worker {worker} gets {self._name_of(evaluation)}{together}: {why}; deadline in {seconds:g} s"
             case events.LeaseCommand(worker, _, command):
                 return f"worker {worker} runs {command.method}, session {command.session}, a command"
@@ -89,7 +89,7 @@ class Replay:
                 reason = f": {message.splitlines()[0]}" if message else ""
                 return f"{command.method}, session {command.session}, a command, has ended{reason}"
             case events.Record(evaluation, _, outcome, lease, message):
-                duration = f" after {self._now - self._leased[lease]:.3f} s" if lease in self._leased else ""
+                duration = f" after {self._now - self._lease_times[lease]:.3f} s" if lease in self._lease_times else ""
                 reason = f": {message.splitlines()[0]}" if message else ""
                 return f"{self._name_of(evaluation)} is recorded as {outcome}{duration}{reason}"
             case events.RecordSplit(evaluation):
@@ -119,7 +119,7 @@ class Replay:
         return f"{case} seeds {evaluation.block} of {evaluation.sha256[:8]}"
 
 
-class _Played:
+class _ReplayedPolicy:
     """Admission policy that repeats recorded answers."""
 
     def __init__(self) -> None:

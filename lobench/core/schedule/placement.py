@@ -10,7 +10,7 @@ from lobench.core.schedule.events import Size
 
 __all__ = ["has_place"]
 
-_TINY = 1e-9
+_TOLERANCE = 1e-9
 
 
 def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bool:
@@ -28,28 +28,30 @@ def has_place(machines: Counter[Size], workers: Counter[Size], size: Size) -> bo
     usable_machines = {machine: count for machine, count in machines.items() if _num_places(machine, size)}
     if not machines:
         return True
-    num_taken = sum(count * _places_of(worker_size, size) for worker_size, count in other_workers.items())
+    num_used = sum(count * _num_places_used(worker_size, size) for worker_size, count in other_workers.items())
     num_places = sum(count * _num_places(machine, size) for machine, count in usable_machines.items())
-    if num_places > num_taken:
+    if num_places > num_used:
         return True
-    cores = sum(count * worker_size.num_cpus for worker_size, count in other_workers.items())
+    num_cores = sum(count * worker_size.num_cpus for worker_size, count in other_workers.items())
     num_full = _num_full(
-        ((machine.num_cpus - size.num_cpus + 1, count) for machine, count in usable_machines.items()), cores
+        ((machine.num_cpus - size.num_cpus + 1, count) for machine, count in usable_machines.items()), num_cores
     )
     if size.num_gpus:
         is_share = size.num_gpus < 1
-        devices = math.fsum(
+        num_devices = math.fsum(
             count * (worker_size.num_gpus if is_share else math.ceil(worker_size.num_gpus))
             for worker_size, count in other_workers.items()
         )
         costs = (
             (
-                machine.num_gpus * (1 - size.num_gpus) + _TINY if is_share else machine.num_gpus - size.num_gpus + 1,
+                machine.num_gpus * (1 - size.num_gpus) + _TOLERANCE
+                if is_share
+                else machine.num_gpus - size.num_gpus + 1,
                 count,
             )
             for machine, count in usable_machines.items()
         )
-        num_full += _num_full(costs, devices)
+        num_full += _num_full(costs, num_devices)
     return num_full < sum(usable_machines.values())
 
 
@@ -59,16 +61,16 @@ def _num_places(machine: Size, size: Size) -> int:
     if not size.num_gpus:
         return limit_by_cores
     if size.num_gpus < 1:
-        return min(limit_by_cores, int(machine.num_gpus) * int(1 / size.num_gpus + _TINY))
-    return min(limit_by_cores, int(machine.num_gpus / size.num_gpus + _TINY))
+        return min(limit_by_cores, int(machine.num_gpus) * int(1 / size.num_gpus + _TOLERANCE))
+    return min(limit_by_cores, int(machine.num_gpus / size.num_gpus + _TOLERANCE))
 
 
-def _places_of(other_size: Size, size: Size) -> int:
+def _num_places_used(other_size: Size, size: Size) -> int:
     """Returns an upper bound on the places for workers of `size` that another worker occupies."""
     places_by_cores = math.ceil(other_size.num_cpus / size.num_cpus)
     if not size.num_gpus:
         return places_by_cores
-    return max(places_by_cores, math.ceil(other_size.num_gpus / size.num_gpus - _TINY))
+    return max(places_by_cores, math.ceil(other_size.num_gpus / size.num_gpus - _TOLERANCE))
 
 
 def _num_full(costs: Iterable[tuple[float, int]], budget: float) -> int:
@@ -80,9 +82,9 @@ def _num_full(costs: Iterable[tuple[float, int]], budget: float) -> int:
     """
     num_full = 0
     for cost, count in sorted(costs):
-        number = min(int(budget / cost), count)
-        budget -= number * cost
-        num_full += number
-        if number < count:
+        num_filled = min(int(budget / cost), count)
+        budget -= num_filled * cost
+        num_full += num_filled
+        if num_filled < count:
             break
     return num_full

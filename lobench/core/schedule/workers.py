@@ -14,7 +14,7 @@ from lobench.core.schedule.queue import QueueEntry
 
 __all__ = ["Leased", "Worker", "Workers"]
 
-_NEARLY = 0.5  # work that is warm on a worker goes first if it takes this fraction of the longest work, or more
+_WARM_FRACTION = 0.5  # work that is warm on a worker goes first if it takes this fraction of the longest work, or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +71,19 @@ class Workers:
         self._workers: dict[int, Worker] = {}
         self._next_number = 0
         self._sizes: Counter[Size] = Counter()
-        self._starting: Counter[Size] = Counter()
-        self._idle: dict[Size, list[int]] = {}  # by number
-        self._promised: set[int] = set()  # idle workers with promised work
-        self._busy: dict[int, Leased] = {}  # by lease
-        self._earliest = math.inf  # lower bound of all deadlines
-        self._room: dict[Size, bool] = {}  # answers of `has_room` since workers or machines changed
+        self._starting_sizes: Counter[Size] = Counter()
+        self._idle_workers: dict[Size, list[int]] = {}  # by number
+        self._promised_workers: set[int] = set()  # idle workers with promised work
+        self._busy_leases: dict[int, Leased] = {}  # by lease
+        self._earliest_deadline = math.inf  # lower bound of all deadlines
+        self._room_by_size: dict[Size, bool] = {}  # answers of `has_room` since workers or machines changed
 
     def resize(self, capacity: Capacity) -> None:
         """Sets the machines.
 
         If the cluster can grow, more workers may be requested than fit now, up to `capacity.limit` cores.
         """
-        self._room.clear()
+        self._room_by_size.clear()
         self._machines = Counter(capacity.machines)
         self.was_resized = True
         if capacity.limit < math.inf:
@@ -102,40 +102,44 @@ class Workers:
         Raises:
           AssertionError: A count is inconsistent.
         """
-        ready = {number: worker for number, worker in self._workers.items() if worker.ready}
-        busy_workers = {number: worker.lease for number, worker in ready.items() if worker.lease is not None}
-        assert self._busy == busy_workers, "busy are those that hold a lease; only one that is ready does"
-        assert list(self._busy.values()) == sorted(busy_workers.values(), key=lambda held_lease: held_lease.lease), (
-            "they go by lease"
+        ready_workers = {number: worker for number, worker in self._workers.items() if worker.ready}
+        busy_workers = {number: worker.lease for number, worker in ready_workers.items() if worker.lease is not None}
+        assert self._busy_leases == busy_workers, "busy are those that hold a lease; only one that is ready does"
+        assert list(self._busy_leases.values()) == sorted(
+            busy_workers.values(), key=lambda held_lease: held_lease.lease
+        ), "they go by lease"
+        assert all(leased.deadline >= self._earliest_deadline for leased in busy_workers.values()), (
+            "a deadline would be missed"
         )
-        assert all(leased.deadline >= self._earliest for leased in busy_workers.values()), "a deadline would be missed"
-        idle_workers = {number: worker for number, worker in ready.items() if worker.lease is None}
+        idle_workers = {number: worker for number, worker in ready_workers.items() if worker.lease is None}
         numbers_by_size: dict[Size, list[int]] = {}
         for number, worker in sorted(idle_workers.items()):
             numbers_by_size.setdefault(worker.size, []).append(number)
-        idle_of_size = {size: numbers for size, numbers in self._idle.items() if numbers}
+        idle_of_size = {size: numbers for size, numbers in self._idle_workers.items() if numbers}
         assert idle_of_size == numbers_by_size, "idle are those that are ready and hold none"
-        assert self._promised == {number for number, worker in idle_workers.items() if worker.promised}, (
+        assert self._promised_workers == {number for number, worker in idle_workers.items() if worker.promised}, (
             "promised, and unknown"
         )
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
-        assert self._room == {size: self._finds_room(size) for size in self._room}, "the recorded room is wrong"
-        starting = Counter(worker.size for worker in self._workers.values() if not worker.ready)
-        assert +self._starting == starting, "starting workers are miscounted"
+        assert self._room_by_size == {size: self._finds_room(size) for size in self._room_by_size}, (
+            "the recorded room is wrong"
+        )
+        starting_sizes = Counter(worker.size for worker in self._workers.values() if not worker.ready)
+        assert +self._starting_sizes == starting_sizes, "starting workers are miscounted"
         assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
         if not self.was_resized:  # workers of removed machines stay until their deaths are reported
             possible_sizes = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
-            cores = sum(size.num_cpus for size in possible_sizes)
-            devices = math.fsum(size.num_gpus for size in possible_sizes)
-            assert cores <= self.max_cores, f"{cores} cores of {self.max_cores}"
-            assert devices <= self.max_gpus, f"{devices} devices of {self.max_gpus}"
+            num_cores = sum(size.num_cpus for size in possible_sizes)
+            num_devices = math.fsum(size.num_gpus for size in possible_sizes)
+            assert num_cores <= self.max_cores, f"{num_cores} cores of {self.max_cores}"
+            assert num_devices <= self.max_gpus, f"{num_devices} devices of {self.max_gpus}"
 
     def start(self, size: Size) -> int:
-        self._room.clear()
+        self._room_by_size.clear()
         number, self._next_number = self._next_number, self._next_number + 1
         self._workers[number] = Worker(size=size)
         self._sizes[size] += 1
-        self._starting[size] += 1
+        self._starting_sizes[size] += 1
         return number
 
     def get(self, number: int) -> Worker | None:
@@ -145,57 +149,57 @@ class Workers:
         """Marks a worker ready. Ignored if the worker has ended."""
         worker = self._workers.get(number)
         if worker is not None and not worker.ready:
-            self._room.clear()
+            self._room_by_size.clear()
             worker.ready = True
-            self._starting[worker.size] -= 1
+            self._starting_sizes[worker.size] -= 1
             self._mark_idle(number, worker)
 
     def lease(self, number: int, leased: Leased) -> None:
         worker = self._workers[number]
         self._mark_busy(number, worker)
-        worker.lease = self._busy[number] = leased
-        self._earliest = min(self._earliest, leased.deadline)
+        worker.lease = self._busy_leases[number] = leased
+        self._earliest_deadline = min(self._earliest_deadline, leased.deadline)
 
     def release(self, number: int) -> None:
         worker = self._workers[number]
         worker.lease = None
-        del self._busy[number]
+        del self._busy_leases[number]
         self._mark_idle(number, worker)
 
     def _mark_idle(self, number: int, worker: Worker) -> None:
-        bisect.insort(self._idle.setdefault(worker.size, []), number)
+        bisect.insort(self._idle_workers.setdefault(worker.size, []), number)
         if worker.promised:
-            self._promised.add(number)
+            self._promised_workers.add(number)
 
     def _mark_busy(self, number: int, worker: Worker) -> None:
-        idle_numbers = self._idle[worker.size]
+        idle_numbers = self._idle_workers[worker.size]
         del idle_numbers[bisect.bisect_left(idle_numbers, number)]
-        self._promised.discard(number)
+        self._promised_workers.discard(number)
 
     def remove(self, number: int) -> Worker | None:
         worker = self._workers.pop(number, None)
         if worker is not None:
-            self._room.clear()
+            self._room_by_size.clear()
             self._sizes[worker.size] -= 1
-            self._starting[worker.size] -= not worker.ready
+            self._starting_sizes[worker.size] -= not worker.ready
             if worker.lease is not None:
-                del self._busy[number]
+                del self._busy_leases[number]
             elif worker.ready:
                 self._mark_busy(number, worker)
         return worker
 
     def num_busy(self) -> int:
-        return len(self._busy)
+        return len(self._busy_leases)
 
     def busy(self) -> list[tuple[int, Worker, Leased]]:
-        return [(number, self._workers[number], leased) for number, leased in self._busy.items()]
+        return [(number, self._workers[number], leased) for number, leased in self._busy_leases.items()]
 
     def overdue(self, now: float) -> list[tuple[int, Leased]]:
         """Returns the leases past their deadline, oldest first."""
-        if now <= self._earliest:
+        if now <= self._earliest_deadline:
             return []
-        self._earliest = min((leased.deadline for leased in self._busy.values()), default=math.inf)
-        return [(number, leased) for number, leased in self._busy.items() if now > leased.deadline]
+        self._earliest_deadline = min((leased.deadline for leased in self._busy_leases.values()), default=math.inf)
+        return [(number, leased) for number, leased in self._busy_leases.items() if now > leased.deadline]
 
     def held(self) -> Iterator[QueueEntry]:
         """Yields all work that is leased or promised."""
@@ -209,28 +213,28 @@ class Workers:
 
         If no machine is large enough yet, one worker may be requested, so that the executor knows the needed size.
         """
-        if (is_free := self._room.get(size)) is None:
-            is_free = self._room[size] = self._finds_room(size)
+        if (is_free := self._room_by_size.get(size)) is None:
+            is_free = self._room_by_size[size] = self._finds_room(size)
         return is_free
 
     def _finds_room(self, size: Size) -> bool:
         if not self._is_possible(size):
             return not self._sizes[size]
-        return self._workers_fit(self._sizes, self._starting, size)
+        return self._workers_fit(self._sizes, self._starting_sizes, size)
 
     def surplus(self) -> list[int]:
         """Returns starting workers for which there may no longer be room, the latest first."""
-        staying = self._sizes.copy()
-        starting = self._starting.copy()
-        chosen = []
+        staying_sizes = self._sizes.copy()
+        starting_sizes = self._starting_sizes.copy()
+        surplus_workers = []
         for number, worker in reversed(self._workers.items()):
-            if self._workers_fit(staying, starting):
+            if self._workers_fit(staying_sizes, starting_sizes):
                 break
             if not worker.ready and self._is_possible(worker.size):
-                chosen.append(number)
-                staying[worker.size] -= 1
-                starting[worker.size] -= 1
-        return chosen
+                surplus_workers.append(number)
+                staying_sizes[worker.size] -= 1
+                starting_sizes[worker.size] -= 1
+        return surplus_workers
 
     def _is_possible(self, size: Size) -> bool:
         machines = self._machines or (Size(self.max_cores, self.max_gpus),)
@@ -238,36 +242,38 @@ class Workers:
 
     def _workers_fit(self, sizes: Counter[Size], starting: Counter[Size], extra_size: Size | None = None) -> bool:
         """Returns whether all workers of possible sizes, and a worker of `extra_size`, fit on the machines together."""
-        real = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
+        placed_sizes = Counter({size: count for size, count in sizes.items() if count and self._is_possible(size)})
         if extra_size is not None:
-            real[extra_size] += 1
+            placed_sizes[extra_size] += 1
         if (
-            sum(count * size.num_cpus for size, count in real.items()) > self.max_cores
-            or math.fsum(count * size.num_gpus for size, count in real.items()) > self.max_gpus
+            sum(count * size.num_cpus for size, count in placed_sizes.items()) > self.max_cores
+            or math.fsum(count * size.num_gpus for size, count in placed_sizes.items()) > self.max_gpus
         ):
             return False
         # The executor places workers. Workers of a single size are never in each other's way.
-        return len(real) < 2 or all(
-            has_place(self._machines, real, size) for size in real if starting[size] or size == extra_size
+        return len(placed_sizes) < 2 or all(
+            has_place(self._machines, placed_sizes, size)
+            for size in placed_sizes
+            if starting[size] or size == extra_size
         )
 
     def is_any_idle(self) -> bool:
         """Returns whether any worker is ready and has no lease."""
-        return any(self._idle.values())
+        return any(self._idle_workers.values())
 
     def idle(self, size: Size) -> Sequence[int]:
         """Returns the ready workers of a size without a lease, oldest first."""
-        return self._idle.get(size, ())
+        return self._idle_workers.get(size, ())
 
     def promised(self) -> list[int]:
         """Returns the workers without a lease that have promised work, oldest first."""
-        return sorted(self._promised)
+        return sorted(self._promised_workers)
 
     def count(self, size: Size) -> int:
         return self._sizes[size]
 
     def count_starting(self, size: Size) -> int:
-        return self._starting[size]
+        return self._starting_sizes[size]
 
     def in_the_way(self, size: Size) -> list[int]:
         """Returns workers of other sizes without a lease that must end to make room for a worker of `size`.
@@ -276,16 +282,16 @@ class Workers:
         """
         if self.has_room(size) or not any(count for other_size, count in self._sizes.items() if other_size != size):
             return []
-        staying = self._sizes.copy()
-        starting = self._starting.copy()
-        chosen: list[int] = []
+        staying_sizes = self._sizes.copy()
+        starting_sizes = self._starting_sizes.copy()
+        ending_workers: list[int] = []
         for number, worker in self._workers.items():
             if worker.lease is None and worker.size != size:
-                chosen.append(number)
-                staying[worker.size] -= 1
-                starting[worker.size] -= not worker.ready
-                if self._workers_fit(staying, starting, size):
-                    return chosen
+                ending_workers.append(number)
+                staying_sizes[worker.size] -= 1
+                starting_sizes[worker.size] -= not worker.ready
+                if self._workers_fit(staying_sizes, starting_sizes, size):
+                    return ending_workers
         return []
 
     def best_pair(self, numbers: Sequence[int], entries: Sequence[QueueEntry]) -> tuple[int, int, Why]:
@@ -303,7 +309,7 @@ class Workers:
         first_rank = entries[0].rank
         reason = Why.FIRST if first_rank.fresh else Why.AGAIN
         for index, (rank, _, work) in enumerate(entries):
-            if rank[:2] != first_rank[:2] or rank.shortness > _NEARLY * first_rank.shortness:
+            if rank[:2] != first_rank[:2] or rank.shortness > _WARM_FRACTION * first_rank.shortness:
                 break
             for number in numbers:
                 if work.warm_key in self._workers[number].compiled:

@@ -231,10 +231,10 @@ def _check_domain(parameter: Parameter, where: str) -> None:
         raise ConfigError("a parameter has no path", where=where, expected="a gin path such as 'adam.learning_rate'")
     if not parameter.is_range:
         values = parameter.values
-        foreign = [value for value in values if not _is_transportable(value)]
-        if foreign:
+        foreign_values = [value for value in values if not _is_transportable(value)]
+        if foreign_values:
             expected = "texts, booleans, finite numbers, integers of 64 bits"
-            raise ConfigError("values", where=where, got=repr(foreign), expected=expected)
+            raise ConfigError("values", where=where, got=repr(foreign_values), expected=expected)
         if not values or len(set(values)) != len(values):
             raise ConfigError("values", where=where, got=repr(list(values)), expected="one or more, each once")
         if parameter.kind is Kind.DISCRETE and (
@@ -357,12 +357,12 @@ class Space:
         self.parents = frozenset(path for parameter in self.parameters for path in parameter.when)
         parameters_by_path: dict[str, Parameter] = {}
         while len(parameters_by_path) < len(self.parameters):
-            ready = (
+            candidates = (
                 p
                 for p in self.parameters
                 if p.path not in parameters_by_path and p.when.keys() <= parameters_by_path.keys()
             )
-            next_parameter = next(ready)
+            next_parameter = next(candidates)
             parameters_by_path[next_parameter.path] = next_parameter
         self.parents_first = tuple(parameters_by_path.values())
 
@@ -390,12 +390,14 @@ class Space:
 
     def contains(self, params: Mapping[str, Value]) -> bool:
         """Returns whether the settings have exactly the active parameters, each with a value in its domain."""
-        active = {path for path in self._paths if self.is_active(path, params)}
-        return active == set(params) and all(self._by_path[path].contains(value) for path, value in params.items())
+        active_paths = {path for path in self._paths if self.is_active(path, params)}
+        return active_paths == set(params) and all(
+            self._by_path[path].contains(value) for path, value in params.items()
+        )
 
     def sample(self, seed: int) -> dict[str, Value]:
         """Draws values of the active parameters from the prior; equal seeds give equal values."""
-        return self._walk({}, seed)
+        return self._choose_values({}, seed)
 
     def mutate(self, params: Mapping[str, Value], seed: int, *, p_resample: float, p_switch: float) -> dict[str, Value]:
         """Mutates the active parameters. Newly active ones are drawn from the prior, and inactive ones are dropped.
@@ -406,7 +408,7 @@ class Space:
           p_resample: Probability that a number is drawn from the prior.
           p_switch: Probability that a category is drawn from the prior.
         """
-        return self._walk(params, seed, (p_resample, p_switch))
+        return self._choose_values(params, seed, (p_resample, p_switch))
 
     def cross(
         self, winner: Mapping[str, Value], loser: Mapping[str, Value], seed: int, probability: float
@@ -431,9 +433,9 @@ class Space:
           params: Values by path.
           seed: Seed of the draws.
         """
-        return self._walk(params, seed)
+        return self._choose_values(params, seed)
 
-    def _walk(
+    def _choose_values(
         self, values: Mapping[str, Value], seed: int, chances: tuple[float, float] | None = None
     ) -> dict[str, Value]:
         params: dict[str, Value] = {}

@@ -46,42 +46,42 @@ class ScriptSearch(ProcessSearch):
     ) -> None:
         super().__init__(planned_search, context, known_trials, **options)
         self._scripts = scripts
-        self._so_far: dict[int, float | None] = {}  # fitness up to the step of the decision, by trial
+        self._partial_fitnesses: dict[int, float | None] = {}  # fitness up to the step of the decision, by trial
         # By trial: the sessions of which an earlier start recorded a part.
         self._held_sessions: dict[int, set[int]] = {}
-        self._judged: set[int] = set()  # trials for which stopping was decided
+        self._judged_trials: set[int] = set()  # trials for which stopping was decided
         self._notes: dict[str, str] = {}  # reasons of stopped trials, by the script's name
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
         if self.history.is_over:
             return 0
-        num_left = self.planned.num_trials - sum(is_over(trial.state) for trial in self.history.trials)
-        return num_left * self.num_subjects + num_reported(self.method, self.num_subjects)
+        num_open_trials = self.planned.num_trials - sum(is_over(trial.state) for trial in self.history.trials)
+        return num_open_trials * self.num_subjects + num_reported(self.method, self.num_subjects)
 
     def given(self) -> list[Given]:
-        self._look_at_sessions()
+        self._update_trials()
         return super().given()
 
     def decides(self, run: CommandRun) -> bool:
         name, _, number = run.method.name.partition("/")
-        is_trials = name == self.method.name and run.session < FIRST_REPORT_SEED
-        return is_trials and self.method.median_stopping is not None and int(number) not in self._judged
+        is_of_trial = name == self.method.name and run.session < FIRST_REPORT_SEED
+        return is_of_trial and self.method.median_stopping is not None and int(number) not in self._judged_trials
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
-        best = self.history.best if self._unreported is not None else None
+        best_trial = self.history.best if self._unreported is not None else None
         if subject.is_imported:
             for number, runs in self._runs.items():
                 if subject.name == script_name(runs[0].method):
-                    yield self.method.name, number, best is not None and best.number == number
+                    yield self.method.name, number, best_trial is not None and best_trial.number == number
 
     def members(self) -> Iterator[SessionMember]:
         """Yields the curves of completed trials. The best trial's curves include fresh seeds."""
-        best = self.history.best if self._unreported is not None else None
+        best_trial = self.history.best if self._unreported is not None else None
         for trial in self.history.trials:
             if trial.state == "done" and (runs := self._runs.get(trial.number)):
                 sessions = [run.session for run in runs]
                 rows = self._scripts.rows(script_name(runs[0].method))
-                has_fresh_seeds = best is not None and best.number == trial.number
+                has_fresh_seeds = best_trial is not None and best_trial.number == trial.number
                 wanted_rows = [
                     row for row in rows if row.key.seed_block.start in sessions or (has_fresh_seeds and _is_fresh(row))
                 ]
@@ -89,22 +89,22 @@ class ScriptSearch(ProcessSearch):
 
     def begin(self) -> None:
         super().begin()
-        self._look_at_sessions()
+        self._update_trials()
 
     def _known(self, run: CommandRun) -> TrialState:
         """Returns the state of a session from earlier runs. A stopped session waits for its wave's decision again."""
         state = super()._known(run)
         return "waiting" if state == "stopped" else state
 
-    def _look_at_sessions(self) -> None:
+    def _update_trials(self) -> None:
         """Applies median stopping to complete waves, and ends the trials whose sessions have all ended."""
         if self.method.median_stopping is not None:
             for trial in self.history.trials:
-                if trial.number not in self._so_far:
-                    self._look_at_part(trial, self.method.median_stopping)
+                if trial.number not in self._partial_fitnesses:
+                    self._record_part(trial, self.method.median_stopping)
             self._judge()
         for trial in self.history.trials:
-            is_waited_for = self.method.median_stopping is not None and trial.number not in self._judged
+            is_waited_for = self.method.median_stopping is not None and trial.number not in self._judged_trials
             runs = self._runs.get(trial.number, ())
             if is_waited_for or is_over(trial.state) or not all(self._commands.is_through(run.id) for run in runs):
                 continue
@@ -119,8 +119,8 @@ class ScriptSearch(ProcessSearch):
     def _end_trial(self, trial: Trial, runs: Sequence[CommandRun]) -> None:
         name = script_name(runs[0].method)
         sessions = [run.session for run in runs]
-        new = [run for run in runs if not self._scripts.holds(name, [run.session])]
-        problems = list(filter(None, map(self._scripts.record, new)))
+        new_runs = [run for run in runs if not self._scripts.holds(name, [run.session])]
+        problems = list(filter(None, map(self._scripts.record, new_runs)))
         for problem in problems:
             self._context.log(f"{runs[0].method.title}: {problem}")
         fitness = None if problems else self._scripts.fitness(name, sessions)
@@ -128,7 +128,7 @@ class ScriptSearch(ProcessSearch):
 
     # Stopping.
 
-    def _look_at_part(self, trial: Trial, share: float) -> None:
+    def _record_part(self, trial: Trial, share: float) -> None:
         """Records a trial's curves up to the step at which it is judged, once all of its sessions have reached it."""
         runs, suffix = self._runs[trial.number], f" to {share:.0%}"
         name = f"{script_name(runs[0].method)}{suffix}"
@@ -137,26 +137,26 @@ class ScriptSearch(ProcessSearch):
             self._held_sessions[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
         if runs := [run for run in runs if run.session not in self._held_sessions[trial.number]]:
             decision_step = round(share * (self.method.until_step or 0))
-            cuts = [self._cut(run, decision_step) for run in runs]
-            if None in cuts:
+            cut_steps_of_runs = [self._cut(run, decision_step) for run in runs]
+            if None in cut_steps_of_runs:
                 if any(
                     self._commands.is_through(run.id)
-                    for run, cut_steps in zip(runs, cuts, strict=True)
+                    for run, cut_steps in zip(runs, cut_steps_of_runs, strict=True)
                     if cut_steps is None
                 ):
-                    self._so_far[trial.number] = None  # it ended before the point
+                    self._partial_fitnesses[trial.number] = None  # it ended before the point
                 return
             with self._context.ledger.transaction():
                 problems = [
                     self._scripts.record(run, suffix=suffix, end_steps=cut_steps)
-                    for run, cut_steps in zip(runs, cuts, strict=True)
+                    for run, cut_steps in zip(runs, cut_steps_of_runs, strict=True)
                     if cut_steps is not None
                 ]
             if any(problems):
                 if all(self._commands.is_through(run.id) for run in runs):
-                    self._so_far[trial.number] = None
+                    self._partial_fitnesses[trial.number] = None
                 return  # a running script's files may be readable later
-        self._so_far[trial.number] = self._scripts.fitness(name, sessions)
+        self._partial_fitnesses[trial.number] = self._scripts.fitness(name, sessions)
 
     def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
         """Returns the last step at or before a point, by case; None until the session has reached the point."""
@@ -167,11 +167,11 @@ class ScriptSearch(ProcessSearch):
 
     def _judge(self) -> None:
         """Stops the trials below the median of each wave whose trials have all reached the step of the decision."""
-        for wave in complete_waves(self.history.trials, self._so_far):
-            if wave[0].number in self._judged:
+        for wave in complete_waves(self.history.trials, self._partial_fitnesses):
+            if wave[0].number in self._judged_trials:
                 continue
-            self._judged.update(trial.number for trial in wave)
-            notes_of_stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
+            self._judged_trials.update(trial.number for trial in wave)
+            notes_of_stopped = below_median(wave, self._partial_fitnesses, after=f"{self.method.median_stopping:.0%}")
             for trial in wave:
                 name = script_name(self._runs[trial.number][0].method)
                 if trial.number in notes_of_stopped:
@@ -193,8 +193,10 @@ class ScriptSearch(ProcessSearch):
 
     def _forget(self, first_trial: int) -> None:
         super()._forget(first_trial)
-        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first_trial}
-        self._judged = {number for number in self._judged if number < first_trial}
+        self._partial_fitnesses = {
+            number: fitness for number, fitness in self._partial_fitnesses.items() if number < first_trial
+        }
+        self._judged_trials = {number for number in self._judged_trials if number < first_trial}
         self._held_sessions = {
             number: held_sessions for number, held_sessions in self._held_sessions.items() if number < first_trial
         }
