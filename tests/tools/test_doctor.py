@@ -22,7 +22,7 @@ SHOWN = texts_of("doctor")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """jax's devices are not what these tests are about, and take seconds."""
-    monkeypatch.setattr(command, "_DEVICES", "print('not asked')")
+    monkeypatch.setattr(command, "_DEVICES_CODE", "print('not asked')")
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
     """
     rules = rules or GateRules()
     measured_case = _measure(samples, case)
-    result = _settle(_decide(measured_case, rules), rules, alpha=rules.alpha, num_tests=1)
+    result = _with_verdict(_decide(measured_case, rules), rules, alpha=rules.alpha, num_tests=1)
     return _with_bounds(result, measured_case, rules, alpha=rules.alpha, num_tests=1)
 
 
@@ -203,15 +203,15 @@ def gate_cases(
     if not samples:
         raise ValueError("gate_cases needs at least one case")
     rules = rules or GateRules()
-    has_several = len(samples) > 1
-    half_alpha = rules.alpha / 2 if has_several else rules.alpha
+    has_several_cases = len(samples) > 1
+    half_alpha = rules.alpha / 2 if has_several_cases else rules.alpha
     measured_cases = {case: _measure(values, case) for case, values in samples.items()}
     case_results = [_decide(measured_case, rules) for measured_case in measured_cases.values()]
-    case_results = [_remember(result, (previous or {}).get(result.case)) for result in case_results]
+    case_results = [_with_previous(result, (previous or {}).get(result.case)) for result in case_results]
     adjusted_p_values = holm([result.p_regressed for result in case_results])
     cases = tuple(
         _with_bounds(
-            _settle(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half_alpha, num_tests=len(samples)),
+            _with_verdict(dataclasses.replace(result, p_holm=p_holm), rules, alpha=half_alpha, num_tests=len(samples)),
             measured_cases[result.case],
             rules,
             alpha=half_alpha,
@@ -222,14 +222,16 @@ def gate_cases(
     )
     overall = cases[0]
     groups = tuple[tuple[str, ...], ...]()
-    if has_several:
+    if has_several_cases:
         measured_mean, groups = _measure_mean(measured_cases.values())
         previous_mean = (previous or {}).get("")
-        mean = _settle(_remember(_decide(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1)
+        mean = _with_verdict(
+            _with_previous(_decide(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1
+        )
         overall = _with_bounds(mean, measured_mean, rules, alpha=half_alpha, num_tests=1, previous=previous_mean)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
-    worst = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
-    return GateReport(cases=cases, overall=overall, verdict=worst, rules=rules, groups=groups)
+    worst_verdict = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
+    return GateReport(cases=cases, overall=overall, verdict=worst_verdict, rules=rules, groups=groups)
 
 
 def seeds_to_decide(
@@ -264,13 +266,13 @@ def seeds_to_decide(
     if num_pilot < 2 or not math.isfinite(sd):
         return None
     degrees = strata * (num_pilot - 1)
-    limit = sd * math.sqrt(degrees / float(chi2_ppf(1 - confidence, degrees)))
-    if limit == 0:
+    sd_limit = sd * math.sqrt(degrees / float(chi2_ppf(1 - confidence, degrees)))
+    if sd_limit == 0:
         return 2
 
     def power_with(num_seeds: int) -> float:
         quantile = t_isf(alpha, strata * (num_seeds - 1))
-        shift = resolution / limit * math.sqrt(num_seeds)
+        shift = resolution / sd_limit * math.sqrt(num_seeds)
         # Far from both, the noncentral t has no precision left, and is practically normal.
         if shift > 30:
             return float(norm_sf(quantile - shift))
@@ -278,7 +280,7 @@ def seeds_to_decide(
 
     # The normal approximation is slightly too small, so a few steps up from it suffice.
     quantiles = float(norm_isf(alpha)) + float(norm_isf(1 - power))
-    num_seeds = max(2, math.ceil((quantiles * limit / resolution) ** 2))
+    num_seeds = max(2, math.ceil((quantiles * sd_limit / resolution) ** 2))
     if num_seeds > _MAX_SEEDS:
         return None
     while power_with(num_seeds) < power:
@@ -300,7 +302,7 @@ class _LostSeeds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
+class _Measurement:
     """Difference on one case, or the mean over the cases.
 
     Attributes:
@@ -346,17 +348,17 @@ def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
     return float(np.std(values, ddof=1)) * math.sqrt(num_missing / len(samples))
 
 
-def _hidden_of_group(cases: Sequence[Samples]) -> float:
+def _hidden_harm_of_group(cases: Sequence[Samples]) -> float:
     """Returns `_largest_hidden_harm` of the sum over the cases of a group."""
     if share_items(cases):
         return math.fsum(_largest_hidden_harm(case, case.missing[0]) for case in cases)
     return len(cases) * _largest_hidden_harm(joined(cases), missing_of_group(cases)[0])
 
 
-def _measure(samples: Samples, case: str) -> _Measured:
+def _measure(samples: Samples, case: str) -> _Measurement:
     difference = mean_difference(samples)
     has_losses = samples.has_scale and len(samples) > 1
-    return _Measured(
+    return _Measurement(
         case=case,
         num_seeds=difference.num_seeds,
         num_converged=difference.num_converged,
@@ -372,7 +374,7 @@ def _measure(samples: Samples, case: str) -> _Measured:
     )
 
 
-def _measure_mean(cases: Collection[_Measured]) -> tuple[_Measured, tuple[tuple[str, ...], ...]]:
+def _measure_mean(cases: Collection[_Measurement]) -> tuple[_Measurement, tuple[tuple[str, ...], ...]]:
     """Returns the mean over the cases that can be tested, by the stratified t over groups, and these groups."""
     counted_cases = [case.samples for case in cases if case.losses]
     missing_a = [
@@ -386,38 +388,40 @@ def _measure_mean(cases: Collection[_Measured]) -> tuple[_Measured, tuple[tuple[
         for indices in group_places([sample.shared for sample in samples])
     ]
     num_missing = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
-    usable = [case for case in cases if case.difference is not None]
-    mean = mean_over_cases([case.samples for case in usable])
+    usable_cases = [case for case in cases if case.difference is not None]
+    mean = mean_over_cases([case.samples for case in usable_cases])
     if mean.location is None:
-        nothing = _Measured(case="", num_seeds=0, losses=losses, note="no case can be measured", missing=num_missing)
-        return nothing, ()
-    hidden = math.fsum(
-        _hidden_of_group(members)
+        empty_mean = _Measurement(
+            case="", num_seeds=0, losses=losses, note="no case can be measured", missing=num_missing
+        )
+        return empty_mean, ()
+    hidden_harm = math.fsum(
+        _hidden_harm_of_group(members)
         for indices in mean.groups
-        if (members := [usable[index].samples for index in indices])
-    ) / len(usable)
-    groups = tuple(tuple(usable[index].case for index in indices) for indices in mean.groups)
-    usable = [usable[index] for indices in mean.groups for index in indices]
-    missing = len(cases) - len(usable)
-    note = f"without {counted(missing, 'case')} that cannot be measured" if missing else ""
-    measured_mean = _Measured(
+        if (members := [usable_cases[index].samples for index in indices])
+    ) / len(usable_cases)
+    groups = tuple(tuple(usable_cases[index].case for index in indices) for indices in mean.groups)
+    usable_cases = [usable_cases[index] for indices in mean.groups for index in indices]
+    num_unmeasured = len(cases) - len(usable_cases)
+    note = f"without {counted(num_unmeasured, 'case')} that cannot be measured" if num_unmeasured else ""
+    measured_mean = _Measurement(
         case="",
-        num_seeds=min(case.num_seeds for case in usable),
+        num_seeds=min(case.num_seeds for case in usable_cases),
         num_converged=mean.num_converged,
         difference=mean.location,
         harm=0.0 - mean.location.estimate.mean,
         losses=losses,
-        is_one_value=all(case.is_one_value for case in usable),
-        raised=math.fsum(case.raised for case in usable) / len(usable),
+        is_one_value=all(case.is_one_value for case in usable_cases),
+        raised=math.fsum(case.raised for case in usable_cases) / len(usable_cases),
         note=note,
         missing=num_missing,
-        hidden=hidden,
+        hidden=hidden_harm,
     )
     return measured_mean, groups
 
 
-def _decide(measured_case: _Measured, rules: GateRules) -> GateResult:
-    """Returns the p-values and bounds of a test. `_settle` adds the verdict and the number of seeds to decide."""
+def _decide(measured_case: _Measurement, rules: GateRules) -> GateResult:
+    """Returns the p-values and bounds of a test. `_with_verdict` adds the verdict and the number of seeds to decide."""
     sequential_looks = rules.looks
     alpha = rules.alpha
     difference = measured_case.difference
@@ -476,7 +480,7 @@ def _decide(measured_case: _Measured, rules: GateRules) -> GateResult:
 
 def _with_bounds(
     result: GateResult,
-    measured_case: _Measured,
+    measured_case: _Measurement,
     rules: GateRules,
     *,
     alpha: float,
@@ -511,7 +515,7 @@ def _with_bounds(
     return dataclasses.replace(result, lower=lower, upper=upper)
 
 
-def _remember(result: GateResult, previous: GateResult | None) -> GateResult:
+def _with_previous(result: GateResult, previous: GateResult | None) -> GateResult:
     """Returns a result with the smaller p-values of two looks."""
     if previous is None or math.isnan(previous.p_regressed):
         return result
@@ -525,7 +529,7 @@ def _with_note(result: GateResult, note: str) -> GateResult:
     return dataclasses.replace(result, note="; ".join(filter(None, (result.note, note))))
 
 
-def _settle(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
+def _with_verdict(result: GateResult, rules: GateRules, *, alpha: float, num_tests: int) -> GateResult:
     """Returns a result with its verdict, or with the number of seeds that would decide it.
 
     Args:

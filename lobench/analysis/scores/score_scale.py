@@ -130,16 +130,16 @@ class ScoreScale:
         final_values = np.asarray(tuned, np.float64) - low
         start_values = np.asarray(starts, np.float64) - low if len(starts) else np.full(len(final_values), zero)
         floor = _floor(zero, minimum)
-        lowest = np.concatenate([final_values, np.asarray(curve, np.float64).ravel() - low])
-        kind = _kind(metric, zero, start_values, lowest, declared, direction)
-        gains = _logs(start_values, floor) - _logs(final_values, floor)
+        lowest_values = np.concatenate([final_values, np.asarray(curve, np.float64).ravel() - low])
+        kind = _scale_kind(metric, zero, start_values, lowest_values, declared, direction)
+        gains = _floored_logs(start_values, floor) - _floored_logs(final_values, floor)
         unit = float(gains.mean()) if len(gains) else math.nan
         spread = float(gains.std(ddof=1)) if len(gains) > 1 else math.inf
         is_thin = len(final_values) == 1 or (kind is ScaleKind.LOG and unit < 2 * spread)
         return cls(
             kind=kind,
             untrained=zero,
-            log_unit=_unit(unit, floor),
+            log_unit=_log_unit(unit, floor),
             linear_unit=_linear_unit(zero, float(final_values.mean()) if len(final_values) else math.nan, direction),
             floor=floor if kind is ScaleKind.LOG else -math.inf,
             minimum=minimum,
@@ -206,32 +206,35 @@ class ScoreScale:
         start_values = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low
         zero = float(start_values.mean()) if len(start_values) else math.nan
         floor = _floor(zero, minimum)
-        distinct_seeds = set(itertools.chain.from_iterable(of_subject for of_subject, _ in seeds))
+        distinct_seeds = set(itertools.chain.from_iterable(subject_seeds for subject_seeds, _ in seeds))
         starts_by_seed = {seed: starts.get(seed, zero + low) - low for seed in distinct_seeds}
-        logs = {seed: _log(start if start > 0 else zero, floor) for seed, start in starts_by_seed.items()}
+        logs = {seed: _floored_log(start if start > 0 else zero, floor) for seed, start in starts_by_seed.items()}
         values = finals - low
         is_finite = np.isfinite(values)
         counts = np.repeat(
-            np.asarray([len(of_subject) for of_subject, _ in seeds], int), [number for _, number in seeds]
+            np.asarray([len(subject_seeds) for subject_seeds, _ in seeds], int),
+            [num_subjects for _, num_subjects in seeds],
         )
         gain = math.nan
         if floor > 0:
-            parts = [np.tile([logs[seed] for seed in of_subject], number) for of_subject, number in seeds]
-            begins_of_all = np.concatenate([np.zeros(0), *parts])
+            begins_of_subjects = [
+                np.tile([logs[seed] for seed in subject_seeds], num_subjects) for subject_seeds, num_subjects in seeds
+            ]
+            begins_of_all = np.concatenate([np.zeros(0), *begins_of_subjects])
             final_logs = np.asarray(list(map(math.log, np.maximum(values, floor).tolist())), np.float64)
             gain = _best_mean(begins_of_all - final_logs, is_finite, counts, higher=True)
             if is_either_way:
                 gain = max(gain, -_best_mean(begins_of_all - final_logs, is_finite, counts, higher=False))
-        end = _best_mean(values, is_finite, counts, higher=direction is Direction.MAX)
+        best_final = _best_mean(values, is_finite, counts, higher=direction is Direction.MAX)
         if is_either_way:
-            worst = _best_mean(values, is_finite, counts, higher=direction is not Direction.MAX)
-            end = max(end, 2 * zero - worst, key=lambda value: abs(value - zero))
-        kind = _kind(metric, zero, start_values, values[is_finite], declared, direction)
+            worst_final = _best_mean(values, is_finite, counts, higher=direction is not Direction.MAX)
+            best_final = max(best_final, 2 * zero - worst_final, key=lambda value: abs(value - zero))
+        kind = _scale_kind(metric, zero, start_values, values[is_finite], declared, direction)
         return cls(
             kind=kind,
             untrained=zero,
-            log_unit=_unit(gain, floor),
-            linear_unit=_linear_unit(zero, end, direction),
+            log_unit=_log_unit(gain, floor),
+            linear_unit=_linear_unit(zero, best_final, direction),
             floor=floor if kind is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
@@ -329,7 +332,7 @@ def scores(
     if scale.kind is ScaleKind.LINEAR:
         values_in_units = (scale.untrained - values) / scale.linear_unit
     else:
-        log_decrease = np.log(_starts(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
+        log_decrease = np.log(_start_distances(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
         # Above the start of a training, a loss that doubles scores -1 on every scale.
         with np.errstate(over="ignore"):
             doubling = np.inf if scale.is_either_way else -np.expm1(-log_decrease)
@@ -358,7 +361,7 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
     distances = values - (scale.minimum or 0.0)
     seed_scores = scores(values, scale, starts=starts)
     with np.errstate(invalid="ignore"):
-        is_in_range = (distances >= scale.floor) & (distances <= _starts(values.shape, starts, scale))
+        is_in_range = (distances >= scale.floor) & (distances <= _start_distances(values.shape, starts, scale))
     return np.asarray(is_in_range & (seed_scores < BEST_SCORE) & ~_is_lost(values, None))
 
 
@@ -413,7 +416,7 @@ def check_score_versions(versions: Mapping[str, object], *, where: str = "") -> 
         )
 
 
-def _kind(
+def _scale_kind(
     metric: str,
     zero: float,
     starts: FloatArray,
@@ -446,11 +449,11 @@ def _best_mean(values: FloatArray, is_known: BoolArray, sizes: NDArray[np.int_],
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         sums = np.add.reduceat(np.where(is_known, values, 0.0), starts)
         means = np.where((counts > 0) & (2 * counts >= sizes), sums / counts, np.nan)
-        best = float((np.fmax if higher else np.fmin).reduce(means))
-        near_groups = np.flatnonzero(np.abs(means - best) <= 1e-9 * abs(best)).tolist()
+        best_mean = float((np.fmax if higher else np.fmin).reduce(means))
+        near_groups = np.flatnonzero(np.abs(means - best_mean) <= 1e-9 * abs(best_mean)).tolist()
     rows = (slice(starts[group], stops[group]) for group in near_groups)
     known_values = (values[row][is_known[row]].tolist() for row in rows)
-    return (max if higher else min)((math.fsum(row) / len(row) for row in known_values), default=best)
+    return (max if higher else min)((math.fsum(row) / len(row) for row in known_values), default=best_mean)
 
 
 def _floor(zero: float, minimum: float | None) -> float:
@@ -458,22 +461,22 @@ def _floor(zero: float, minimum: float | None) -> float:
     return max(1e-12 * zero, 1e-7 * abs(minimum or 0.0)) if zero > 0 else math.nan
 
 
-def _unit(value: float, floor: float) -> float:
+def _log_unit(value: float, floor: float) -> float:
     return value if math.isfinite(value) and value > 0 and math.isfinite(floor) else math.nan
 
 
-def _linear_unit(zero: float, end: float, direction: Direction | None) -> float:
+def _linear_unit(zero: float, best_final: float, direction: Direction | None) -> float:
     """Returns the unit of a linear scale. NaN if tuned is not better than untrained, which would reverse the scale."""
-    is_better = end > zero if direction is Direction.MAX else end < zero and direction is not None
-    return zero - end if is_better and math.isfinite(zero - end) else math.nan
+    is_better = best_final > zero if direction is Direction.MAX else best_final < zero and direction is not None
+    return zero - best_final if is_better and math.isfinite(zero - best_final) else math.nan
 
 
-def _logs(values: FloatArray, floor: float) -> FloatArray:
+def _floored_logs(values: FloatArray, floor: float) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.log(np.maximum(values, floor)))  # NaN stays NaN
 
 
-def _log(value: float, floor: float) -> float:
+def _floored_log(value: float, floor: float) -> float:
     return math.log(max(value, floor)) if floor > 0 else math.nan
 
 
@@ -482,7 +485,7 @@ def _is_lost(values: FloatArray, diverged: ArrayLike | None) -> BoolArray:
     return is_lost if diverged is None else is_lost | np.asarray(diverged, bool)
 
 
-def _starts(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale) -> FloatArray:
+def _start_distances(shape: tuple[int, ...], starts: ArrayLike | None, scale: ScoreScale) -> FloatArray:
     """Returns U_s less the minimum, but at least the floor."""
     values = np.full(shape, np.nan) if starts is None else np.asarray(starts, np.float64) - (scale.minimum or 0.0)
     with np.errstate(invalid="ignore"):

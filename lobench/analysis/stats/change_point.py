@@ -31,16 +31,18 @@ Array: TypeAlias = np.ndarray
 # Variance of checkpoint effects, in variances of a probe's noise, and their prior probabilities.
 _WOBBLES = {0.0: 0.2, 0.3: 0.2, 1.0: 0.2, 3.0: 0.1, 30.0: 0.1, 300.0: 0.1, 3000.0: 0.1}
 # Standard deviations of the fall's prior, as multiples of a probe's standard deviation.
-_SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])
-_NEVER = 0.5  # prior probability that nothing fell
-_RISEN = 4.0  # a checkpoint this many standard deviations below the best one is not trained enough
-_QUARTER = 0.319  # a quarter of standard normal values are this near to 0
-_LEVELS_KNOWN = 4.0  # a fall of this many of its own standard deviations is known well enough
-_SURE = 0.02  # probability below which a checkpoint counts as before the break; 1 - _SURE: as after it
-_EXACT = 1e-10  # noise variance below this fraction of the variance between seeds is due to rounding
-_SCANNED = 5
-_FITTED = 30  # rounds of the additive fit of lost seeds; each round at least halves the error
-_RATES = 200  # number of grid points for the rate of lost seeds
+_FALL_SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])
+_NO_FALL_PRIOR = 0.5  # prior probability that nothing fell
+_UNTRAINED_DISTANCE = 4.0  # a checkpoint this many standard deviations below the best one is not trained enough
+_QUARTER_QUANTILE = 0.319  # a quarter of standard normal values are this near to 0
+_KNOWN_FALL = 4.0  # a fall of this many of its own standard deviations is known well enough
+_TAIL_PROBABILITY = (
+    0.02  # probability below which a checkpoint counts as before the break; 1 - _TAIL_PROBABILITY: as after it
+)
+_ROUNDING_SHARE = 1e-10  # noise variance below this fraction of the variance between seeds is due to rounding
+_NUM_SCANNED = 5
+_NUM_FIT_ROUNDS = 30  # rounds of the additive fit of lost seeds; each round at least halves the error
+_NUM_RATES = 200  # number of grid points for the rate of lost seeds
 _LOSS_PRIOR = (0.5, 5.0)  # beta prior of the rate before a break
 
 
@@ -150,8 +152,8 @@ def scan(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = (
       excluded: Indices of checkpoints that cannot be probed.
     """
     probed_indices = {probe.place for probe in probes}
-    scan_indices = sorted({round(index * (num_places - 1) / (_SCANNED - 1)) for index in range(_SCANNED)})
-    min_distance = (num_places - 1) / (_SCANNED - 1) / 2
+    scan_indices = sorted({round(index * (num_places - 1) / (_NUM_SCANNED - 1)) for index in range(_NUM_SCANNED)})
+    min_distance = (num_places - 1) / (_NUM_SCANNED - 1) / 2
     end_indices = (0, num_places - 1)  # probed even if a checkpoint nearby was probed
     return [
         index
@@ -179,11 +181,13 @@ def next_probes(posterior: Belief, probes: Iterable[Probe], count: int, excluded
     counts = Counter(probe.place for probe in probes)
     cumulated = list(itertools.accumulate(posterior.by_place))
     shares = [(index + 1) / (count + 1) for index in range(count)]
-    if posterior.size < _LEVELS_KNOWN * posterior.size_error:
-        num_before = sum(counts[index] for index in counts if index >= posterior.begin and cumulated[index] <= _SURE)
-        num_behind = sum(counts[index] for index in counts if cumulated[index] >= 1 - _SURE)
+    if posterior.size < _KNOWN_FALL * posterior.size_error:
+        num_before = sum(
+            counts[index] for index in counts if index >= posterior.begin and cumulated[index] <= _TAIL_PROBABILITY
+        )
+        num_behind = sum(counts[index] for index in counts if cumulated[index] >= 1 - _TAIL_PROBABILITY)
         if min(num_before, num_behind) < counts.total() / 4:
-            shares[0] = _SURE if num_before <= num_behind else 1 - _SURE
+            shares[0] = _TAIL_PROBABILITY if num_before <= num_behind else 1 - _TAIL_PROBABILITY
     chosen_places: list[int] = []
     for share in shares:
         gains = {
@@ -223,11 +227,11 @@ def fall_posterior(probes: Iterable[Probe], num_places: int) -> Belief:
     if len({probe.place for probe in probes_from_begin}) < 2:
         begin = min(probe.place for probe in sorted_probes)
         probes_from_begin = sorted_probes
-    return _posterior(probes_from_begin, num_places, begin)
+    return _make_posterior(probes_from_begin, num_places, begin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Converged:
+class _ConvergedProbe:
     """Scores of a probe whose diverged seeds are filled in.
 
     Attributes:
@@ -247,7 +251,7 @@ class _Converged:
         return math.fsum(self.scores) / len(self.scores)
 
 
-def _converged(probes: Sequence[Probe]) -> list[_Converged]:
+def _converged_probes(probes: Sequence[Probe]) -> list[_ConvergedProbe]:
     """Returns the probes with a converged seed. Their lost seeds are filled in by an additive fit of each block.
 
     Without filling, the means of two probes would be over different seeds, and seed effects would not cancel in their
@@ -260,14 +264,14 @@ def _converged(probes: Sequence[Probe]) -> list[_Converged]:
         scores = np.asarray([probe.scores for probe in members])  # float64[num_probes, num_seeds]
         is_lost = np.isinf(scores)
         scores[is_lost] = np.nan
-        start = np.nanmean(scores, axis=1)[:, None] + np.zeros_like(scores)
-        fitted = np.where(is_lost, start, scores)
-        for _ in range(_FITTED):
-            additive = fitted.mean(axis=1, keepdims=True) + fitted.mean(axis=0) - fitted.mean()
-            fitted[is_lost] = additive[is_lost]
-        filled_scores |= {id(probe): tuple(row) for probe, row in zip(members, fitted.tolist(), strict=True)}
+        initial_scores = np.nanmean(scores, axis=1)[:, None] + np.zeros_like(scores)
+        fitted_scores = np.where(is_lost, initial_scores, scores)
+        for _ in range(_NUM_FIT_ROUNDS):
+            additive = fitted_scores.mean(axis=1, keepdims=True) + fitted_scores.mean(axis=0) - fitted_scores.mean()
+            fitted_scores[is_lost] = additive[is_lost]
+        filled_scores |= {id(probe): tuple(row) for probe, row in zip(members, fitted_scores.tolist(), strict=True)}
     return [
-        _Converged(
+        _ConvergedProbe(
             place=probe.place,
             block=probe.block,
             scores=filled_scores.get(id(probe), probe.scores),
@@ -277,8 +281,8 @@ def _converged(probes: Sequence[Probe]) -> list[_Converged]:
     ]
 
 
-def _noise(probes: Sequence[_Converged]) -> _Noise:
-    blocks: dict[int, list[_Converged]] = {}
+def _estimate_noise(probes: Sequence[_ConvergedProbe]) -> _Noise:
+    blocks: dict[int, list[_ConvergedProbe]] = {}
     for probe in probes:
         blocks.setdefault(probe.block, []).append(probe)
     squares, degrees, spreads = 0.0, 0, []
@@ -289,8 +293,10 @@ def _noise(probes: Sequence[_Converged]) -> _Noise:
         degrees += max((count - 1) * (size - 1) - sum(size - probe.num_seeds for probe in rows), 0)
         if size > 1:
             spreads.append((count, count * float(((columns - overall_mean) ** 2).sum()) / (size - 1)))
-    seeds = math.fsum(block_variance / count for count, block_variance in spreads) / len(spreads) if spreads else 0.0
-    variance = max(squares / degrees, seeds * _EXACT) if degrees else 0.0
+    seed_variance = (
+        math.fsum(block_variance / count for count, block_variance in spreads) / len(spreads) if spreads else 0.0
+    )
+    variance = max(squares / degrees, seed_variance * _ROUNDING_SHARE) if degrees else 0.0
     if not variance:
         return _Noise(squares=0.0, degrees=degrees, spread=100.0)
     ratios = [max(block_variance - variance, 0.0) / count for count, block_variance in spreads]
@@ -303,27 +309,29 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
 
     A checkpoint whose seeds all diverged does not qualify, except in a row with reversed signs.
     """
-    converged = _converged(probes)
+    converged = _converged_probes(probes)
     indices_with_scores = {probe.place for probe in probes if not all(score == -math.inf for score in probe.scores)}
     if len(indices_with_scores) < 2 or len({probe.place for probe in converged}) < 2:
         return min(indices_with_scores, default=probes[0].place)
-    noise = _noise(converged)
+    noise = _estimate_noise(converged)
     # Noise from seeds, or from neighbouring checkpoints, because a run may wobble by more than its seeds differ. The
     # smallest quarter of the steps is assumed to be on one level.
     steps = sorted(abs(b.mean - a.mean) for a, b in itertools.pairwise(converged))
-    error = steps[(len(steps) - 1) // 4] / _QUARTER
+    step_error = steps[(len(steps) - 1) // 4] / _QUARTER_QUANTILE
     if noise.degrees:
-        error = max(error, math.sqrt(2 * noise.squares / noise.degrees / len(converged[0].scores)))
-    best: dict[int, float] = {}
+        step_error = max(step_error, math.sqrt(2 * noise.squares / noise.degrees / len(converged[0].scores)))
+    best_by_block: dict[int, float] = {}
     for probe in converged:
-        best[probe.block] = max(best.get(probe.block, -math.inf), probe.mean)
-    worse_indices = {probe.place for probe in converged if probe.mean < best[probe.block] - _RISEN * error}
+        best_by_block[probe.block] = max(best_by_block.get(probe.block, -math.inf), probe.mean)
+    worse_indices = {
+        probe.place for probe in converged if probe.mean < best_by_block[probe.block] - _UNTRAINED_DISTANCE * step_error
+    }
     return next(
         (index for index in sorted(indices_with_scores) if index not in worse_indices), min(indices_with_scores)
     )
 
 
-def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
+def _make_posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
     probed_indices = sorted({probe.place for probe in probes})
     lost, size = np.zeros((2, len(probed_indices)))
     for probe in probes:
@@ -331,40 +339,42 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
         size[probed_indices.index(probe.place)] += len(probe.scores)
     # The break is between two probed checkpoints; all checkpoints between them are equally probable.
     lengths = np.diff([begin, *probed_indices[1:], num_places - 1])
-    is_there = lengths > 0
-    scores = _scores_part(_converged(probes), probed_indices)
+    has_places = lengths > 0
+    scores = _score_evidence(_converged_probes(probes), probed_indices)
     # Log evidence of each class over all wobbles and sizes, float64[num_classes], and log evidence of no fall.
     score_evidence = logsumexp(scores.logs, axis=(0, 2))
     no_fall_of_scores = float(logsumexp(scores.never, axis=0))
-    in_scores = np.zeros(len(probed_indices))  # share of the evidence in which the scores fall
+    scores_share = np.zeros(len(probed_indices))  # share of the evidence in which the scores fall
     evidence, no_fall_evidence = score_evidence, no_fall_of_scores
     if lost.any():
         is_turned = any(score > 0 for probe in probes for score in probe.scores if math.isinf(score))
-        rate_evidence, same_rate = _rates_part(lost, size, is_turned=is_turned)
+        rate_evidence, same_rate = _rate_evidence(lost, size, is_turned=is_turned)
         evidence_by_cause = np.stack(
             [score_evidence + same_rate, score_evidence + rate_evidence, no_fall_of_scores + rate_evidence]
         ) - math.log(3)
         evidence = logsumexp(evidence_by_cause, axis=0)
         no_fall_evidence = no_fall_of_scores + same_rate
-        in_scores = np.exp(logsumexp(evidence_by_cause[:2], axis=0) - evidence)
+        scores_share = np.exp(logsumexp(evidence_by_cause[:2], axis=0) - evidence)
     else:
-        in_scores[:] = 1.0
-    evidence = evidence[is_there] + np.log((1 - _NEVER) * lengths[is_there] / lengths.sum())
-    no_fall_evidence += math.log(_NEVER)
+        scores_share[:] = 1.0
+    evidence = evidence[has_places] + np.log((1 - _NO_FALL_PRIOR) * lengths[has_places] / lengths.sum())
+    no_fall_evidence += math.log(_NO_FALL_PRIOR)
     highest = max(evidence.max(), no_fall_evidence)
     weights = np.exp(evidence - highest)
     no_fall = math.exp(no_fall_evidence - highest)
     total = weights.sum()
     # Weights of wobbles and sizes within each class: float64[num_wobbles, num_classes, num_sizes].
-    inner = np.exp(scores.logs - score_evidence[None, :, None])[:, is_there] * (weights / total)[None, :, None]
-    falls = inner * in_scores[is_there][None, :, None]
-    drops = scores.drops[:, is_there]
-    errors = scores.errors[:, is_there]
-    noises = scores.noises[:, is_there]
+    class_weights = (
+        np.exp(scores.logs - score_evidence[None, :, None])[:, has_places] * (weights / total)[None, :, None]
+    )
+    falls = class_weights * scores_share[has_places][None, :, None]
+    drops = scores.drops[:, has_places]
+    errors = scores.errors[:, has_places]
+    noises = scores.noises[:, has_places]
     mean = (falls * drops).sum()
     square = (falls * (drops**2 + errors**2)).sum()
-    variance = (inner * noises).sum()
-    probability_by_index = np.repeat(weights / total / lengths[is_there], lengths[is_there])
+    variance = (class_weights * noises).sum()
+    probability_by_index = np.repeat(weights / total / lengths[has_places], lengths[has_places])
     posterior = Belief(
         by_place=(*(0.0,) * (begin + 1), *probability_by_index.tolist()),
         fall=float(total / (total + no_fall)),
@@ -380,11 +390,11 @@ def _posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ScoresPart:
+class _ScoreEvidence:
     """Evidence that the scores of converged seeds give for a break.
 
     Arrays have an axis for the wobbles in `_WOBBLES`, one for the probed checkpoints ("classes"), and one for the prior
-    sizes of the fall in `_SIZES`. In class i the break lies between the i-th probed checkpoint and the next.
+    sizes of the fall in `_FALL_SIZES`. In class i the break lies between the i-th probed checkpoint and the next.
 
     Attributes:
       logs: float64[num_wobbles, num_classes, num_sizes], log evidence plus the log prior of the wobble.
@@ -401,35 +411,35 @@ class _ScoresPart:
     never: Array
 
 
-def _scores_part(probes: Sequence[_Converged], probed_indices: Sequence[int]) -> _ScoresPart:
+def _score_evidence(probes: Sequence[_ConvergedProbe], probed_indices: Sequence[int]) -> _ScoreEvidence:
     """Returns the log evidence of the scores for a fall at each of `probed_indices`.
 
     If fewer than two checkpoints have scores, the evidence is the same for all classes.
     """
     blocks = sorted({probe.block for probe in probes})
-    shape = (len(_WOBBLES), len(probed_indices), len(_SIZES))
+    shape = (len(_WOBBLES), len(probed_indices), len(_FALL_SIZES))
     if len({probe.place for probe in probes}) < 2:
-        nothing = np.zeros(shape)
-        flat = np.full(shape, -math.log(shape[0] * shape[2]))
-        return _ScoresPart(
-            logs=flat, drops=nothing, errors=nothing, noises=nothing, never=np.full(shape[0], -math.log(shape[0]))
+        zeros = np.zeros(shape)
+        flat_logs = np.full(shape, -math.log(shape[0] * shape[2]))
+        return _ScoreEvidence(
+            logs=flat_logs, drops=zeros, errors=zeros, noises=zeros, never=np.full(shape[0], -math.log(shape[0]))
         )
-    noise = _noise(probes)
+    noise = _estimate_noise(probes)
     overall_mean = math.fsum(probe.mean for probe in probes) / len(probes)
     seeds, scores = np.zeros((2, len(probed_indices), len(blocks)))
     for probe in probes:
-        where = probed_indices.index(probe.place), blocks.index(probe.block)
-        seeds[where], scores[where] = probe.num_seeds, probe.mean - overall_mean
+        position = probed_indices.index(probe.place), blocks.index(probe.block)
+        seeds[position], scores[position] = probe.num_seeds, probe.mean - overall_mean
     evidence = [_evidence_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
     priors = np.log(list(_WOBBLES.values()))
     logs, drops, errors, noises = np.stack([logs_of_wobble for logs_of_wobble, _ in evidence], axis=1)
     never = np.asarray([log_never for _, log_never in evidence])
-    return _ScoresPart(
+    return _ScoreEvidence(
         logs=logs + priors[:, None, None], drops=drops, errors=errors, noises=noises, never=never + priors
     )
 
 
-def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
+def _rate_evidence(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
     """Returns the log evidence of a higher loss rate from each class on, and the log evidence of a constant rate.
 
     A rate has a beta prior with most of its mass near 0. The rate after the break is uniform above the one before it.
@@ -438,11 +448,11 @@ def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tu
       num_lost_by_index, size: float64[num_classes], numbers of lost seeds and of all seeds at each probed checkpoint.
       is_turned: Whether fewer seeds are lost after the break, not more.
     """
-    rates = (np.arange(_RATES) + 0.5) / _RATES
+    rates = (np.arange(_NUM_RATES) + 0.5) / _NUM_RATES
     prior = rates ** (_LOSS_PRIOR[0] - 1) * (1 - rates) ** (_LOSS_PRIOR[1] - 1)
     prior /= prior.sum()
 
-    def logs_of(num_lost: float, num_all: float) -> Array:
+    def log_likelihoods(num_lost: float, num_all: float) -> Array:
         return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
 
     log_evidence = []
@@ -450,15 +460,19 @@ def _rates_part(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tu
         low = (num_lost_by_index[: index + 1].sum(), size[: index + 1].sum())
         high = (num_lost_by_index[index + 1 :].sum(), size[index + 1 :].sum())
         low, high = (high, low) if is_turned else (low, high)
-        high_logs = logs_of(*high)
+        high_logs = log_likelihoods(*high)
         highest = high_logs.max()
         # For each rate before the break, the likelihood's mean over all higher rates.
-        mean_likelihood = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(_RATES, 0, -1)
+        mean_likelihood = np.exp(high_logs - highest)[::-1].cumsum()[::-1] / np.arange(_NUM_RATES, 0, -1)
         log_evidence.append(
-            float(logsumexp(logs_of(*low) + np.log(np.maximum(mean_likelihood, 1e-300)) + np.log(prior), axis=0))
+            float(
+                logsumexp(log_likelihoods(*low) + np.log(np.maximum(mean_likelihood, 1e-300)) + np.log(prior), axis=0)
+            )
             + highest
         )
-    log_evidence_of_no_change = float(logsumexp(logs_of(num_lost_by_index.sum(), size.sum()) + np.log(prior), axis=0))
+    log_evidence_of_no_change = float(
+        logsumexp(log_likelihoods(num_lost_by_index.sum(), size.sum()) + np.log(prior), axis=0)
+    )
     return np.asarray(log_evidence), log_evidence_of_no_change
 
 
@@ -481,40 +495,40 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     num_probes = np.count_nonzero(seeds)
     width = seeds[seeds > 0].mean()
     relative_wobble = wobble / width  # in variances of one seed's noise, like all variances here
-    weighed = (seeds * scores).sum(axis=1)
+    weighted_scores = (seeds * scores).sum(axis=1)
     shrinkage = 1 / (1 + relative_wobble * seeds.sum(axis=1))
-    square = (seeds * scores**2).sum() - (relative_wobble * shrinkage * weighed**2).sum()
-    block_sides = (seeds * (scores - (relative_wobble * shrinkage * weighed)[:, None])).sum(axis=0)
+    square = (seeds * scores**2).sum() - (relative_wobble * shrinkage * weighted_scores**2).sum()
+    block_sides = (seeds * (scores - (relative_wobble * shrinkage * weighted_scores)[:, None])).sum(axis=0)
     system = (
         np.diag(seeds.max(axis=0) / noise.spread + seeds.sum(axis=0)) - relative_wobble * (seeds.T * shrinkage) @ seeds
     )
     inverse = np.linalg.inv(system)
     # For the checkpoints from each index on: weight with each block, total weight, weighted scores.
-    with_block = _sums_from(seeds * shrinkage[:, None])
-    sums_from_index = _sums_from(weighed * shrinkage)
-    weight = with_block.sum(axis=1)
-    block_weights = with_block @ inverse
-    level = weight[0] - block_weights[0] @ with_block[0]
+    weights_with_block = _sums_from(seeds * shrinkage[:, None])
+    sums_from_index = _sums_from(weighted_scores * shrinkage)
+    weight = weights_with_block.sum(axis=1)
+    block_weights = weights_with_block @ inverse
+    level = weight[0] - block_weights[0] @ weights_with_block[0]
     level_side = sums_from_index[0] - block_weights[0] @ block_sides
     residual_square = square - block_sides @ inverse @ block_sides - level_side**2 / level
-    half = (noise.degrees + num_probes - 1) / 2
-    tiny = 1e-12 * (square + noise.squares) + 1e-300
+    half_degrees = (noise.degrees + num_probes - 1) / 2
+    tiny_scale = 1e-12 * (square + noise.squares) + 1e-300
     log_det = -np.log(shrinkage).sum() - np.log(seeds[seeds > 0]).sum() + np.linalg.slogdet(system)[1]
     log_constant = -0.5 * (log_det + math.log(level))
-    cross = weight[1:] - block_weights[1:] @ with_block[0]
-    fall_weight = weight[1:] - (block_weights * with_block)[1:].sum(axis=1) - cross**2 / level
+    cross = weight[1:] - block_weights[1:] @ weights_with_block[0]
+    fall_weight = weight[1:] - (block_weights * weights_with_block)[1:].sum(axis=1) - cross**2 / level
     fall_side = sums_from_index[1:] - block_weights[1:] @ block_sides - cross * level_side / level
     # A fall after the last checkpoint is followed by no probe.
     fall_weight, fall_side = (np.append(values, 0.0)[:, None] for values in (fall_weight, fall_side))
-    variance = _SIZES**2 * (1 / width + relative_wobble)
-    precise = fall_weight + 1 / variance
-    scale = (noise.squares + np.maximum(residual_square - fall_side**2 / precise, 0.0)) / 2 + tiny
-    fall = -fall_side / precise
-    error = np.sqrt(scale / half / precise)
-    log = log_constant - 0.5 * np.log(precise * variance) - half * np.log(scale)
-    log += np.log(2 * np.maximum(stdtr(2 * half, fall / error), 1e-300)) - math.log(len(_SIZES))
-    none = log_constant - half * math.log((noise.squares + max(residual_square, 0.0)) / 2 + tiny)
-    return np.stack([log, fall, error, scale / half * (1 / width + relative_wobble)]), none
+    variance = _FALL_SIZES**2 * (1 / width + relative_wobble)
+    precision = fall_weight + 1 / variance
+    scale = (noise.squares + np.maximum(residual_square - fall_side**2 / precision, 0.0)) / 2 + tiny_scale
+    fall = -fall_side / precision
+    error = np.sqrt(scale / half_degrees / precision)
+    log_evidence = log_constant - 0.5 * np.log(precision * variance) - half_degrees * np.log(scale)
+    log_evidence += np.log(2 * np.maximum(stdtr(2 * half_degrees, fall / error), 1e-300)) - math.log(len(_FALL_SIZES))
+    log_no_fall = log_constant - half_degrees * math.log((noise.squares + max(residual_square, 0.0)) / 2 + tiny_scale)
+    return np.stack([log_evidence, fall, error, scale / half_degrees * (1 / width + relative_wobble)]), log_no_fall
 
 
 def _sums_from(values: Array) -> Array:

@@ -45,14 +45,14 @@ def clustered_mean(
     mean = math.fsum(case_mean * weight for case_mean, weight in zip(means, weights, strict=True))
     if any(len(case) < 2 for case in cases):
         return Estimate(mean=mean, variance=math.nan, degrees=math.nan)
-    rows = [np.fromiter(case, np.int64, len(case)) for case in cases]
-    items = np.unique(np.concatenate(rows))
-    rows_of_items = [np.searchsorted(items, row) for row in rows]
+    items_of_cases = [np.fromiter(case, np.int64, len(case)) for case in cases]
+    items = np.unique(np.concatenate(items_of_cases))
+    rows_of_items = [np.searchsorted(items, row) for row in items_of_cases]
     terms = np.zeros(len(items))
     leverage = np.zeros(len(items))
     # Terms of the added items: a success of B alone, a success of A alone, and items without a difference.
     added_terms = np.zeros(3)
-    belongs = np.zeros((len(items), len(cases)), bool)
+    has_item = np.zeros((len(items), len(cases)), bool)
     for case, (values_of_case, item_rows) in enumerate(zip(cases, rows_of_items, strict=True)):
         unit = units[case] if units else 0.0
         size = len(values_of_case)
@@ -62,14 +62,14 @@ def clustered_mean(
         terms[item_rows] += (np.fromiter(values_of_case.values(), np.float64, size) - centre) / spread
         added_terms += (np.asarray([unit, -unit, 0.0]) - centre) / spread if unit else 0.0
         leverage[item_rows] = np.maximum(leverage[item_rows], 1 / size)
-        belongs[item_rows, case] = True
-    _, kind = np.unique(belongs, axis=0, return_inverse=True)
-    kind = kind.reshape(-1)  # of one dimension in every version of numpy
-    squares_by_kind = np.bincount(kind, terms**2)
-    degrees = np.bincount(kind, 1 - leverage)
-    total = float(squares_by_kind.sum())
-    variance = total + float(added_terms**2 @ [0.5, 0.5, 1.0])
-    share = squares_by_kind / total if total > 0 else degrees / degrees.sum()
+        has_item[item_rows, case] = True
+    _, pattern_index = np.unique(has_item, axis=0, return_inverse=True)
+    pattern_index = pattern_index.reshape(-1)  # of one dimension in every version of numpy
+    squares_by_pattern = np.bincount(pattern_index, terms**2)
+    degrees = np.bincount(pattern_index, 1 - leverage)
+    total_square = float(squares_by_pattern.sum())
+    variance = total_square + float(added_terms**2 @ [0.5, 0.5, 1.0])
+    share = squares_by_pattern / total_square if total_square > 0 else degrees / degrees.sum()
     return Estimate(mean=mean, variance=variance, degrees=1 / float((share**2 / degrees).sum()))
 
 
@@ -93,8 +93,8 @@ def item_mean(cases: Sequence[Samples]) -> Location:
         [case.binary_unit for case in cases],
     )
     converged_cases = [case.converged() for case in cases if not case.binary_unit]
-    least = math.fsum(2 * case.floor / max(len(case), 1) for case in converged_cases) / len(cases) ** 2
-    variance = max(difference.variance, least) if not math.isnan(difference.variance) else math.nan
+    least_variance = math.fsum(2 * case.floor / max(len(case), 1) for case in converged_cases) / len(cases) ** 2
+    variance = max(difference.variance, least_variance) if not math.isnan(difference.variance) else math.nan
     return Location(
         method="paired",
         estimate=Estimate(

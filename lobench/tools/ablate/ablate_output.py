@@ -14,7 +14,7 @@ from lobench.tools.ablate.change_search import Need, Subset, Worth
 
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
 
-_NEEDED = {Need.NEEDED: "yes", Need.NOT_NEEDED: "no", Need.OPEN: "open"}
+_NEED_TEXTS = {Need.NEEDED: "yes", Need.NOT_NEEDED: "no", Need.OPEN: "open"}
 _LEVEL = 0.05  # level at which an interaction is reported
 
 
@@ -68,21 +68,22 @@ def ablate_text(ablation: Ablated) -> str:
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(
         range(len(knobs)),
-        key=lambda knob: (knob not in search_result.smallest, -_size(search_result.effects[knob].alone)),
+        key=lambda knob: (knob not in search_result.smallest, -_worth_size(search_result.effects[knob].alone)),
     )
     for knob in order:
         knob_values = knobs[knob]
         steps = f"{ablation.steps[knob]:.0%}" if math.isfinite(ablation.steps[knob]) else "more"
         effect = search_result.effects[knob]
-        need_text = _NEEDED[effect.needed]
-        worth_texts = (_worth(effect.alone), _worth(effect.without))
+        need_text = _NEED_TEXTS[effect.needed]
+        worth_texts = (_worth_text(effect.alone), _worth_text(effect.without))
         rows.append((knob_values.path, knob_values.a_text, knob_values.b_text, *worth_texts, steps, need_text))
     lines = [*_answer_lines(ablation), *_harm_lines(ablation), *_forward_lines(ablation)]
     for interaction in search_result.interactions:
         if interaction.p_holm <= _LEVEL:
-            pair = _names(ablation, Subset(interaction.pair))
+            pair_names = _names(ablation, Subset(interaction.pair))
             lines.append(
-                f"together: {pair}: {_worth(interaction.worth)} beyond the sum of both, p = {interaction.p_holm:.2g}"
+                f"together: {pair_names}: {_worth_text(interaction.worth)} beyond the sum of both, "
+                f"p = {interaction.p_holm:.2g}"
             )
     open_subsets = [subset for subset in search_result.undecided if subset]
     if open_subsets:
@@ -94,7 +95,7 @@ def ablate_text(ablation: Ablated) -> str:
         "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
         "until the setting alone on A reaches the final value of A",
         f"cost: {search_result.seeds} seeds of each case in {counted(search_result.configurations, 'configuration')}; "
-        f"the full factorial of {2 ** len(knobs)} configurations takes {_factorial(ablation)}",
+        f"the full factorial of {2 ** len(knobs)} configurations takes {_num_factorial_seeds(ablation)}",
         *ablation.scale.splitlines()[:1],
         f"again: {ablation.command}",
     ]
@@ -104,22 +105,21 @@ def ablate_text(ablation: Ablated) -> str:
 def _answer_lines(ablation: Ablated) -> list[str]:
     """Returns the needed and the undecided settings, and by how much B is better than A."""
     search_result, margin = ablation.found, f"{ablation.rules.margin:g}"
-    gain = (
-        f"B is {_worth(search_result.whole)} (95%) against A, {counted(search_result.whole.seeds, 'seed')} of each case"
-    )
+    seeds_text = f"{counted(search_result.whole.seeds, 'seed')} of each case"
+    gain_text = f"B is {_worth_text(search_result.whole)} (95%) against A, {seeds_text}"
     if not search_result.smallest:
-        return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain}"]
+        return [f"none of these settings is needed: A is equivalent to B within {margin}; {gain_text}"]
     knobs_by_need: dict[Need, set[int]] = {need: set() for need in Need}
     for knob in search_result.smallest:
         knobs_by_need[search_result.effects[knob].needed].add(knob)
     names_by_need = {need: _names(ablation, knobs) for need, knobs in knobs_by_need.items()}
-    with_these = f"A with these is equivalent to B within {margin}"
+    equivalence_text = f"A with these is equivalent to B within {margin}"
     if not names_by_need[Need.OPEN]:
-        return [f"needed: {names_by_need[Need.NEEDED]}; {with_these}; {gain}"]
+        return [f"needed: {names_by_need[Need.NEEDED]}; {equivalence_text}; {gain_text}"]
     addition = " and the needed ones" if names_by_need[Need.NEEDED] else ""
-    lines = [f"needed: {names_by_need[Need.NEEDED]}; {gain}"] if names_by_need[Need.NEEDED] else []
-    with_these = with_these.replace("these", f"these{addition}")
-    lines.append(f"open: {names_by_need[Need.OPEN]}; {with_these}{'' if lines else f'; {gain}'}")
+    lines = [f"needed: {names_by_need[Need.NEEDED]}; {gain_text}"] if names_by_need[Need.NEEDED] else []
+    equivalence_text = equivalence_text.replace("these", f"these{addition}")
+    lines.append(f"open: {names_by_need[Need.OPEN]}; {equivalence_text}{'' if lines else f'; {gain_text}'}")
     return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 
@@ -128,13 +128,16 @@ def _harm_lines(ablation: Ablated) -> list[str]:
     search_result = ablation.found
     if not search_result.harmful and not search_result.whole.upper < 0:
         return []
-    harm = [
-        f"{knob.path} (alone on A {_worth(effect.alone)}, B without it {_worth(effect.without)})"
+    harm_texts = [
+        f"{knob.path} (alone on A {_worth_text(effect.alone)}, B without it {_worth_text(effect.without)})"
         for knob, effect in zip(ablation.knobs.knobs, search_result.effects, strict=True)
         if effect.harmful
     ]
     start = "B is worse than A; " if search_result.whole.upper < 0 else ""
-    return [start + (f"harm is done by {', '.join(harm)}" if harm else "no single setting is shown to do the harm")]
+    return [
+        start
+        + (f"harm is done by {', '.join(harm_texts)}" if harm_texts else "no single setting is shown to do the harm")
+    ]
 
 
 def _forward_lines(ablation: Ablated) -> list[str]:
@@ -154,15 +157,15 @@ def _names(ablation: Ablated, subset: Set[int]) -> str:
     return ", ".join(ablation.knobs.knobs[knob].path for knob in sorted(subset))
 
 
-def _worth(worth: Worth) -> str:
+def _worth_text(worth: Worth) -> str:
     return "-" if math.isnan(worth.mean) else f"{worth.mean:+z.3f} [{worth.lower:z.3f}, {worth.upper:z.3f}]"
 
 
-def _size(worth: Worth) -> float:
+def _worth_size(worth: Worth) -> float:
     return 0.0 if math.isnan(worth.mean) else abs(worth.mean)
 
 
-def _factorial(ablation: Ablated) -> int:
+def _num_factorial_seeds(ablation: Ablated) -> int:
     return int(2 ** len(ablation.knobs) * ablation.rules.shown)
 
 
@@ -198,5 +201,5 @@ def ablate_record(ablation: Ablated) -> AblateRecord:
         interactions=interactions,
         num_configurations=search_result.configurations,
         num_tests=search_result.tests,
-        seeds_of_the_full_factorial=_factorial(ablation),
+        seeds_of_the_full_factorial=_num_factorial_seeds(ablation),
     )

@@ -34,10 +34,10 @@ from lobench.tools.audit.ledger_checks import Tables, record_findings
 
 __all__ = ["findings", "renamed", "suite_folders"]
 
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_RECORD_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError)
 _NO_LABELS: Mapping[str, Set[str]] = MappingProxyType({})
-_OWN = ("bundle.json", "about.json", "card.md", "signature")
-_FOLDERS = ("ledger", "suites", "theta")
+_FIXED_MEMBERS = ("bundle.json", "about.json", "card.md", "signature")
+_MEMBER_FOLDERS = ("ledger", "suites", "theta")
 
 
 def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]
         if bundle.computed_root() == bundle.root:
             raise
         yield Contradiction("record", f"a file of the bundle cannot be read: {headline(error)}")
-    except _UNREADABLE as error:
+    except _RECORD_ERRORS as error:
         yield Contradiction("record", f"a record is of another form than lobench writes: {headline(error)}")
 
 
@@ -76,7 +76,7 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
     yield from _head_findings(bundle)
     yield from _experiment_contradictions(bundle)
     yield from _plan_findings(planned_subjects, rows)
-    yield from planned_case_findings(planned_subjects, rows, _made_by(tables))
+    yield from planned_case_findings(planned_subjects, rows, _codes_by_case(tables))
     yield from _place_findings(tables, rows)
     yield from seed_findings(planned_subjects, rows, has_gate=bool(tables.events("gate")))
     yield from _label_findings(planned_subjects, sightings, ledger, given_labels(ledger, folders))
@@ -105,7 +105,7 @@ def _head_findings(bundle: ResultBundle) -> Iterator[Finding]:
     if not is_known or (header["schema"] < SCHEMA_VERSION) == ("code" in columns):
         yield Contradiction("root", f"the head states schema {header.get('schema')}, and its tables have another")
     for name in bundle.names:
-        if name not in _OWN and name.partition("/")[0] not in _FOLDERS:
+        if name not in _FIXED_MEMBERS and name.partition("/")[0] not in _MEMBER_FOLDERS:
             yield Contradiction("record", f"{name} does not belong in a bundle")
 
 
@@ -138,21 +138,22 @@ def _plan_findings(
         for planned_subject in planned_subjects
         for case in planned_subject.cases
     }
-    unplanned = [
+    unplanned_rows = [
         row
         for row in rows
         if planned_subjects
         and not any(sighting.is_imported for sighting in row.sightings)
         and (row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash) not in planned_keys
     ]
-    if unplanned:
+    if unplanned_rows:
         yield Contradiction(
             "plan",
-            f"{counted(len(unplanned), 'result')} of evaluations that were not planned, such as {unplanned[0].where}",
+            f"{counted(len(unplanned_rows), 'result')} of evaluations that were not planned, "
+            f"such as {unplanned_rows[0].where}",
         )
 
 
-def _made_by(tables: Tables) -> dict[tuple[str, str], set[str]]:
+def _codes_by_case(tables: Tables) -> dict[tuple[str, str], set[str]]:
     """Returns the code of all results by identity and optimizer of their case."""
     codes_by_case: dict[tuple[str, str], set[str]] = {}
     for row in tables["evaluations"]:
@@ -193,9 +194,9 @@ def _label_findings(
             yield Contradiction("label", f"{subject.uri!r} is an optimizer, and the ledger has {subject.kind}")
     for text, is_second_name in renamed(planned_subjects, sightings, labels_of_hash):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
-    for form in ledger.experiments():
+    for experiment_row in ledger.experiments():
         try:
-            parse_text(form.config, "the experiment")
+            parse_text(experiment_row.config, "the experiment")
         except ConfigError as error:
             yield Contradiction("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
 
@@ -237,13 +238,13 @@ def _file_findings(
 ) -> Iterator[Finding]:
     """Yields files of suites that were changed after the plan. Files that no result depends on are only named."""
     names = {name for row in rows for code in parts_of_code(row.key.code) for name in ledger.code_parts(code) or ()}
-    texts = {text for row in rows for sighting in row.sightings for text in sighting.variant.bindings}
+    binding_texts = {text for row in rows for sighting in row.sightings for text in sighting.variant.bindings}
     reached_paths: set[Path] = set()
-    bases = sorted({Path(*Path(name).parts[:3]) for name in members})
-    for base in bases:
-        if (folder / base).is_dir():
-            cases = list(dict.fromkeys(row.case for row in rows if row.case.suite == base.name))
-            reached_paths |= reached_files(folder / base, cases, code_names=names, texts=sorted(texts))
+    bundle_folders = sorted({Path(*Path(name).parts[:3]) for name in members})
+    for bundle_folder in bundle_folders:
+        if (folder / bundle_folder).is_dir():
+            cases = list(dict.fromkeys(row.case for row in rows if row.case.suite == bundle_folder.name))
+            reached_paths |= reached_files(folder / bundle_folder, cases, code_names=names, texts=sorted(binding_texts))
     used_files = {
         str(file.relative_to(folder.resolve())) for file in reached_paths if file.is_relative_to(folder.resolve())
     }
@@ -288,49 +289,53 @@ def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subj
 
 def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
     """Yields statements of `about.json` that differ from the ledger and the files."""
-    stated: dict[str, Any] = json.loads(bundle.read("about.json"))
+    stated_about: dict[str, Any] = json.loads(bundle.read("about.json"))
     expected_about = ledger_about(ledger, rows)
-    if "plan" not in stated:
+    if "plan" not in stated_about:
         yield Unaudited("whether the end of the plan was cut off: the bundle is of an older lobench")
     for name, value in expected_about.items():
-        if name != "lobench" and name in stated and stated[name] != value:
-            message = f"about.json has {name} = {stated[name]!r}, unlike the ledger"
+        if name != "lobench" and name in stated_about and stated_about[name] != value:
+            message = f"about.json has {name} = {stated_about[name]!r}, unlike the ledger"
             yield Contradiction("plan" if name == "plan" else "record", message)
-    bases = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
-    if {member_path.rpartition("/")[0] for member_path in stated["suites"].values()} != bases:
+    bundle_folders = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
+    if {member_path.rpartition("/")[0] for member_path in stated_about["suites"].values()} != bundle_folders:
         yield Contradiction("record", "about.json names other places of suites than there are")
-    for name, suite_path in stated["suites"].items():
-        if not bundle.below(suite_path) or ("plan" in stated and name.partition(" (")[0] != Path(suite_path).name):
+    for name, suite_path in stated_about["suites"].items():
+        if not bundle.below(suite_path) or (
+            "plan" in stated_about and name.partition(" (")[0] != Path(suite_path).name
+        ):
             yield Contradiction("record", f"about.json has suite {name!r} at {suite_path}")
-    suites = {Path(path).name for path in stated["suites"].values()}
+    suites = {Path(path).name for path in stated_about["suites"].values()}
     missing_suites = {
         row.case.suite for row in rows if not any(sighting.is_imported for sighting in row.sightings)
     } - suites
     for suite in sorted(missing_suites):
-        if "plan" in stated and not any(line.startswith(f"the files of suite {suite},") for line in stated["left_out"]):
+        if "plan" in stated_about and not any(
+            line.startswith(f"the files of suite {suite},") for line in stated_about["left_out"]
+        ):
             yield Contradiction("case", f"results are of suite {suite!r}, which the bundle neither has nor leaves out")
-    for name in dict(stated["files_not_included"]):
+    for name in dict(stated_about["files_not_included"]):
         yield Unaudited(f"{name}, which is too large")
     gaps = ledger_gaps(ledger, rows)
-    lines = list(stated["left_out"])
+    lines = list(stated_about["left_out"])
     if lines[: len(gaps)] != gaps:
         yield Contradiction("record", "about.json leaves out other results than the ledger lacks")
     for line in lines[len(gaps) :]:
         yield Unaudited(f"left out: {line}")
-    if unknown_fields := set(stated) - {*expected_about, "left_out", "suites", "files_not_included"}:
+    if unknown_fields := set(stated_about) - {*expected_about, "left_out", "suites", "files_not_included"}:
         yield Contradiction("record", f"about.json has the unknown field {min(unknown_fields)!r}")
 
 
 def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
     """Writes the card again and compares the two."""
-    stated = json.loads(bundle.read("about.json"))
-    if stated.get("lobench") != lobench_here():
+    stated_about = json.loads(bundle.read("about.json"))
+    if stated_about.get("lobench") != lobench_here():
         yield Unaudited("card.md, which another version of lobench wrote")
         return
-    expected = card_of(ledger.store, with_baselines(folders), stated["left_out"], patch_files_of(ledger))
+    expected_card = card_of(ledger.store, with_baselines(folders), stated_about["left_out"], patch_files_of(ledger))
     published_card = bundle.read("card.md").decode(errors="replace")
-    if published_card != expected:
-        pairs = itertools.zip_longest(published_card.splitlines(), expected.splitlines(), fillvalue="")
+    if published_card != expected_card:
+        pairs = itertools.zip_longest(published_card.splitlines(), expected_card.splitlines(), fillvalue="")
         line, expected_line = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
         yield Contradiction("card", f"card.md has the line {line[:80]!r}, and the ledger gives {expected_line[:80]!r}")
 

@@ -35,7 +35,9 @@ __all__ = [
 
 UNNAMED_CASE = "task"  # name of the case if it is unknown
 
-_ENDING = re.compile(r"\.(?:csv|tsv|txt|log|out|stdout|json|jsonl|ndjson|parquet|wandb|gz|db|monitor)$", re.IGNORECASE)
+_FORMAT_SUFFIX = re.compile(
+    r"\.(?:csv|tsv|txt|log|out|stdout|json|jsonl|ndjson|parquet|wandb|gz|db|monitor)$", re.IGNORECASE
+)
 WITH_SEED = re.compile(r"(?P<method>.+?)[-_/. ]seed[-_=: ]?(?P<seed>\d+)")
 
 
@@ -127,15 +129,15 @@ class Points:
     def of_curve(cls, run: CurveRun, metric: str, steps: ArrayLike, values: ArrayLike, lines: ArrayLike = 0) -> Points:
         """Returns the points of a single curve, as read from one run and metric."""
         step = np.asarray(steps, np.int64)
-        none = np.zeros(len(step), np.int64)
+        zeros = np.zeros(len(step), np.int64)
         return cls(
             runs=(run,),
             metrics=(metric,),
-            run=none,
-            metric=none,
+            run=zeros,
+            metric=zeros,
             step=step,
             value=np.asarray(values, np.float64),
-            line=none + np.asarray(lines, np.int64),
+            line=zeros + np.asarray(lines, np.int64),
         )
 
     @classmethod
@@ -229,7 +231,7 @@ def watched_request(request: CurveRequest, used_fields: set[str]) -> CurveReques
 def bare_name(path: PurePath) -> str:
     """Returns a file's name without the endings of its format: `lr0.1` for `lr0.1.csv.gz`."""
     name = path.name
-    while (suffix := _ENDING.search(name)) is not None and suffix.start():
+    while (suffix := _FORMAT_SUFFIX.search(name)) is not None and suffix.start():
         name = name[: suffix.start()]
     return name
 
@@ -266,17 +268,17 @@ def named_run(name: str, request: CurveRequest, *, is_file: bool = False) -> Cur
     >>> run.method, run.seed
     ('adam', '3')
     """
-    named_parts = _parts_of(name, request, is_file=is_file)
-    are_seeds = bool(request.method or (request.pattern and "method" in named_parts))
+    name_fields = _name_fields(name, request, is_file=is_file)
+    are_seeds = bool(request.method or (request.pattern and "method" in name_fields))
     return CurveRun(
-        method=request.method or named_parts.get("method", name),
-        case=named_parts.get("case") or request.case,
-        seed=named_parts.get("seed") or request.seed or (name if are_seeds else "0"),
+        method=request.method or name_fields.get("method", name),
+        case=name_fields.get("case") or request.case,
+        seed=name_fields.get("seed") or request.seed or (name if are_seeds else "0"),
         training=name,
     )
 
 
-def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, str]:
+def _name_fields(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, str]:
     """Returns the method, case and seed in a name.
 
     `--pattern` is matched with the path first for names of files, and with the name first for runs inside a file.
@@ -284,16 +286,18 @@ def _parts_of(name: str, request: CurveRequest, *, is_file: bool) -> dict[str, s
     if not request.pattern:
         match = WITH_SEED.fullmatch(name)
         return match.groupdict() if match else {}
-    texts = [*request.paths, name] if is_file else [name, *(f"{path}/{name}" for path in request.paths), *request.paths]
+    spellings = (
+        [*request.paths, name] if is_file else [name, *(f"{path}/{name}" for path in request.paths), *request.paths]
+    )
     try:
         pattern = re.compile(request.pattern)
     except re.error as error:
         raise UsageError("--pattern is not a regular expression", got=f"{request.pattern!r}, {error}") from error
-    match = next((match_of_text for text in texts if (match_of_text := pattern.fullmatch(text))), None)
+    match = next((match_of_text for text in spellings if (match_of_text := pattern.fullmatch(text))), None)
     if match is None:
         raise UsageError(
             "--pattern does not fit a run's name",
-            got=f"{request.pattern!r}; the run is {', '.join(map(repr, dict.fromkeys(texts)))}",
+            got=f"{request.pattern!r}; the run is {', '.join(map(repr, dict.fromkeys(spellings)))}",
             expected="an expression that matches one of these from its beginning to its end",
         )
     groups = {key: value for key, value in match.groupdict().items() if value}
@@ -314,18 +318,18 @@ def named_runs(
       UsageError: As for `named_run`; no run has a value named by an option; or seeds of a method have different
         settings.
     """
-    logged_runs = _with_facts(logged_runs, request, notes)
+    logged_runs = _runs_with_values(logged_runs, request, notes)
     groups: dict[tuple[str, str], list[tuple[LoggedRun, CurveRun]]] = {}
-    for named_member in logged_runs:
-        run = named_run(f"{request.prefix}{named_member.name}", request)
+    for tracked_run in logged_runs:
+        run = named_run(f"{request.prefix}{tracked_run.name}", request)
         run = replace(
             run,
-            method=named_member.fact(request.method_from) or run.method,
-            case=named_member.fact(request.case_from) or run.case,
-            seed=_seed_of(named_member, request),
-            training=named_member.id,
+            method=tracked_run.fact(request.method_from) or run.method,
+            case=tracked_run.fact(request.case_from) or run.case,
+            seed=_seed_of(tracked_run, request),
+            training=tracked_run.id,
         )
-        groups.setdefault((run.method, run.case), []).append((named_member, run))
+        groups.setdefault((run.method, run.case), []).append((tracked_run, run))
     runs: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
@@ -340,7 +344,7 @@ def named_runs(
     yield from ((logged_run.id, runs[logged_run.id]) for logged_run in logged_runs)
 
 
-def _with_facts(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
+def _runs_with_values(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: list[str]) -> list[LoggedRun]:
     """Returns the runs that have the values named by `--method-from`, `--case-from` and `--seed-from`.
 
     Other runs are left out with a note.
@@ -349,12 +353,12 @@ def _with_facts(logged_runs: Sequence[LoggedRun], request: CurveRequest, notes: 
       UsageError: No run has one of the values.
     """
     runs_with_values = list(logged_runs)
-    firsts = {
+    key_by_option = {
         "--method-from": request.method_from,
         "--case-from": request.case_from,
         "--seed-from": [*request.seed_from, ""][0],
     }
-    for option, key in firsts.items():
+    for option, key in key_by_option.items():
         runs_without_value = [logged_run for logged_run in runs_with_values if key and not logged_run.fact(key)]
         if not runs_without_value:
             continue
@@ -383,7 +387,7 @@ def _seed_of(run: LoggedRun, request: CurveRequest) -> str:
     if request.seed_from:
         return run.fact(request.seed_from[0]) or run.id
     configured_seed = next((value for key, value in run.settings.items() if key.partition(".")[2] == "seed"), "")
-    return _parts_of(run.name, request, is_file=False).get("seed") or configured_seed or request.seed or run.id
+    return _name_fields(run.name, request, is_file=False).get("seed") or configured_seed or request.seed or run.id
 
 
 def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request: CurveRequest) -> None:
@@ -394,11 +398,11 @@ def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request:
     """
     keys = dict.fromkeys(key for member in members for key in member.settings)
     values = {key: dict.fromkeys(member.settings.get(key, "(none)") for member in members) for key in keys}
-    seeds = {key for key in keys if key in request.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
+    seed_keys = {key for key in keys if key in request.seed_from or key.rpartition(".")[2].lower().endswith("seed")}
     differing_values = {
         key: sorted(distinct_values)
         for key, distinct_values in values.items()
-        if len(distinct_values) > 1 and key not in seeds
+        if len(distinct_values) > 1 and key not in seed_keys
     }
     if not differing_values:
         return

@@ -66,8 +66,8 @@ class Spill:
         self._files: dict[int, IO[bytes]] = {}
         self._runs: dict[CurveRun, int] = {}
         self._metrics: dict[str, int] = {}
-        self._of_runs: dict[int, set[int]] = {}
-        self._last = np.zeros(0, np.int64)
+        self._metrics_of_runs: dict[int, set[int]] = {}
+        self._last_steps = np.zeros(0, np.int64)
         self.num_points = 0
 
     def close(self) -> None:
@@ -88,12 +88,14 @@ class Spill:
     def metrics_of(self, case: str) -> tuple[str, ...]:
         """Returns the names of all metrics that any run of a case has."""
         names = self.metrics
-        metrics_of_runs = (self._of_runs.get(number, set()) for run, number in self._runs.items() if run.case == case)
+        metrics_of_runs = (
+            self._metrics_of_runs.get(number, set()) for run, number in self._runs.items() if run.case == case
+        )
         return tuple(names[metric_index] for metric_index in sorted(set[int]().union(*metrics_of_runs)))
 
     def last_step(self, case: str) -> int:
         """Returns the last step of any run of a case."""
-        return max(int(self._last[number]) for run, number in self._runs.items() if run.case == case)
+        return max(int(self._last_steps[number]) for run, number in self._runs.items() if run.case == case)
 
     def add(self, points: Points, source: int) -> None:
         """Adds points of a source, given by its number."""
@@ -112,14 +114,14 @@ class Spill:
         rows["source"] = source
         self.num_points += len(rows)
         for run_and_metric in np.unique(rows["run"].astype(np.int64) << 32 | rows["metric"]).tolist():
-            self._of_runs.setdefault(run_and_metric >> 32, set()).add(run_and_metric & 0xFFFFFFFF)
-        self._last = np.append(self._last, np.zeros(len(self._runs) - len(self._last), np.int64))
-        np.maximum.at(self._last, rows["run"], rows["step"])
-        bucket = rows["run"] % _BUCKETS
-        for bucket_number in np.unique(bucket).tolist():
-            self._file(bucket_number).write(rows[bucket == bucket_number].tobytes())
+            self._metrics_of_runs.setdefault(run_and_metric >> 32, set()).add(run_and_metric & 0xFFFFFFFF)
+        self._last_steps = np.append(self._last_steps, np.zeros(len(self._runs) - len(self._last_steps), np.int64))
+        np.maximum.at(self._last_steps, rows["run"], rows["step"])
+        buckets = rows["run"] % _BUCKETS
+        for bucket_number in np.unique(buckets).tolist():
+            self._bucket_file(bucket_number).write(rows[buckets == bucket_number].tobytes())
 
-    def _file(self, bucket_number: int) -> IO[bytes]:
+    def _bucket_file(self, bucket_number: int) -> IO[bytes]:
         if bucket_number not in self._files:
             self._files[bucket_number] = (Path(self._folder.name) / str(bucket_number)).open("w+b")
         return self._files[bucket_number]
@@ -133,20 +135,20 @@ class Spill:
         runs, metrics = self.runs, self.metrics
         for file in self._files.values():
             file.seek(0)
-            in_order = np.frombuffer(file.read(), _ROW)
-            rows = in_order
+            unsorted_rows = np.frombuffer(file.read(), _ROW)
+            rows = unsorted_rows
             rows = rows[np.lexsort((rows["step"], rows["metric"], rows["run"]))]  # stable sort
             if not len(rows):
                 continue
-            edge = (np.diff(rows["run"]) != 0) | (np.diff(rows["metric"]) != 0)
-            is_last = np.append(edge | (np.diff(rows["step"]) != 0), True)
+            is_curve_end = (np.diff(rows["run"]) != 0) | (np.diff(rows["metric"]) != 0)
+            is_last = np.append(is_curve_end | (np.diff(rows["step"]) != 0), True)
             if not is_last.all():
-                self._check_twice(rows, is_last, in_order)
+                self._check_duplicates(rows, is_last, unsorted_rows)
                 is_last_point = is_last[:-1]
-                rows, edge = rows[is_last], edge[is_last_point]
+                rows, is_curve_end = rows[is_last], is_curve_end[is_last_point]
             steps = rows["step"].copy()
             values = rows["value"].copy()
-            curve_ends = [*(np.flatnonzero(edge) + 1).tolist(), len(rows)]
+            curve_ends = [*(np.flatnonzero(is_curve_end) + 1).tolist(), len(rows)]
             starts = [0, *curve_ends[:-1]]
             curve_bounds = zip(
                 rows["run"][starts].tolist(), rows["metric"][starts].tolist(), starts, curve_ends, strict=True
@@ -160,34 +162,42 @@ class Spill:
                     },
                 )
 
-    def _check_twice(self, rows: NDArray[np.void], is_last: NDArray[np.bool_], in_order: NDArray[np.void]) -> None:
+    def _check_duplicates(
+        self, rows: NDArray[np.void], is_last: NDArray[np.bool_], unsorted_rows: NDArray[np.void]
+    ) -> None:
         """Counts the points that a later point with another value replaces.
 
         Raises:
           UsageError: A run has a step twice, and the last value does not count.
         """
-        firsts = rows[:-1][~is_last[:-1]]
-        seconds = rows[1:][~is_last[:-1]]
-        is_within = firsts["source"] == seconds["source"]
-        is_equal = (firsts["value"] == seconds["value"]) | (np.isnan(firsts["value"]) & np.isnan(seconds["value"]))
-        is_fine = self._always_last | np.where(is_within, self._last_counts[seconds["source"]], is_equal)
-        if not is_fine.all():
-            position = int(np.argmin(is_fine))
-            raise self._duplicate_error(firsts[position], seconds[position], in_order)
-        for run, source in seconds[["run", "source"]][~is_equal].tolist():
+        earlier_points = rows[:-1][~is_last[:-1]]
+        later_points = rows[1:][~is_last[:-1]]
+        is_within = earlier_points["source"] == later_points["source"]
+        is_equal = (earlier_points["value"] == later_points["value"]) | (
+            np.isnan(earlier_points["value"]) & np.isnan(later_points["value"])
+        )
+        is_allowed = self._always_last | np.where(is_within, self._last_counts[later_points["source"]], is_equal)
+        if not is_allowed.all():
+            position = int(np.argmin(is_allowed))
+            raise self._duplicate_error(earlier_points[position], later_points[position], unsorted_rows)
+        for run, source in later_points[["run", "source"]][~is_equal].tolist():
             self.replaced[self._sources[source], self.runs[run]] += 1
 
-    def _duplicate_error(self, first_point: np.void, second_point: np.void, in_order: NDArray[np.void]) -> UsageError:
+    def _duplicate_error(
+        self, first_point: np.void, second_point: np.void, unsorted_rows: NDArray[np.void]
+    ) -> UsageError:
         run = self.runs[first_point["run"]]
         metric = self.metrics[first_point["metric"]]
-        points = in_order[(in_order["run"] == first_point["run"]) & (in_order["metric"] == first_point["metric"])]
+        points = unsorted_rows[
+            (unsorted_rows["run"] == first_point["run"]) & (unsorted_rows["metric"] == first_point["metric"])
+        ]
         steps = points["step"]
         restart_rows = np.flatnonzero(steps[1:] <= steps[:-1]) + 1  # rows whose step is not larger than the one before
         num_restarts = int((steps[restart_rows] == steps[0]).sum())
         is_resumed = not num_restarts and len(restart_rows) == 1 and steps[-1] >= steps[: restart_rows[0]].max()
-        in_files = first_point["source"] != second_point["source"]
+        are_in_files = first_point["source"] != second_point["source"]
         where = self._where_of(run)
-        if in_files:
+        if are_in_files:
             where = f"{self._sources[first_point['source']]} and {self._sources[second_point['source']]}"
         elif first_point["line"]:
             where = f"{self._sources[first_point['source']]}, lines {first_point['line']} and {second_point['line']}"
@@ -195,7 +205,7 @@ class Spill:
         column_advice = (
             "if a column distinguishes them, --column seed=COLUMN (repetitions) or --column method=COLUMN (settings)"
         )
-        if in_files:
+        if are_in_files:
             advice = (
                 "these are two runs: name their common folder, or take method and seed from the paths with --pattern"
             )

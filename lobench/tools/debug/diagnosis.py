@@ -35,11 +35,11 @@ KINDS: tuple[TroubleKind, ...] = get_args(TroubleKind)
 
 Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
 
-_TIMES = 10.0  # a loss of this many times its best is in trouble
-_ALONE = 8.0  # a layer whose updates are this many times larger than all others' is at fault alone
-_LOW = ("bfloat16", "float16")
-_SMALL = 0.01  # ratio of updates to weights below which a loss does not explode
-_TINY = 1e-6  # ratio of updates to weights below which nothing is learned
+_EXPLOSION_FACTOR = 10.0  # a loss of this many times its best is in trouble
+_SINGLE_LAYER_FACTOR = 8.0  # a layer whose updates are this many times larger than all others' is at fault alone
+_LOW_PRECISIONS = ("bfloat16", "float16")
+_SMALL_RATIO = 0.01  # ratio of updates to weights below which a loss does not explode
+_TINY_RATIO = 1e-6  # ratio of updates to weights below which nothing is learned
 _PLACES = {
     "parameters": "the parameters",
     "batch": "the batch",
@@ -150,12 +150,14 @@ def diagnose(training: Training) -> Diagnosis:
     """
     steps = training.steps
     non_finite_step = next((step for step in steps if step.bad), None)
-    burst = _burst(training)
-    if non_finite_step is not None and not _was_exploding(training, non_finite_step, burst):
+    explosion_index = _explosion_start(training)
+    if non_finite_step is not None and not _was_exploding(training, non_finite_step, explosion_index):
         diagnosis = _non_finite_diagnosis(training, non_finite_step)
-    elif burst is not None or non_finite_step is not None:
+    elif explosion_index is not None or non_finite_step is not None:
         diagnosis = _explosion_diagnosis(
-            training, burst if burst is not None else _divergence_start(training, non_finite_step), non_finite_step
+            training,
+            explosion_index if explosion_index is not None else _divergence_start(training, non_finite_step),
+            non_finite_step,
         )
     else:
         diagnosis = _idle_diagnosis(training) or _stall_diagnosis(training)
@@ -203,27 +205,27 @@ def outside(training: Training) -> tuple[int, str] | None:
                 usual_high - usual_low, 1e-6
             )
             if excess.max() > 0:
-                worst = int(excess.argmax())
-                value = high[worst] if high[worst] > usual_high[worst] else low[worst]
-                range_text = f"it lies in [{usual_low[worst]:.3g}, {usual_high[worst]:.3g}] where the rule is at home"
-                return step.step, f"at step {step.step} input {worst} of {leaf} is {value:.3g}, {range_text}"
+                number = int(excess.argmax())
+                value = high[number] if high[number] > usual_high[number] else low[number]
+                range_text = f"it lies in [{usual_low[number]:.3g}, {usual_high[number]:.3g}] where the rule is at home"
+                return step.step, f"at step {step.step} input {number} of {leaf} is {value:.3g}, {range_text}"
     return None
 
 
-def _burst(training: Training) -> int | None:
+def _explosion_start(training: Training) -> int | None:
     """Returns the index of the first step from which on the loss is ten times its best.
 
     Single batches vary, so medians of a few are compared.
     """
     losses = _losses(training)
-    best = math.inf
+    best_loss = math.inf
     width = max(1, min(21, len(losses) // 6))
     for index in range(len(losses)):
         median_loss = float(np.median(losses[max(index + 1 - width, 0) : index + 1]))
-        if median_loss > _TIMES * best > 0:
-            return _run_up(losses, index, best)
+        if median_loss > _EXPLOSION_FACTOR * best_loss > 0:
+            return _run_up_start(losses, index, best_loss)
         if math.isfinite(median_loss) and (index == 0 or index + 1 >= width):
-            best = min(best, median_loss)
+            best_loss = min(best_loss, median_loss)
     return None
 
 
@@ -231,33 +233,33 @@ def _divergence_start(training: Training, non_finite_step: DiagnosedStep | None)
     """Returns the index of the step at which the training began to diverge, before its first non-finite value."""
     index = training.steps.index(non_finite_step) if non_finite_step is not None else 0
     losses = _losses(training)
-    return _run_up(losses, index, float(np.median(losses[: max(index // 2, 1)])))
+    return _run_up_start(losses, index, float(np.median(losses[: max(index // 2, 1)])))
 
 
 def _losses(training: Training) -> NDArray[np.float64]:
     return np.asarray([step.loss for step in training.steps], np.float64) - training.minimum
 
 
-def _run_up(losses: NDArray[np.float64], index: int, best: float) -> int:
+def _run_up_start(losses: NDArray[np.float64], index: int, best_loss: float) -> int:
     """Returns the step from which on, up to `index`, every loss is more than ten times the best one."""
-    while index and not losses[index - 1] <= _TIMES * best:
+    while index and not losses[index - 1] <= _EXPLOSION_FACTOR * best_loss:
         index -= 1
     return index
 
 
-def _was_exploding(training: Training, non_finite_step: DiagnosedStep, burst: int | None) -> bool:
+def _was_exploding(training: Training, non_finite_step: DiagnosedStep, explosion_index: int | None) -> bool:
     """Returns whether weights or losses had exploded before the first non-finite value."""
     if non_finite_step.bad[0].place in ("batch", "parameters", "model_state"):
         return False
     earlier_steps = [step for step in training.steps if step.step < non_finite_step.step]
     if not earlier_steps:
         return False
-    if burst is not None and training.steps[burst].step < non_finite_step.step:
+    if explosion_index is not None and training.steps[explosion_index].step < non_finite_step.step:
         return True
     last_step, first_step = earlier_steps[-1], earlier_steps[0]
     median_size = float(np.median([*first_step.weights.values()]))
-    grown = [last_step.weights[leaf] > 100 * max(size, median_size) for leaf, size in first_step.weights.items()]
-    return any(grown) or any(ratio > 1 for ratio in update_ratios(training, last_step).values())
+    has_grown = [last_step.weights[leaf] > 100 * max(size, median_size) for leaf, size in first_step.weights.items()]
+    return any(has_grown) or any(ratio > 1 for ratio in update_ratios(training, last_step).values())
 
 
 def _non_finite_diagnosis(training: Training, non_finite_step: DiagnosedStep) -> Diagnosis:
@@ -293,18 +295,21 @@ def _explosion_diagnosis(training: Training, index: int, non_finite_step: Diagno
     leaf = max(ratios, key=ratios.__getitem__)
     other_ratios = [ratio for other_leaf, ratio in ratios.items() if other_leaf != leaf]
     other_ratio = float(np.median(other_ratios)) if other_ratios else 0.0
-    is_alone = bool(other_ratios) and ratios[leaf] > _ALONE * other_ratio
-    event = f"the loss is {exploded_step.loss:.3g} at step {exploded_step.step}, {onset.loss:.3g} at step {onset.step}"
+    is_alone = bool(other_ratios) and ratios[leaf] > _SINGLE_LAYER_FACTOR * other_ratio
+    event_text = (
+        f"the loss is {exploded_step.loss:.3g} at step {exploded_step.step}, {onset.loss:.3g} at step {onset.step}"
+    )
     if not math.isfinite(exploded_step.loss) or non_finite_step is exploded_step:
-        event = f"at step {exploded_step.step} values are no longer finite"
-    if ratios[leaf] < _SMALL and math.isfinite(exploded_step.loss):
+        event_text = f"at step {exploded_step.step} values are no longer finite"
+    if ratios[leaf] < _SMALL_RATIO and math.isfinite(exploded_step.loss):
         line = (
-            f"{event}, though no update was larger than {ratios[leaf]:.2g} of the weights: the task or its data changed"
+            f"{event_text}, though no update was larger than {ratios[leaf]:.2g} of the weights: "
+            "the task or its data changed"
         )
         return Diagnosis(kind="jump", step=exploded_step.step, onset=onset.step, line=line)
-    whose = f"of {leaf}" if is_alone else "of all layers"
+    layers_text = f"of {leaf}" if is_alone else "of all layers"
     size = ratios[leaf] if is_alone else float(np.median([*ratios.values()]))
-    line = f"{event}: the updates {whose} are too large, {size:.2g} times the weights at step {onset.step}"
+    line = f"{event_text}: the updates {layers_text} are too large, {size:.2g} times the weights at step {onset.step}"
     line += f", those of the other layers {other_ratio:.2g}" if is_alone else ""
     facts = (
         []
@@ -318,10 +323,10 @@ def _explosion_diagnosis(training: Training, index: int, non_finite_step: Diagno
     )  # fmt: skip
 
 
-def _start_of_condition(steps: Sequence[DiagnosedStep], holds: Sequence[bool]) -> int | None:
+def _start_of_condition(steps: Sequence[DiagnosedStep], is_met: Sequence[bool]) -> int | None:
     """Returns the step since which a condition holds; None if it does not hold for the last half of the steps."""
     start = len(steps)
-    while start and holds[start - 1]:
+    while start and is_met[start - 1]:
         start -= 1
     return steps[start].step if start <= len(steps) // 2 and len(steps) > 1 else None
 
@@ -330,21 +335,21 @@ def _idle_diagnosis(training: Training) -> Diagnosis | None:
     """Returns the diagnosis for a layer that learns nothing; None if all layers learn."""
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
-        is_low = dtype in _LOW
+        is_low_precision = dtype in _LOW_PRECISIONS
         first_step = _start_of_condition(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
         if first_step is not None:
-            kind: TroubleKind = "underflow" if is_low else "dead_layer"
-            why = f"it underflows in {dtype}" if is_low else "the layer is dead"
+            kind: TroubleKind = "underflow" if is_low_precision else "dead_layer"
+            why = f"it underflows in {dtype}" if is_low_precision else "the layer is dead"
             return _leaf_diagnosis(
                 kind, leaf, first_step, f"the gradient of {leaf} is exactly 0 since step {first_step}: {why}"
             )
         first_step = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
-        if first_step is not None and is_low:
+        if first_step is not None and is_low_precision:
             line = f"updates of {leaf} are lost since step {first_step}: {dtype} rounds them away"
             share = steps[-1].unmoved[leaf]
             return _leaf_diagnosis("lost_updates", leaf, first_step, f"{line} ({share:.0%} of the weights do not move)")
     ratios = [max(update_ratios(training, step).values(), default=0.0) for step in steps]
-    first_step = _start_of_condition(steps, [ratio < _TINY for ratio in ratios])
+    first_step = _start_of_condition(steps, [ratio < _TINY_RATIO for ratio in ratios])
     if first_step is not None:
         line = f"updates are {ratios[-1]:.2g} of the weights or less since step {first_step}: too small to learn"
         return _leaf_diagnosis("tiny_updates", "", first_step, line)
@@ -372,13 +377,14 @@ def _stall_diagnosis(training: Training) -> Diagnosis:
             kind="none", line="no value that is not finite was found, and the batches' losses are not known"
         )
     first_loss = float(losses[0])
-    best = float(losses.min())
-    is_near_best = losses <= best + 0.02 * abs(first_loss - best)
+    best_loss = float(losses.min())
+    is_near_best = losses <= best_loss + 0.02 * abs(first_loss - best_loss)
     best_step = training.steps[int(is_near_best.argmax())].step
     is_early = best_step <= training.steps[-1].step // 2 and len(training.steps) > 4
-    if is_early and best > 0.1 * first_loss:
+    if is_early and best_loss > 0.1 * first_loss:
         line = (
-            f"the loss stalls at {best + training.minimum:.3g} since step {best_step}; nothing odd was found in a layer"
+            f"the loss stalls at {best_loss + training.minimum:.3g} since step {best_step}; "
+            "nothing odd was found in a layer"
         )
         return Diagnosis(kind="stall", step=best_step, onset=best_step, line=line)
     end_losses = [value + training.minimum for value in (first_loss, float(losses[-1]))]

@@ -47,8 +47,8 @@ class ReplayRecord(TypedDict):
     decisions: list[str]
 
 
-_ROOM = 1_000_000  # bytes, of a few programs
-_DEVICES = "import jax; print(jax.__version__, ', '.join(str(device) for device in jax.devices()))"
+_NEEDED_BYTES = 1_000_000  # bytes, of a few programs
+_DEVICES_CODE = "import jax; print(jax.__version__, ', '.join(str(device) for device in jax.devices()))"
 
 
 @click.command()
@@ -148,7 +148,7 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
 
 def _check_jax() -> str:
     # In a separate process, because a broken driver may crash it.
-    process = subprocess.run([sys.executable, "-P", "-c", _DEVICES], capture_output=True, text=True, check=False)
+    process = subprocess.run([sys.executable, "-P", "-c", _DEVICES_CODE], capture_output=True, text=True, check=False)
     if process.returncode:
         lines = process.stderr.strip().splitlines()
         got = lines[-1] if lines else f"exit status {process.returncode}"
@@ -164,8 +164,8 @@ def _check_plugins() -> str:
     if manager.broken:
         causes = "; ".join(f"{plugin.name} ({plugin.distribution}): {plugin.cause}" for plugin in manager.broken)
         raise LobenchError("plugins that do not import", got=causes, next_step="reinstall or uninstall them")
-    declaring = [name for name in vars(HookSpecs) if name.startswith("lobench_") and name.endswith("s")]
-    for hook in declaring:
+    declaring_hooks = [name for name in vars(HookSpecs) if name.startswith("lobench_") and name.endswith("s")]
+    for hook in declaring_hooks:
         for declaration in manager.declarations(hook).values():
             declaration.load()
     return ", ".join(name for name, _ in manager.plugins())
@@ -185,7 +185,7 @@ def _check_programs() -> str:
         if user_cache_folder() is None:
             raise PermissionError(errno.EACCES, "the folder cannot be written", str(folder))
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_ROOM))
+            file.write(bytes(_NEEDED_BYTES))
         sizes = [path.stat().st_size for path in folder.glob("jit_*-cache")]
     return f"{counted(len(sizes), 'program')}, {sum(sizes) / 1e6:.1f} MB in {folder}"
 

@@ -14,7 +14,7 @@ from lobench.tools.keep.keep_settings import KeepSettings
 
 __all__ = ["keep"]
 
-_CODES = {"keep": ExitCode.OK, "discard": ExitCode.VERDICT, "undecided": ExitCode.BUDGET}
+_EXIT_CODES = {"keep": ExitCode.OK, "discard": ExitCode.VERDICT, "undecided": ExitCode.BUDGET}
 
 
 @click.command(
@@ -91,5 +91,5 @@ def keep(
     outcome = logged_aside(kept, command_line, metric=metric, store=store, **options)
     emit("keep", kept_record(outcome)) if kind == "json" else show(kept_text(outcome))
     decision_answer = outcome.decision.answer
-    code = ExitCode.ERROR if decision_answer is None else _CODES[decision_answer.value]
+    code = ExitCode.ERROR if decision_answer is None else _EXIT_CODES[decision_answer.value]
     raise click.exceptions.Exit(code)

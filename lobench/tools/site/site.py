@@ -62,7 +62,7 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
     with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
         merge_results = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
         conflicts = [f"{entry.store.name}: {line}" for entry in merge_results for line in entry.conflicts]
-        boards = _boards(read_store(Path(folder) / "merged"), entries)
+        boards = _make_boards(read_store(Path(folder) / "merged"), entries)
     try:
         for entry in entries:
             write_bundle_pages(entry, output / entry.id)
@@ -165,7 +165,7 @@ def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
     return document
 
 
-def _boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]:
+def _make_boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]:
     """Returns a table for each suite and budget."""
     groups: dict[tuple[str, str], list[CaseInfo]] = {}
     suites: dict[str, set[int]] = {}
@@ -178,15 +178,15 @@ def _boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list[Boar
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
     keys = {entry.snapshot.subjects[index].who.key for entry in entries for index in entry.shown}
     return [
-        _board(snapshot, entries, keys, *suite_and_budget, members)
+        _make_board(snapshot, entries, keys, *suite_and_budget, members)
         for suite_and_budget, members in sorted(groups.items())
     ]
 
 
-def _board(
+def _make_board(
     snapshot: Snapshot,
     entries: Sequence[PublishedBundle],
-    keys: set[SubjectKey],
+    shown_keys: set[SubjectKey],
     suite: str,
     budget: str,
     cases: Sequence[CaseInfo],
@@ -195,44 +195,45 @@ def _board(
     rows = [row for row in snapshot.rows if row.case.identity in identities]
     board_snapshot = Snapshot.of(snapshot.store, rows, current=snapshot.current)
     indices = _without_duplicates(
-        board_snapshot, (index for index, subject in enumerate(board_snapshot.subjects) if subject.who.key in keys)
+        board_snapshot,
+        (index for index, subject in enumerate(board_snapshot.subjects) if subject.who.key in shown_keys),
     )
     summary = Summary(board_snapshot, Scales.of(board_snapshot.subjects, None), compared=indices)
     lines = [
-        _line(summary, entries, method_index, group)
-        for group, members in enumerate(_groups(summary, indices), 1)
+        _board_line(summary, entries, method_index, group)
+        for group, members in enumerate(_method_groups(summary, indices), 1)
         for method_index in members
     ]
     # Without a baseline, the scale depends on the best of the methods.
     has_relative_scale = not summary.scales.baselines.tuned and not all(all(line.checked) for line in lines)
-    is_named = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
-    if is_named or has_relative_scale:
+    has_unaudited_baseline = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
+    if has_unaudited_baseline or has_relative_scale:
         lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]
     return Board(suite=suite, budget=budget, cases=board_snapshot.cases, lines=tuple(lines), scale=summary.scale_label)
 
 
-def _groups(summary: Summary, indices: Sequence[int]) -> list[list[int]]:
+def _method_groups(summary: Summary, indices: Sequence[int]) -> list[list[int]]:
     """Splits methods into groups: the best and all that are not distinguished from it, then the same for the rest.
 
     Methods without a score are in the last group.
     """
-    remaining = list(indices)
+    remaining_indices = list(indices)
     groups = list[list[int]]()
-    while remaining:
-        best = sorted(bold_means(summary, remaining, "primary").places)
-        members = [remaining[index] for index in best] or list(remaining)
-        members.sort(key=lambda index: -_mean(summary, index))
+    while remaining_indices:
+        best_indices = sorted(bold_means(summary, remaining_indices, "primary").places)
+        members = [remaining_indices[index] for index in best_indices] or list(remaining_indices)
+        members.sort(key=lambda index: -_mean_or_lowest(summary, index))
         groups.append(members)
-        remaining = [index for index in remaining if index not in members]
+        remaining_indices = [index for index in remaining_indices if index not in members]
     return groups
 
 
-def _mean(summary: Summary, index: int) -> float:
+def _mean_or_lowest(summary: Summary, index: int) -> float:
     mean = summary.mean_score(index, "primary").mean
     return mean if mean == mean else -float("inf")
 
 
-def _line(summary: Summary, entries: Sequence[PublishedBundle], index: int, group: int) -> BoardLine:
+def _board_line(summary: Summary, entries: Sequence[PublishedBundle], index: int, group: int) -> BoardLine:
     subject = summary.snapshot.subjects[index]
     cells = [summary.snapshot.cell(index, case) for case in range(len(summary.snapshot.cases))]
     machines = {
