@@ -69,7 +69,7 @@ class WorkerJob:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sent:
+class _SentState:
     """Genomes and number of updates that a worker has been sent."""
 
     genomes: set[int] = field(default_factory=set)
@@ -105,7 +105,7 @@ class Crew:
         self._size = size
         max_gpus = num_workers * size.num_gpus
         self._machine = schedule.Machine(num_workers * size.num_cpus, max_gpus=max_gpus, rules=_RULES)
-        self._sent_to_workers: dict[int, _Sent] = {}  # by worker
+        self._sent_by_worker: dict[int, _SentState] = {}  # by worker
         self._leases: dict[int, int] = {}  # lease by worker, for workers with a job
         self._jobs: dict[int, WorkerJob] = {}  # unfinished jobs by number
         self._genomes: Mapping[int, Genome] = {}
@@ -116,7 +116,7 @@ class Crew:
         """Starts the workers, and waits for the first. Returns its versions and device."""
         self._handle(schedule.Tick(self._clock()))
         while not self.provenance:
-            self._listen()
+            self._poll()
         return self.provenance
 
     def run(self, jobs: Sequence[WorkerJob], genomes: Mapping[int, Genome]) -> Iterator[tuple[int, bytes]]:
@@ -131,16 +131,16 @@ class Crew:
         self._genomes = genomes
         try:
             self._handle(schedule.Tick(self._clock()))
-            self._handle(schedule.Add(tuple(map(self._work, self._jobs))))
+            self._handle(schedule.Add(tuple(map(self._scheduled_work, self._jobs))))
             while self._jobs:
-                for number, payload in self._listen():
+                for number, payload in self._poll():
                     if self._jobs.pop(number, None) is not None:
                         yield number - first_job, payload
         finally:
             self._machine.take(schedule.Drop(tuple(self._jobs)))
             self._jobs = {}
 
-    def _work(self, number: int) -> schedule.Work:
+    def _scheduled_work(self, number: int) -> schedule.Work:
         return schedule.Work(
             key=number,
             warm_key=type(self._jobs[number].task).__name__,
@@ -149,14 +149,14 @@ class Crew:
             rank=number,
         )
 
-    def _listen(self) -> list[tuple[int, bytes]]:
+    def _poll(self) -> list[tuple[int, bytes]]:
         """Handles the events of one poll. Returns results by number of their job."""
         results: list[tuple[int, bytes]] = []
         for event in self._executor.wait(_POLL_SECONDS):
             match event:
                 case Notice(message=line):
                     self._log(line)
-                case WorkerMessage(worker=number, message=data) if number in self._sent_to_workers:
+                case WorkerMessage(worker=number, message=data) if number in self._sent_by_worker:
                     try:
                         results += self._receive(number, data)
                     except ValueError as error:
@@ -164,7 +164,7 @@ class Crew:
                         self._end_worker(
                             number, f"sent a message that its crew does not understand: {error}", is_blamed=True
                         )
-                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent_to_workers:
+                case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent_by_worker:
                     self._end_worker(number, reason, is_blamed=not lost)
         self._handle(schedule.Tick(self._clock()))
         return results
@@ -200,7 +200,7 @@ class Crew:
         self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
 
     def _forget(self, number: int, reason: str) -> None:
-        del self._sent_to_workers[number]
+        del self._sent_by_worker[number]
         has_job = self._leases.pop(number, None) is not None
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
@@ -210,7 +210,7 @@ class Crew:
         for action in actions:
             match action:
                 case schedule.StartWorker(number, size):
-                    self._sent_to_workers[number] = _Sent()
+                    self._sent_by_worker[number] = _SentState()
                     self._executor.start(number, size.num_cpus, size.num_gpus)
                 case schedule.KillWorker(number, reason):
                     self._executor.kill(number)
@@ -225,18 +225,18 @@ class Crew:
 
     def _send(self, number: int, job_number: int) -> None:
         job = self._jobs[job_number]
-        sent_to_worker = self._sent_to_workers[number]
+        sent = self._sent_by_worker[number]
         genomes = self._genomes
-        forgotten_genomes = sorted(sent_to_worker.genomes - genomes.keys())
-        sent_to_worker.genomes.difference_update(forgotten_genomes)
+        forgotten_genomes = sorted(sent.genomes - genomes.keys())
+        sent.genomes.difference_update(forgotten_genomes)
         theta_path, initial_genomes = job.theta_path, []
         missing_updates = None
         if theta_path is not None:
             initial_genomes = [theta_path.theta]
-            missing_updates = theta_path.after(sent_to_worker.step)
-            sent_to_worker.step = theta_path.step + len(theta_path.updates)
-        new_genomes = lineage(genomes, job.wanted, [*sent_to_worker.genomes, *initial_genomes])
-        sent_to_worker.genomes.update(genome.id for genome in new_genomes)
+            missing_updates = theta_path.after(sent.step)
+            sent.step = theta_path.step + len(theta_path.updates)
+        new_genomes = lineage(genomes, job.wanted, [*sent.genomes, *initial_genomes])
+        sent.genomes.update(genome.id for genome in new_genomes)
         learn = Learn(forget=tuple(forgotten_genomes), genomes=tuple(new_genomes), theta_path=missing_updates)
         self._executor.send(number, learn.to_bytes())
         self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())

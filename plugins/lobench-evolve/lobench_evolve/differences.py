@@ -35,11 +35,11 @@ def differences(recorded_values: Mapping[str, str], values: Mapping[str, str]) -
         name for name in values if name != LINES and name in recorded_values and values[name] != recorded_values[name]
     ):
         if name == "settings":
-            all_differences += _in_settings(recorded_values[name], values[name])
+            all_differences += _settings_differences(recorded_values[name], values[name])
         elif name == "bindings":
-            all_differences += _in_bindings(recorded_values.get(LINES, ""), values.get(LINES, ""))
+            all_differences += _bindings_differences(recorded_values.get(LINES, ""), values.get(LINES, ""))
         else:
-            all_differences.append(Difference(name, *_from_difference(values[name], recorded_values[name])))
+            all_differences.append(Difference(name, *_excerpts(values[name], recorded_values[name])))
     return all_differences
 
 
@@ -74,26 +74,29 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
     )
 
 
-def _in_settings(recorded_text: str, current_text: str) -> Iterator[Difference]:
+def _settings_differences(recorded_text: str, current_text: str) -> Iterator[Difference]:
     try:
         recorded_fields = _fields(recorded_text)
-        after = _fields(current_text)
+        current_fields = _fields(current_text)
     except (ValueError, TypeError, AttributeError):  # written by another version of the plugin
-        yield Difference("settings", *_from_difference(current_text, recorded_text))
+        yield Difference("settings", *_excerpts(current_text, recorded_text))
         return
-    for name in sorted(recorded_fields.keys() | after.keys()):
-        if recorded_fields.get(name) != after.get(name):
-            yield Difference(name, after.get(name, ""), recorded_fields.get(name, ""))
+    for name in sorted(recorded_fields.keys() | current_fields.keys()):
+        if recorded_fields.get(name) != current_fields.get(name):
+            yield Difference(name, current_fields.get(name, ""), recorded_fields.get(name, ""))
 
 
 def _fields(settings: str) -> dict[str, str]:
-    run, strategy = json.loads(settings)
-    strategy_class = _CLASSES.get(run.get("strategy"), "strategy")
-    settings_by_class: list[tuple[str, dict[str, Any]]] = [("Evolve", run), (strategy_class, strategy)]
+    run_settings, strategy_settings = json.loads(settings)
+    strategy_class = _CLASSES.get(run_settings.get("strategy"), "strategy")
+    settings_by_class: list[tuple[str, dict[str, Any]]] = [
+        ("Evolve", run_settings),
+        (strategy_class, strategy_settings),
+    ]
     return {f"{name}.{field}": repr(value) for name, fields in settings_by_class for field, value in fields.items()}
 
 
-def _in_bindings(recorded_text: str, current_text: str) -> Iterator[Difference]:
+def _bindings_differences(recorded_text: str, current_text: str) -> Iterator[Difference]:
     if not recorded_text or not current_text:
         yield Difference("a binding of the cases", "another", "another")
         return
@@ -107,7 +110,7 @@ def _in_bindings(recorded_text: str, current_text: str) -> Iterator[Difference]:
             )
 
 
-def _from_difference(value: str, other_value: str) -> tuple[str, str]:
+def _excerpts(value: str, other_value: str) -> tuple[str, str]:
     """Returns excerpts of two long texts, starting shortly before their first difference."""
     num_same = sum(
         1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(value, other_value, strict=False))

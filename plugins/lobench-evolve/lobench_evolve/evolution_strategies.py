@@ -48,25 +48,25 @@ class EvolutionStrategies:
         self.init_seed = fold(seed, "init", 0)
         self.generation = 0
         self.genomes: dict[int, Genome] = {}
-        self._begin()
+        self._create_members()
 
-    def _begin(self) -> None:
+    def _create_members(self) -> None:
         """Creates the generation's members. Ids are consecutive: theta's, then two per pair."""
         generation, settings = self.generation, self._settings
         self.theta = first_id = generation * (2 * settings.num_pairs + 1)
         self._members = []
         for pair in range(settings.num_pairs):
-            noise = fold(self._seed, "noise", generation, pair)
+            noise_seed = fold(self._seed, "noise", generation, pair)
             self._members += [
-                Genome(first_id + 1 + 2 * pair, (first_id,), noise, settings.sigma),
-                Genome(first_id + 2 + 2 * pair, (first_id,), noise, -settings.sigma),
+                Genome(first_id + 1 + 2 * pair, (first_id,), noise_seed, settings.sigma),
+                Genome(first_id + 2 + 2 * pair, (first_id,), noise_seed, -settings.sigma),
             ]
         self.genomes = {genome.id: genome for genome in self._members}
 
     def skip_to(self, generation: int) -> None:
         """Continues at a generation. Only its number is needed, because this class does not hold theta."""
         self.generation = generation
-        self._begin()
+        self._create_members()
 
     def trials(self) -> list[GenomeTrial]:
         are_seeds_common = self._settings.common_random_numbers
@@ -94,12 +94,12 @@ class EvolutionStrategies:
     def close(self, fitness: Sequence[float | None]) -> Generation:
         order = ranked(fitness)
         mean, num_results, num_not_finite = summary(fitness)
-        best = order[0]
-        best_fitness = fitness[best]
+        best_index = order[0]
+        best_fitness = fitness[best_index]
         assert best_fitness is not None
         self.generation += 1
-        best_id = self._members[best].id
-        self._begin()
+        best_id = self._members[best_index].id
+        self._create_members()
         return Generation(
             elite=self.theta,
             elite_fitness=mean,

@@ -109,10 +109,10 @@ def share(shard: str, count: int) -> range:
     Raises:
       UsageError: `shard` is malformed.
     """
-    index, _, number = (shard or "0/1").partition("/")
-    if not (index.isdecimal() and number.isdecimal()) or not int(index) < int(number):
+    index, _, num_shares = (shard or "0/1").partition("/")
+    if not (index.isdecimal() and num_shares.isdecimal()) or not int(index) < int(num_shares):
         raise UsageError("--shard", got=repr(shard), expected="I/N with 0 <= I < N, such as 0/20")
-    return range(int(index), count, int(number))
+    return range(int(index), count, int(num_shares))
 
 
 def _run_many(command: EvolveCommand) -> Evolved:
@@ -140,10 +140,10 @@ def _run_many(command: EvolveCommand) -> Evolved:
                 )
             time.sleep(_POLL_SECONDS)
             for name, child in list(running_processes.items()):
-                if (code := child.poll()) is not None:
+                if (exit_code := child.poll()) is not None:
                     del running_processes[name]
-                    ended_runs.append(Run(folder=command.store / name, exit_code=code))
-                    _log(f"{name}: ended with exit code {code}")
+                    ended_runs.append(Run(folder=command.store / name, exit_code=exit_code))
+                    _log(f"{name}: ended with exit code {exit_code}")
     finally:
         for child in running_processes.values():
             child.terminate()

@@ -74,7 +74,7 @@ class RunJournal:
         self._bindings = bindings
         self._path = folder / "evolve.sqlite"
         self._lock = StoreLock(folder, file="evolve.lock", busy_message="another `lobench evolve` writes this run")
-        with _using(self._path):
+        with _convert_errors(self._path):
             self._connection = open_to_write(self._path)
             write_ahead(self._connection)
             self._connection.executescript(_SCHEMA)
@@ -103,7 +103,7 @@ class RunJournal:
     def blocks(self, generation: int, phase: str) -> list[Block]:
         """Returns the results of a phase in their order of arrival."""
         query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
-        with _using(self._path):
+        with _convert_errors(self._path):
             rows = self._connection.execute(query, (generation, phase)).fetchall()
         return [Block(block=block, fitness=unpacked(data)) for block, data in rows]
 
@@ -117,8 +117,8 @@ class RunJournal:
 
     def state(self) -> tuple[int, bytes] | None:
         """Returns the stored state and the generation that starts from it, or None."""
-        with _using(self._path):
-            return _state(self._connection)
+        with _convert_errors(self._path):
+            return _read_state(self._connection)
 
     def close_generation(self, closed_generation: Closed, state: bytes | None) -> None:
         """Stores the result of a generation, and the state that the next one starts from."""
@@ -140,12 +140,12 @@ class RunJournal:
         connection.execute("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (generation, state))
 
     def generations(self) -> list[Closed]:
-        with _using(self._path):
-            return _generations(self._connection)
+        with _convert_errors(self._path):
+            return _read_generations(self._connection)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _using(self._path), transaction(self._connection):
+        with _convert_errors(self._path), transaction(self._connection):
             yield self._connection
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ def read_run(folder: Path) -> RunReached:
     """
     with _open_database(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
-        return RunReached(values=values, state=_state(connection))
+        return RunReached(values=values, state=_read_state(connection))
 
 
 def read_generations(folder: Path) -> list[Closed]:
@@ -184,7 +184,7 @@ def read_generations(folder: Path) -> list[Closed]:
       StoreError: The store has no run.
     """
     with _open_database(folder) as connection:
-        return _generations(connection)
+        return _read_generations(connection)
 
 
 @contextlib.contextmanager
@@ -194,24 +194,24 @@ def _open_database(folder: Path) -> Iterator[sqlite3.Connection]:
         raise StoreError(
             "no run of an evolution found", where=str(folder), next_step="`lobench evolve CONFIG.gin --store` makes one"
         )
-    with _using(path), contextlib.closing(open_to_read(path)) as connection:
+    with _convert_errors(path), contextlib.closing(open_to_read(path)) as connection:
         yield connection
 
 
-def _state(connection: sqlite3.Connection) -> tuple[int, bytes] | None:
+def _read_state(connection: sqlite3.Connection) -> tuple[int, bytes] | None:
     row = connection.execute("SELECT generation, data FROM state").fetchone()
     return (row[0], row[1]) if row else None
 
 
-def _using(path: Path) -> contextlib.AbstractContextManager[None]:
+def _convert_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     """Converts SQLite's errors about a journal into one line."""
     return database_errors(path, "the run's journal")
 
 
-def _generations(connection: sqlite3.Connection) -> list[Closed]:
+def _read_generations(connection: sqlite3.Connection) -> list[Closed]:
     rows = connection.execute("SELECT generation, record, seconds FROM generations ORDER BY generation")
     return [
-        Closed(generation=generation, ended=Generation(**_numbers(json.loads(record))), seconds=seconds)
+        Closed(generation=generation, ended=Generation(**_with_floats(json.loads(record))), seconds=seconds)
         for generation, record, seconds in rows
     ]
 
@@ -229,5 +229,5 @@ def _finite_or_text(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+def _with_floats(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: float(value) if isinstance(value, str) else value for name, value in record.items()}

@@ -75,12 +75,12 @@ class MemberProgram:
     # Traced functions:
 
     def _fitnesses(self, thetas: jax.Array, keys: jax.Array, arrays: Any) -> jax.Array:
-        return _each(lambda flat, key: self._fitness(flat, key, arrays), thetas, keys)
+        return _map_over(lambda flat, key: self._fitness(flat, key, arrays), thetas, keys)
 
     def _fitness(self, flat: jax.Array, key: jax.Array, arrays: Any) -> jax.Array:
         theta = self._weights.unravel(flat)
         keys = jax.random.split(key, self._case.num_seeds)
-        return -_each(lambda key: self._loss(theta, key, arrays), keys).mean()
+        return -_map_over(lambda key: self._loss(theta, key, arrays), keys).mean()
 
     def _loss(self, theta: Any, key: jax.Array, arrays: Any) -> jax.Array:
         """Trains once, and returns the loss that defines the fitness, float32[]."""
@@ -136,18 +136,18 @@ class MemberProgram:
 
 def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, clip_norm: float) -> Any:
     """Returns the outer optimizer of evolution strategies: clipping, then Adam with a cosine decay of the rate."""
-    rate = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=final_fraction)
-    return optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(rate))
+    rate_schedule = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=final_fraction)
+    return optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(rate_schedule))
 
 
-def _each(function: Callable[..., jax.Array], *leading: jax.Array) -> jax.Array:
+def _map_over(function: Callable[..., jax.Array], *arguments: jax.Array) -> jax.Array:
     """Maps a function over leading axes.
 
     Without vmap for size 1, because XLA would transpose batches at every product.
     """
-    if leading[0].shape[0] > 1:
-        return jax.vmap(function)(*leading)
-    return function(*(argument[0] for argument in leading))[None]
+    if arguments[0].shape[0] > 1:
+        return jax.vmap(function)(*arguments)
+    return function(*(argument[0] for argument in arguments))[None]
 
 
 def _dataset(task: Task | TaskFamily, split: str, where: str) -> ArrayDataset | SampledDataset | None:

@@ -16,7 +16,7 @@ __all__ = ["LearnedInit"]
 
 
 @dataclass(frozen=True)
-class _FromTheta:
+class _OptimizerFromTheta:
     """An optimizer with initial parameters, with the methods that lobench calls."""
 
     init: Callable[..., Any]
@@ -51,4 +51,4 @@ class LearnedInit(LearnedOptimizer):
         if type(optimizer) is optax.GradientTransformation:
             optimizer = optax.with_extra_args_support(optimizer)
         eval_params = getattr(optimizer, "eval_params", None)
-        return _FromTheta(optimizer.init, optimizer.update, lambda params: theta, eval_params)
+        return _OptimizerFromTheta(optimizer.init, optimizer.update, lambda params: theta, eval_params)

@@ -12,12 +12,23 @@ from lobench_pbt.trial import ARTIFACTS, Artifact, State, StudyTrial
 __all__ = ["artifact_from", "artifact_to", "params_from", "trial_from", "trial_to"]
 
 # Fields of a trial that a message has unchanged, and those that it may lack.
-_SAME = ("id", "state", "generation", "slot", "parent_ids", "start_step", "n_steps", "seed", "attempt", "reason")
-_OPTIONAL: tuple[Literal["initiator_id", "opponent_id", "completed_seq"], ...]
-_OPTIONAL = ("initiator_id", "opponent_id", "completed_seq")
+_SHARED_FIELDS = (
+    "id",
+    "state",
+    "generation",
+    "slot",
+    "parent_ids",
+    "start_step",
+    "n_steps",
+    "seed",
+    "attempt",
+    "reason",
+)
+_OPTIONAL_FIELDS: tuple[Literal["initiator_id", "opponent_id", "completed_seq"], ...]
+_OPTIONAL_FIELDS = ("initiator_id", "opponent_id", "completed_seq")
 
 
-def _value_to(value: Value) -> pbt_pb2.Value:
+def _value_message(value: Value) -> pbt_pb2.Value:
     if isinstance(value, bool):
         return pbt_pb2.Value(flag=value)
     if isinstance(value, int):
@@ -38,12 +49,12 @@ def artifact_from(message: pbt_pb2.Artifact) -> Artifact | None:
 
 
 def trial_to(trial: StudyTrial, *, study: str, lease_seconds: float = 0.0) -> pbt_pb2.Trial:
-    shared_fields: dict[str, Any] = {name: getattr(trial, name) for name in (*_SAME, *_OPTIONAL)}
+    shared_fields: dict[str, Any] = {name: getattr(trial, name) for name in (*_SHARED_FIELDS, *_OPTIONAL_FIELDS)}
     shared_fields |= {name: artifact_to(getattr(trial, name)) for name in ARTIFACTS}
     return pbt_pb2.Trial(
         **shared_fields,
         study=study,
-        params={path: _value_to(value) for path, value in trial.params.items()},
+        params={path: _value_message(value) for path, value in trial.params.items()},
         worker=trial.worker_id,
         metrics=trial.metrics or {},
         fitness=trial.fitness or (),
@@ -53,8 +64,8 @@ def trial_to(trial: StudyTrial, *, study: str, lease_seconds: float = 0.0) -> pb
 
 def trial_from(message: pbt_pb2.Trial) -> StudyTrial:
     """Returns the trial of a message. Messages have no deadlines."""
-    values: dict[str, Any] = {name: getattr(message, name) for name in _SAME}
-    values |= {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
+    values: dict[str, Any] = {name: getattr(message, name) for name in _SHARED_FIELDS}
+    values |= {name: getattr(message, name) for name in _OPTIONAL_FIELDS if message.HasField(name)}
     values |= {name: artifact_from(getattr(message, name)) for name in ARTIFACTS}
     values |= {"state": State(message.state), "parent_ids": tuple(message.parent_ids), "worker_id": message.worker}
     return StudyTrial(

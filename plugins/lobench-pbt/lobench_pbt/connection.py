@@ -26,11 +26,11 @@ CODES = {  # gRPC codes of refusals
     Refusal.CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
     Refusal.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
 }
-_REFUSALS = {code: refusal for refusal, code in CODES.items()}
+_REFUSALS_BY_CODE = {code: refusal for refusal, code in CODES.items()}
 # Codes of calls that a killed controller breaks. All requests may be repeated.
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_RETRIED_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
-_LONGEST_WAIT = 2.0
+_MAX_PAUSE_SECONDS = 2.0
 _LOG_AFTER_SECONDS = 3.0  # wait before waiting is logged; a restarting controller is back sooner
 
 
@@ -42,16 +42,16 @@ def read_token(path: Path, kind: type[LobenchError]) -> str:
     """
     try:
         token = path.read_text(encoding="ascii").strip()
-        is_open = path.stat().st_mode & stat.S_IROTH
+        is_world_readable = path.stat().st_mode & stat.S_IROTH
     except OSError as error:
         raise kind("cannot read the token", where=str(path), got=cause(error)) from error
     except UnicodeDecodeError:
-        token, is_open = "\0", 0
+        token, is_world_readable = "\0", 0
     if not token:
         raise kind("the token is empty", where=str(path))
     if not token.isprintable():
         raise kind("not a token", where=str(path), expected="one line of ASCII")
-    if is_open:
+    if is_world_readable:
         _LOG.warning("%s: everybody on this machine may read the token; `chmod o-r` it", path)
     return token
 
@@ -126,7 +126,7 @@ class Connection:
                     is_logged = True
                     _LOG.warning("%s; waiting for it, %.0f s at most", error, self._patience - waited_seconds)
             time.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, _LONGEST_WAIT)
+            pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
     def once(self, method: Callable[..., Any], request: Any) -> Any:
         """Calls the controller without retries.
@@ -141,10 +141,10 @@ class Connection:
         except grpc.RpcError as error:
             code = error.code()
             details = error.details() or ""
-            if code in _REFUSALS:
-                raise Refused(_REFUSALS[code], details) from error
-            kind = ControllerAway if code in _GONE else LobenchError
-            raise kind(f"the controller: {code.name.lower()}", where=self.address.target, got=details) from error
+            if code in _REFUSALS_BY_CODE:
+                raise Refused(_REFUSALS_BY_CODE[code], details) from error
+            error_class = ControllerAway if code in _RETRIED_CODES else LobenchError
+            raise error_class(f"the controller: {code.name.lower()}", where=self.address.target, got=details) from error
 
     def close(self) -> None:
         self._channel.close()

@@ -79,8 +79,8 @@ def suggest(
     if next_trial is None:
         next_trial = _next_child(study, strategy, table)
     if next_trial is not None:
-        lease = now + study.lease_seconds
-        trial = dataclasses.replace(next_trial, state=State.ACTIVE, worker_id=worker, lease_deadline=lease)
+        lease_deadline = now + study.lease_seconds
+        trial = dataclasses.replace(next_trial, state=State.ACTIVE, worker_id=worker, lease_deadline=lease_deadline)
         return Suggestion(answer=TrialDecision.TRIAL, trial=trial, lease_seconds=study.lease_seconds)
     return Suggestion(answer=TrialDecision.WAIT if table.has_unfinished(study.generations) else TrialDecision.DONE)
 
@@ -119,14 +119,14 @@ def _with_schedule(study: Study, trial: StudyTrial) -> StudyTrial:
 
 def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
     """Returns the child of the first trial that may reproduce now; None if there is none."""
-    unready: set[int] = set()  # generations that are not complete, to check each generation once
+    unready_generations: set[int] = set()  # generations that are not complete, to check each generation once
     for initiator in table.childless(study.generations):
-        if initiator.generation in unready:
+        if initiator.generation in unready_generations:
             continue
         if study.schedule and initiator.state is State.INFEASIBLE:
             continue  # a child could not continue from it, and a schedule cannot skip a segment
         if not _is_ready(study, strategy, table, initiator.generation):
-            unready.add(initiator.generation)
+            unready_generations.add(initiator.generation)
             continue
         child = reproduce(study, strategy, table, initiator)
         if child is not None:
@@ -154,24 +154,26 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
         return None
     if strategy.pool is Pool.NEWEST:
         opponents = _newest_of_slots(opponents)
-    trials_by_place = {_place(trial): trial for trial in (initiator, *opponents)}
-    population = [Member(id=slot, fitness=trial.fitness) for slot, trial in trials_by_place.items()]
-    selection = strategy.select(population, _place(initiator), fold(study.seed, "select", generation, initiator.slot))
-    if not {selection.parent, selection.other} <= {None, *trials_by_place}:
+    trials_by_number = {_member_number(trial): trial for trial in (initiator, *opponents)}
+    population = [Member(id=slot, fitness=trial.fitness) for slot, trial in trials_by_number.items()]
+    selection = strategy.select(
+        population, _member_number(initiator), fold(study.seed, "select", generation, initiator.slot)
+    )
+    if not {selection.parent, selection.other} <= {None, *trials_by_number}:
         members_text = f"parent {selection.parent!r}, other {selection.other!r}"
         where = f"study {study.name!r}, strategy {study.strategy!r}"
         raise PluginError("select() returned no member of the population", where=where, got=members_text)
     seed = fold(study.seed, "child", generation, initiator.slot)
     if selection.parent is not None:
-        parent = trials_by_place[selection.parent]
-        other_parent = trials_by_place[selection.other] if selection.other is not None else None
+        parent = trials_by_number[selection.parent]
+        other_parent = trials_by_number[selection.other] if selection.other is not None else None
         return _child(study, table, initiator, parent, other_parent, seed=seed, explore=selection.explore)
     return _trial_from_prior(
         study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
     )
 
 
-def _place(trial: Outline) -> int:
+def _member_number(trial: Outline) -> int:
     """Returns the number of a trial in random draws, which depends on its generation and slot and not on its id."""
     return (trial.generation << 32) + trial.slot
 
@@ -192,11 +194,11 @@ def _pool(study: Study, pool: Pool, table: Table, initiator: Outline) -> list[Ou
 
 
 def _newest_of_slots(trials: Iterable[Outline]) -> list[Outline]:
-    newest: dict[int, Outline] = {}
+    newest_by_slot: dict[int, Outline] = {}
     for trial in trials:
-        if trial.slot not in newest or newest[trial.slot].generation < trial.generation:
-            newest[trial.slot] = trial
-    return list(newest.values())
+        if trial.slot not in newest_by_slot or newest_by_slot[trial.slot].generation < trial.generation:
+            newest_by_slot[trial.slot] = trial
+    return list(newest_by_slot.values())
 
 
 def _child(

@@ -48,14 +48,14 @@ class CommitLog:
                     continue
                 self._is_syncing, num_to_sync = True, self._num_written
                 self._condition.release()
-                is_done = False
+                is_synced = False
                 try:
                     self._sync()
-                    is_done = True
+                    is_synced = True
                 finally:
                     self._condition.acquire()
                     self._is_syncing = False
-                    if is_done:
+                    if is_synced:
                         self._num_synced = num_to_sync
                     self._condition.notify_all()
 

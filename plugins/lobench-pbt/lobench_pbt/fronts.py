@@ -57,20 +57,20 @@ def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
     front_trials: list[StudyTrial] = []
     dominated: dict[int, Dominated] = {}
     for trial in finite_trials:
-        at = trial.completed_seq or 0
+        seq = trial.completed_seq or 0
         better_id = next(
             (better_trial.id for better_trial in front_trials if better(members[better_trial.id], members[trial.id])),
             None,
         )
         if better_id is not None:
-            dominated[trial.id] = Dominated(by=better_id, at=at, was_of_front=False)
+            dominated[trial.id] = Dominated(by=better_id, at=seq, was_of_front=False)
             continue
-        beaten_trials = [
+        dominated_trials = [
             beaten_trial for beaten_trial in front_trials if better(members[trial.id], members[beaten_trial.id])
         ]
         dominated |= {
-            beaten_trial.id: Dominated(by=trial.id, at=at, was_of_front=True) for beaten_trial in beaten_trials
+            beaten_trial.id: Dominated(by=trial.id, at=seq, was_of_front=True) for beaten_trial in dominated_trials
         }
-        front_trials = [remaining for remaining in front_trials if remaining not in beaten_trials] + [trial]
-    in_order = {trial.id: dominated[trial.id] for trial in finite_trials if trial.id in dominated}
-    return Front(ids=tuple(sorted(trial.id for trial in front_trials)), is_several=True, dominated=in_order)
+        front_trials = [remaining for remaining in front_trials if remaining not in dominated_trials] + [trial]
+    sorted_dominated = {trial.id: dominated[trial.id] for trial in finite_trials if trial.id in dominated}
+    return Front(ids=tuple(sorted(trial.id for trial in front_trials)), is_several=True, dominated=sorted_dominated)

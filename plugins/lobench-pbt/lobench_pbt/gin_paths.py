@@ -14,8 +14,8 @@ from lobench.extend import Value, cause
 
 __all__ = ["apply", "bind", "check_paths", "read_back", "to_text"]
 
-_applied: dict[str, tuple[Value, object]] = {}  # by path: (value bound by `apply`, previous value in gin)
-_NOTHING = object()
+_applied_values: dict[str, tuple[Value, object]] = {}  # by path: (value bound by `apply`, previous value in gin)
+_UNBOUND = object()
 
 
 def apply(params: Mapping[str, Value]) -> None:
@@ -24,24 +24,24 @@ def apply(params: Mapping[str, Value]) -> None:
     Raises:
       ConfigError: As in `bind`.
     """
-    current_values = read_back({**dict.fromkeys(_applied, 0), **params})
-    for path in _applied.keys() - params.keys():
-        value, earlier_value = _applied.pop(path)
+    current_values = read_back({**dict.fromkeys(_applied_values, 0), **params})
+    for path in _applied_values.keys() - params.keys():
+        value, earlier_value = _applied_values.pop(path)
         # A parameter that the trainer has bound since then keeps its value.
         if path in current_values and current_values[path] == value:
-            _put_back(path, earlier_value)
+            _restore_value(path, earlier_value)
     bind(params)
     for path, value in params.items():
-        last_value, earlier_value = _applied.get(path, (_NOTHING, _NOTHING))
-        present = current_values.get(path, _NOTHING)
-        _applied[path] = (value, earlier_value if present == last_value else present)
+        applied_value, earlier_value = _applied_values.get(path, (_UNBOUND, _UNBOUND))
+        current_value = current_values.get(path, _UNBOUND)
+        _applied_values[path] = (value, earlier_value if current_value == applied_value else current_value)
 
 
-def _put_back(path: str, earlier_value: object) -> None:
+def _restore_value(path: str, earlier_value: object) -> None:
     import gin.config as gin_state
 
     key = gin_state.ParsedBindingKey.parse(path)
-    if earlier_value is _NOTHING:
+    if earlier_value is _UNBOUND:
         del gin_state._CONFIG[key.config_key][key.arg_name]  # gin has no public way to remove a binding
     else:
         gin_state._CONFIG[key.config_key][key.arg_name] = earlier_value

@@ -19,22 +19,22 @@ _State = TypeVar("_State")
 def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
     """Returns a trial and its ancestors, parents before children, otherwise by id."""
     parents_by_id: dict[int, tuple[int, ...]] = {}
-    stack = [id]
-    while stack:
-        trial = stack.pop()
-        if trial not in parents_by_id:
-            parents_by_id[trial] = tuple(parents(trial))
-            stack += parents_by_id[trial]
+    pending_ids = [id]
+    while pending_ids:
+        trial_id = pending_ids.pop()
+        if trial_id not in parents_by_id:
+            parents_by_id[trial_id] = tuple(parents(trial_id))
+            pending_ids += parents_by_id[trial_id]
     sorter = graphlib.TopologicalSorter(parents_by_id)
     sorter.prepare()
     ready_ids: list[int] = []
-    order: list[int] = []
+    ordered_ids: list[int] = []
     while sorter.is_active():
-        for trial in sorter.get_ready():
-            heapq.heappush(ready_ids, trial)
-        order.append(heapq.heappop(ready_ids))
-        sorter.done(order[-1])
-    return order
+        for trial_id in sorter.get_ready():
+            heapq.heappush(ready_ids, trial_id)
+        ordered_ids.append(heapq.heappop(ready_ids))
+        sorter.done(ordered_ids[-1])
+    return ordered_ids
 
 
 def segments(
@@ -51,19 +51,19 @@ def segments(
     ):
         id = last_trial.parent_ids[0]
     for ancestor_id in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
-        row = trial(ancestor_id)
-        start = max(row.start_step, from_step)
-        end = row.end_step if to_step is None else min(row.end_step, to_step)
+        ancestor_trial = trial(ancestor_id)
+        start = max(ancestor_trial.start_step, from_step)
+        end = ancestor_trial.end_step if to_step is None else min(ancestor_trial.end_step, to_step)
         if start >= end:
             continue
         segment_records.append(
             {
-                "trial": row.id,
-                "parents": list(row.parent_ids),
+                "trial": ancestor_trial.id,
+                "parents": list(ancestor_trial.parent_ids),
                 "start_step": start,
                 "n_steps": end - start,
-                "params": dict(row.params),
-                "seed": row.seed,
+                "params": dict(ancestor_trial.params),
+                "seed": ancestor_trial.seed,
             }
         )
     return segment_records

@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["Fate", "begin", "end", "fate", "who"]
 
-_LIVE: set[str] = set()  # names that this process holds
+_LIVE_CLIENTS: set[str] = set()  # names that this process holds
 _NUMBERS = itertools.count(1)
 _LOCK = threading.Lock()
 
@@ -31,24 +31,24 @@ def begin() -> str:
     """Returns a name for one client of this process: machine, the process and its start, number of the client."""
     with _LOCK:
         name = f"{_machine()}/{os.getpid()}/{_start_time(os.getpid())}/{next(_NUMBERS)}"
-        _LIVE.add(name)
+        _LIVE_CLIENTS.add(name)
         return name
 
 
 def end(name: str) -> None:
     """Records that a client of this process has ended."""
     with _LOCK:
-        _LIVE.discard(name)
+        _LIVE_CLIENTS.discard(name)
 
 
 def fate(name: str) -> Fate:
     """Returns the state of the process with a name."""
-    machine, pid, started, *_ = (*name.split("/"), "", "", "")
+    machine, pid, start_time, *_ = (*name.split("/"), "", "", "")
     if machine != _machine() or not pid.isdecimal():
         return Fate.ELSEWHERE
     if int(pid) == os.getpid():
-        return Fate.RUNS if name in _LIVE else Fate.OVER
-    return Fate.RUNS if _start_time(int(pid)) == started != "" else Fate.OVER
+        return Fate.RUNS if name in _LIVE_CLIENTS else Fate.OVER
+    return Fate.RUNS if _start_time(int(pid)) == start_time != "" else Fate.OVER
 
 
 def who(name: str) -> str:

@@ -19,12 +19,12 @@ class PbtStub:
 
     def __init__(self, channel: grpc.Channel) -> None:
         for method in _SERVICE.methods:
-            remote = channel.unary_unary(
+            remote_method = channel.unary_unary(
                 f"/{_SERVICE.full_name}/{method.name}",
                 request_serializer=GetMessageClass(method.input_type).SerializeToString,
                 response_deserializer=GetMessageClass(method.output_type).FromString,
             )
-            setattr(self, method.name, remote)
+            setattr(self, method.name, remote_method)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the service {_SERVICE.full_name} has no method {name!r}")

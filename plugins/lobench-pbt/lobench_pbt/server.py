@@ -33,14 +33,14 @@ from lobench_pbt.trial import Refused, State
 
 __all__ = ["Security", "security_from", "serve", "start_server", "stop"]
 
-_THREADS = 16
-_PAGE = 500
+_NUM_THREADS = 16
+_PAGE_SIZE = 500
 _PAGE_BYTES = 2 << 20  # clients accept messages of 4 MiB, and a trial with many cases has many metrics
 _TICK_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # time for requests in progress when the controller ends
 _LAST_SECONDS = 2.0  # time for threads to end
 _THREAD_NAMES = "lobench-pbt-request"
-_LINE = 800  # characters, which are encoded with up to nine bytes each
+_MAX_LINE_LENGTH = 800  # characters, which are encoded with up to nine bytes each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class _Tokens(grpc.ServerInterceptor):
+class _TokenCheck(grpc.ServerInterceptor):
     """Rejects requests without the token."""
 
     def __init__(self, token: str) -> None:
@@ -119,7 +119,7 @@ def _refuse_caller(request: Any, context: grpc.ServicerContext) -> Any:
 
 
 @contextmanager
-def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
+def _report_refusals(context: grpc.ServicerContext) -> Iterator[None]:
     """Converts refusals of the service into a gRPC status with one line."""
     try:
         yield
@@ -139,7 +139,11 @@ def _refusals(context: grpc.ServicerContext) -> Iterator[None]:
 def _details(error: LobenchError) -> str:
     """Returns the line of an error, shortened in the middle if it is long: gRPC drops the status code above 8 KiB."""
     line = str(error)
-    return line if len(line) <= _LINE else f"{line[: _LINE // 2]} ... {line[-_LINE // 2 + 5 :]}"
+    return (
+        line
+        if len(line) <= _MAX_LINE_LENGTH
+        else f"{line[: _MAX_LINE_LENGTH // 2]} ... {line[-_MAX_LINE_LENGTH // 2 + 5 :]}"
+    )
 
 
 class _Servicer:
@@ -149,21 +153,21 @@ class _Servicer:
         self._service = service
 
     def CreateStudy(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             return self._study(self._service.create_study(study_from_json(request.config)))
 
     def GetStudy(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             return self._study(self._service.get_study(request.study)[0])
 
     def StopStudy(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             return self._study(self._service.stop_study(request.study))
 
     def ListTrials(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             name = self._service.get_study(request.study)[0].name
-            limit = min(request.limit or _PAGE, _PAGE)
+            limit = min(request.limit or _PAGE_SIZE, _PAGE_SIZE)
             trials = self._service.list_trials(name, after=request.after_id, limit=limit)
             messages: list[pbt_pb2.Trial] = []
             size = 0
@@ -173,11 +177,11 @@ class _Servicer:
                 if messages and size > _PAGE_BYTES:
                     break
                 messages.append(message)
-            is_cut = len(messages) < len(trials)
-            return pbt_pb2.ListTrialsReply(trials=messages, more=is_cut or len(messages) == limit)
+            is_truncated = len(messages) < len(trials)
+            return pbt_pb2.ListTrialsReply(trials=messages, more=is_truncated or len(messages) == limit)
 
     def Suggest(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             suggestion = self._service.suggest(
                 request.study, request.worker, process=request.process, gone=request.gone
             )
@@ -186,12 +190,12 @@ class _Servicer:
             return pbt_pb2.SuggestReply(answer=suggestion.answer.name, trial=trial, holder=suggestion.holder)
 
     def Heartbeat(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             stop = self._service.heartbeat(request.study, request.trial, request.attempt, process=request.process)
             return pbt_pb2.HeartbeatReply(stop=stop)
 
     def AddMeasurement(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             stop = self._service.add_measurement(
                 request.study,
                 request.trial,
@@ -204,7 +208,7 @@ class _Servicer:
             return pbt_pb2.AddMeasurementReply(stop=stop)
 
     def Complete(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
+        with _report_refusals(context):
             completion = Completion(
                 attempt=request.attempt,
                 checkpoint=artifact_from(request.checkpoint),
@@ -217,10 +221,10 @@ class _Servicer:
             return trial_to(ended_trial, study=request.study)
 
     def ReportFitness(self, request: Any, context: Any) -> Any:
-        with _refusals(context):
-            missing = request.missing_reason
-            metrics = None if missing else dict(request.metrics)
-            score = Score(metrics=metrics, reason=missing)
+        with _report_refusals(context):
+            missing_reason = request.missing_reason
+            metrics = None if missing_reason else dict(request.metrics)
+            score = Score(metrics=metrics, reason=missing_reason)
             verdict = self._service.report_fitness(
                 request.study, request.trial, generation=request.generation, sha256=request.sha256, score=score
             )
@@ -243,7 +247,7 @@ def start_server(
       StoreError: The address is in use.
     """
     security.check(listen)
-    interceptors: list[grpc.ServerInterceptor] = [_Tokens(security.token)] if security.token else []
+    interceptors: list[grpc.ServerInterceptor] = [_TokenCheck(security.token)] if security.token else []
     # Without SO_REUSEPORT, so that a second controller on the port is an error.
     server = grpc.server(
         threads or _request_threads(),
@@ -264,7 +268,7 @@ def start_server(
 
 
 def _request_threads() -> futures.ThreadPoolExecutor:
-    return futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=_THREAD_NAMES)
+    return futures.ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix=_THREAD_NAMES)
 
 
 def serve(study: Study, store: Path, *, listen: str, security: Security, log: Callable[[str], None]) -> bool:
@@ -350,10 +354,10 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
         finally:
             service.close()
             lock.release()
-    still = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
+    num_unfinished = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
     log(
         f"study {name!r} is stopped: no trial begins any more; "
-        f"those in progress may still end: {counted(still, 'trial')}"
+        f"those in progress may still end: {counted(num_unfinished, 'trial')}"
     )
 
 

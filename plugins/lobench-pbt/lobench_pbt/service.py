@@ -41,10 +41,10 @@ class SteadyClock:
     """
 
     def __init__(self) -> None:
-        self._began, self._steady = time.time(), time.monotonic()
+        self._start_time, self._monotonic_start = time.time(), time.monotonic()
 
     def __call__(self) -> float:
-        return self._began + (time.monotonic() - self._steady)
+        return self._start_time + (time.monotonic() - self._monotonic_start)
 
 
 class FitnessVerdict(enum.StrEnum):
@@ -59,7 +59,7 @@ _Row = TypeVar("_Row", StudyTrial, Outline)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenStudy:
     """A study within a transaction."""
 
     study: Study
@@ -90,14 +90,16 @@ class _Open:
 
     def held_suggestion(self, worker: str, process: str, gone: str) -> Suggestion | None:
         """Returns the answer HELD if another live process has the worker's trial; None if the worker may have it."""
-        owned = self.table.owned(worker) if process else None
-        if owned is None or owned.lease_deadline is None:
+        owned_trial = self.table.owned(worker) if process else None
+        if owned_trial is None or owned_trial.lease_deadline is None:
             return None
-        holder = self.table.holder(owned.id)
-        silent_for = self.now + self.study.lease_seconds - owned.lease_deadline
-        if holder in ("", process, gone) or silent_for > self.study.lease_seconds / 2:
+        holder = self.table.holder(owned_trial.id)
+        silent_seconds = self.now + self.study.lease_seconds - owned_trial.lease_deadline
+        if holder in ("", process, gone) or silent_seconds > self.study.lease_seconds / 2:
             return None
-        return Suggestion(answer=TrialDecision.HELD, trial=owned, lease_seconds=self.study.lease_seconds, holder=holder)
+        return Suggestion(
+            answer=TrialDecision.HELD, trial=owned_trial, lease_seconds=self.study.lease_seconds, holder=holder
+        )
 
     def _require_row(self, row: _Row | None, id: int) -> _Row:
         if row is None:
@@ -148,9 +150,9 @@ class Service:
                 study = study_from_json(row.config)
                 now = self._clock()
                 fitness = now + min(study.fitness_seconds, _WATCH_SECONDS)
-                latest = now + study.fitness_seconds
+                latest_fitness = now + study.fitness_seconds
                 TrialTable(self._db, row.name).restart(
-                    lease=now + study.lease_seconds, fitness=fitness, latest_fitness=latest
+                    lease=now + study.lease_seconds, fitness=fitness, latest_fitness=latest_fitness
                 )
 
     def expire(self) -> None:
@@ -302,7 +304,7 @@ class Service:
         self._discard_copies(dropped_copies)
         return trial
 
-    def _complete_trial(self, open_study: _Open, stored_trial: StudyTrial, completion: Completion) -> StudyTrial:
+    def _complete_trial(self, open_study: _OpenStudy, stored_trial: StudyTrial, completion: Completion) -> StudyTrial:
         seq = open_study.table.next_seq()
         trial = transitions.completed(open_study.study, stored_trial, completion, now=open_study.now, next_seq=seq)
         score = open_study.table.take_score(trial.id, completion.checkpoint.sha256) if completion.checkpoint else None
@@ -356,7 +358,7 @@ class Service:
         return rows[0]
 
     @contextmanager
-    def _open(self, name: str, *, counts: bool = True) -> Iterator[_Open]:
+    def _open(self, name: str, *, counts: bool = True) -> Iterator[_OpenStudy]:
         """Opens a transaction on a study, after handling expired deadlines.
 
         Args:
@@ -376,7 +378,7 @@ class Service:
                 self._log.written()
 
     @contextmanager
-    def _answer(self, name: str) -> Iterator[_Open]:
+    def _answer(self, name: str) -> Iterator[_OpenStudy]:
         """Opens a transaction on a study, and waits at its end until all commits so far are on disk."""
         with self._open(name) as open_study:
             yield open_study
@@ -388,7 +390,7 @@ class Service:
         for artifact in dropped_copies:
             self._vault.discard(artifact)
 
-    def _expire(self, name: str) -> _Open:
+    def _expire(self, name: str) -> _OpenStudy:
         """Handles expired deadlines in a transaction of its own, so that lost leases persist if the request fails."""
         row = self._row(name)
         now = self._clock()
@@ -400,7 +402,7 @@ class Service:
                 for trial in overdue_trials:
                     table.write(transitions.expired(study, trial, next_seq=table.next_seq()))
             self._log.written()
-        return _Open(study, strategy, table, row.stopped, now)
+        return _OpenStudy(study, strategy, table, row.stopped, now)
 
     def _study(self, text: str) -> tuple[Study, SelectionStrategy]:
         if text not in self._parsed_studies:
@@ -408,6 +410,6 @@ class Service:
             self._parsed_studies[text] = (study, load_strategy(study, self._plugins, f"study {study.name!r}"))
         return self._parsed_studies[text]
 
-    def _drop_unneeded(self, open_study: _Open) -> list[Artifact]:
+    def _drop_unneeded(self, open_study: _OpenStudy) -> list[Artifact]:
         """Marks checkpoints that are not needed any more in their rows, and returns them."""
         return [] if open_study.study.keep is Keep.ALL else open_study.table.drop_unneeded(open_study.study.generations)

@@ -86,7 +86,7 @@ class ExportRecord(TypedDict):
     trials: list[ExportedTrial]
 
 
-_EVERYTHING = 1 << 62
+_NO_LIMIT = 1 << 62
 
 
 @contextlib.contextmanager
@@ -113,27 +113,27 @@ def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> No
     """Prints the trials, the front for several objectives, and the lineage tree: as text, JSON or a page."""
     with _open_study(store, name) as (row, table):
         study = study_from_json(row.config)
-        trials = table.page(0, _EVERYTHING)
+        trials = table.page(0, _NO_LIMIT)
     states = collections.Counter(str(trial.state) for trial in trials)
     front = front_of(study, trials)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
-    line = f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}"
-    tables = {"Trials": [_HEADER, *(_cells(study, trial) for trial in trials)]}
+    headline = f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}"
+    tables = {"Trials": [_HEADER, *(_trial_cells(study, trial) for trial in trials)]}
     if front.is_several:
         tables |= _front_tables(study, trials, front)
     if kind == "json":
-        emit("pbt.status", _status(row, study, trials, states, front))
+        emit("pbt.status", _status_record(row, study, trials, states, front))
     elif kind == "html":
         from lobench_pbt.study_page import status_page
 
-        print(status_page(line, study, trials, front, tables, _lineage(study, trials, front) if tree else []))
+        print(status_page(headline, study, trials, front, tables, _lineage_lines(study, trials, front) if tree else []))
     else:
-        print(line)
+        print(headline)
         print(text_table(tables.pop("Trials"), left={2, 3, 5, 6, 7, 8}))
         for title, rows in tables.items():
             print(f"\n{title}", text_table(rows), sep="\n")
         if tree:
-            print("\n".join(_lineage(study, trials, front)))
+            print("\n".join(_lineage_lines(study, trials, front)))
 
 
 def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[str, list[tuple[str, ...]]]:
@@ -143,17 +143,22 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
     aims = " and ".join(f"{objective.metric} ({objective.direction})" for objective in study.objectives)
     header = ("trial", "gen", *(objective.metric for objective in study.objectives), "ended")
 
-    def cells(trial: StudyTrial) -> tuple[str, ...]:
+    def trial_cells(trial: StudyTrial) -> tuple[str, ...]:
         metrics = trial.metrics or {}
-        values = (_short(metrics.get(objective.metric)) for objective in study.objectives)
+        values = (_short_text(metrics.get(objective.metric)) for objective in study.objectives)
         return str(trial.id), str(trial.generation), *values, f"{trial.completed_seq} of {num_ended}"
 
-    def came_from(trial: StudyTrial) -> str:
+    def lineage_text(trial: StudyTrial) -> str:
         return " > ".join(str(ancestor.id) for ancestor in warm_chain(trials_by_id, trial.id))
 
-    front_rows = [(*cells(trials_by_id[id]), came_from(trials_by_id[id])) for id in front.ids]
+    front_rows = [(*trial_cells(trials_by_id[id]), lineage_text(trials_by_id[id])) for id in front.ids]
     former_rows = [
-        (*cells(trials_by_id[id]), f"trial {end.by}", f"{end.at} of {num_ended} had ended", came_from(trials_by_id[id]))
+        (
+            *trial_cells(trials_by_id[id]),
+            f"trial {end.by}",
+            f"{end.at} of {num_ended} had ended",
+            lineage_text(trials_by_id[id]),
+        )
         for id, end in front.dominated.items()
         if end.was_of_front
     ]
@@ -163,7 +168,7 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
     return tables
 
 
-def _status(
+def _status_record(
     row: StudyRow, study: Study, trials: list[StudyTrial], states: Mapping[str, int], front: Front
 ) -> StatusRecord:
     return {
@@ -197,31 +202,31 @@ def _status(
 _HEADER = ("trial", "gen", "state", "from", "steps", "fitness", "parameters", "worker", "note")
 
 
-def _cells(study: Study, trial: StudyTrial) -> tuple[str, ...]:
+def _trial_cells(study: Study, trial: StudyTrial) -> tuple[str, ...]:
     return (
         str(trial.id),
         str(trial.generation),
         trial.state,
         ", ".join(map(str, trial.parent_ids)) or "-",
         f"{trial.start_step}-{trial.end_step}",
-        _fitness(study, trial),
-        ", ".join(f"{path.rsplit('.', 1)[-1]}={_short(value)}" for path, value in sorted(trial.params.items())),
+        _fitness_text(study, trial),
+        ", ".join(f"{path.rsplit('.', 1)[-1]}={_short_text(value)}" for path, value in sorted(trial.params.items())),
         trial.worker_id if trial.state is State.ACTIVE else "",
         trial.reason or (f"attempt {trial.attempt + 1}" if trial.attempt else ""),
     )
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _fitness(study: Study, trial: StudyTrial) -> str:
+def _fitness_text(study: Study, trial: StudyTrial) -> str:
     if trial.metrics is None or trial.fitness is None:
         return ""
-    return ", ".join(_short(trial.metrics[objective.metric]) for objective in study.objectives)
+    return ", ".join(_short_text(trial.metrics[objective.metric]) for objective in study.objectives)
 
 
-def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
+def _lineage_lines(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
     """Returns the tree of warm starts, with each trial below the one it started from.
 
     The best or the front is marked.
@@ -236,7 +241,7 @@ def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
     while pending_trials:
         depth, trial = pending_trials.pop()
         front_mark = ("  *front*" if front.is_several else "  *best*") if trial.id in front.ids else ""
-        fitness = _fitness(study, trial) or trial.state
+        fitness = _fitness_text(study, trial) or trial.state
         lines.append(f"{'  ' * depth}{trial.id} (generation {trial.generation}): {fitness}{front_mark}")
         pending_trials += [(depth + 1, child) for child in reversed(children_by_parent.get(trial.id, []))]
     return lines
@@ -245,20 +250,20 @@ def _lineage(study: Study, trials: list[StudyTrial], front: Front) -> list[str]:
 def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: int | None) -> None:
     with _open_study(store, name) as (row, table):
 
-        def find(id: int) -> StudyTrial:
+        def find_trial(id: int) -> StudyTrial:
             found_trial = table.trial(id)
             if found_trial is None:
                 raise UsageError("no such trial", where=f"study {row.name!r}", got=str(id))
             return found_trial
 
-        replayed_segments = segments(find, trial, from_step=from_step, to_step=to_step)
+        replayed_segments = segments(find_trial, trial, from_step=from_step, to_step=to_step)
     emit("pbt.replay", TrialReplayRecord(version=1, study=row.name, trial=trial, segments=replayed_segments))
 
 
 def show_export(store: Path, name: str) -> None:
     with _open_study(store, name) as (row, table):
         trials = []
-        for trial in table.page(0, _EVERYTHING):
+        for trial in table.page(0, _NO_LIMIT):
             measurements: list[MeasurementRecord] = [
                 {"attempt": attempt, "step": step, "seconds": seconds, "metrics": metrics}
                 for attempt, step, seconds, metrics in table.measurements(trial.id)

@@ -38,16 +38,16 @@ def trial_of(run: str) -> int | None:
 
 def metrics_of(event: CheckpointFinished) -> tuple[dict[str, float], str]:
     """Returns the metrics of a checkpoint, or the reason why they are missing."""
-    finals: dict[str, dict[str, list[float]]] = {}
+    final_values: dict[str, dict[str, list[float]]] = {}
     for evaluation in event.evaluations:
         case = evaluation.case
         if evaluation.curves is None:
-            why = f": {evaluation.message}" if evaluation.message else ""
-            return {}, f"{case.suite}/{case.name} was not evaluated ({evaluation.outcome}{why})"
+            message = f": {evaluation.message}" if evaluation.message else ""
+            return {}, f"{case.suite}/{case.name} was not evaluated ({evaluation.outcome}{message})"
         for metric in evaluation.curves.metrics:
-            finals.setdefault(metric, {}).setdefault(case.name, []).extend(evaluation.curves.final(metric))
+            final_values.setdefault(metric, {}).setdefault(case.name, []).extend(evaluation.curves.final(metric))
     metrics: dict[str, float] = {}
-    for metric, cases in finals.items():
+    for metric, cases in final_values.items():
         means = {name: _mean(values) for name, values in cases.items()}
         metrics[metric] = _mean(means.values())
         metrics |= {f"{name}:{metric}": mean for name, mean in means.items()}
@@ -72,7 +72,7 @@ class PbtSink:
         if not context.argument:
             raise UsageError("sink 'pbt' needs an address", expected="--sink pbt:HOST:PORT")
         self._connection = Connection(Address.parse(context.argument), patience=_PATIENCE_SECONDS)
-        self._reported: set[int] = set()  # trials for which a foreign result was reported
+        self._explained_trials: set[int] = set()  # trials for which a foreign result was reported
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -88,30 +88,30 @@ class PbtSink:
         generation = event.checkpoint.generation
         if trial > _LARGEST_TRIAL or generation > _LARGEST_GENERATION:
             return False
-        metrics, missing = metrics_of(event)
+        metrics, missing_reason = metrics_of(event)
         request = pbt_pb2.ReportFitnessRequest(
             study=self._connection.address.study,
             trial=trial,
             generation=generation,
             sha256=event.checkpoint.sha256,
             metrics=metrics,
-            missing_reason=missing,
+            missing_reason=missing_reason,
         )
         reply = self._connection.call(self._connection.stub.ReportFitness, request)
         return bool(reply.verdict != pbt_pb2.ReportFitnessReply.IGNORED)
 
     def _explain(self, trial: int, event: CheckpointFinished) -> None:
         """Reports once why a result cannot belong to the trial. Further checkpoints of an ended trial are expected."""
-        if trial in self._reported:
+        if trial in self._explained_trials:
             return
         generation = self._generation(trial)
         if generation == event.checkpoint.generation:
             return
-        why = "the controller has no such trial"
+        reason = "the controller has no such trial"
         if generation is not None:
-            why = f"it is of generation {generation}, and the checkpoint of generation {event.checkpoint.generation}"
-        self._reported.add(trial)
-        _LOG.warning("sink pbt: %s is not a fitness of trial %d: %s", event.checkpoint.uri, trial, why)
+            reason = f"it is of generation {generation}, and the checkpoint of generation {event.checkpoint.generation}"
+        self._explained_trials.add(trial)
+        _LOG.warning("sink pbt: %s is not a fitness of trial %d: %s", event.checkpoint.uri, trial, reason)
 
     def _generation(self, trial: int) -> int | None:
         """Returns the generation of a trial; None if the trial does not exist."""

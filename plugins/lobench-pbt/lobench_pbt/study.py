@@ -141,8 +141,8 @@ def study_from_json(text: str) -> Study:
         )
         values["parameters"] = tuple(_parameter(entry) for entry in values["parameters"])
         values["schedule"] = tuple(Segment(**entry) for entry in values["schedule"])
-        for name, kind in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
-            values[name] = kind(values[name])
+        for name, enum_class in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
+            values[name] = enum_class(values[name])
         return Study(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError("not a study", got=headline(error)) from error
@@ -195,8 +195,8 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
     for name, low, high in limits:
         value = getattr(study, name)
         is_whole = isinstance(low, int)
-        wrong_kind = isinstance(value, bool) or not isinstance(value, int if is_whole else int | float)
-        if wrong_kind or value < low or (high is not None and value > high):
+        has_wrong_type = isinstance(value, bool) or not isinstance(value, int if is_whole else int | float)
+        if has_wrong_type or value < low or (high is not None and value > high):
             expected = f"{'a whole number' if is_whole else 'a number'} >= {low:g}" + (
                 f" and <= {high:g}" if high else ""
             )

@@ -103,34 +103,34 @@ def _register(values: dict[str, Any]) -> None:
     def study(**bindings: Any) -> None:
         values.update(defaults | bindings)
         values["objectives"], values["parameters"] = tuple(values["objectives"]), tuple(values["parameters"])
-        for key, kind in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
-            values[key] = _enum(kind, values[key], f"Study.{key}")
+        for key, enum_class in (("opponents", Opponents), ("fitness_from", FitnessFrom), ("keep", Keep)):
+            values[key] = _enum_value(enum_class, values[key], f"Study.{key}")
 
     study.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what gin looks for
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
     )
     register(study, "Study")
     register(_objective, "Objective")
-    for kind in Kind:
-        register(_parameter(kind), kind.capitalize())
+    for enum_class in Kind:
+        register(_parameter(enum_class), enum_class.capitalize())
 
 
-def _enum(kind: Any, value: Any, where: str) -> Any:
-    if value not in list(kind):
-        raise ConfigError(where, got=repr(value), expected=f"one of {', '.join(kind)}")
-    return kind(value)
+def _enum_value(enum_class: Any, value: Any, where: str) -> Any:
+    if value not in list(enum_class):
+        raise ConfigError(where, got=repr(value), expected=f"one of {', '.join(enum_class)}")
+    return enum_class(value)
 
 
 def _objective(metric: str = "", direction: str = "", weight: float = 1.0) -> Objective:
     if not direction:
         raise ConfigError(f"the objective {metric!r} has no direction", expected="'min' or 'max'")
-    return Objective(metric=metric, direction=_enum(Direction, direction, "Objective.direction"), weight=weight)
+    return Objective(metric=metric, direction=_enum_value(Direction, direction, "Objective.direction"), weight=weight)
 
 
 def _parameter(kind: Kind) -> Callable[..., Parameter]:
     """Returns a function that creates a parameter of a kind from gin keywords."""
 
-    def of_range(
+    def make_range(
         path: str = "",
         low: Any = None,
         high: Any = None,
@@ -141,16 +141,19 @@ def _parameter(kind: Kind) -> Callable[..., Parameter]:
         where = f"parameter {path!r}"
         if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in (low, high)):
             raise ConfigError("the bounds", where=where, got=f"{low!r}, {high!r}", expected="two numbers")
-        scale_and_rule: dict[str, Any] = {"scale": _enum(Scale, scale, where), "rule": _enum(Rule, rule, where)}
-        return Parameter(path=path, kind=kind, low=low, high=high, when=_when(when), **scale_and_rule)
+        scale_and_rule: dict[str, Any] = {
+            "scale": _enum_value(Scale, scale, where),
+            "rule": _enum_value(Rule, rule, where),
+        }
+        return Parameter(path=path, kind=kind, low=low, high=high, when=_conditions(when), **scale_and_rule)
 
-    def of_values(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
-        return Parameter(path=path, kind=kind, values=tuple(values), when=_when(when))
+    def make_choice(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
+        return Parameter(path=path, kind=kind, values=tuple(values), when=_conditions(when))
 
-    return of_range if kind in (Kind.REAL, Kind.INT) else of_values
+    return make_range if kind in (Kind.REAL, Kind.INT) else make_choice
 
 
-def _when(when: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
+def _conditions(when: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
     return {parent: tuple(values) for parent, values in (when or {}).items()}
 
 

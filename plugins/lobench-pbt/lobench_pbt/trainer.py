@@ -77,19 +77,19 @@ class StudyClient:
         Raises:
           LobenchError: Another live process uses this name.
         """
-        waits = _Waits(worker)
+        wait = _HolderWait(worker)
         while True:
-            request = pbt_pb2.SuggestRequest(study=self._study, worker=worker, process=self._process, gone=waits.gone)
+            request = pbt_pb2.SuggestRequest(study=self._study, worker=worker, process=self._process, gone=wait.gone)
             reply = self._connection.call(self._connection.stub.Suggest, request)
             if reply.answer == pbt_pb2.SuggestReply.DONE:
                 return
             if reply.answer == pbt_pb2.SuggestReply.HELD:
-                waits.held(reply)
+                wait.held(reply)
                 continue
             if reply.answer == pbt_pb2.SuggestReply.WAIT:
                 time.sleep(_POLL_SECONDS)
                 continue
-            waits = _Waits(worker)
+            wait = _HolderWait(worker)
             session = TrialSession(self._connection, reply.trial, self._process)
             self._sessions.add(session)
             try:
@@ -104,17 +104,17 @@ class StudyClient:
 
     def all_trials(self) -> Iterator[StudyTrial]:
         """Yields every trial by id."""
-        after, has_more = 0, True
+        last_id, has_more = 0, True
         while has_more:
-            request = pbt_pb2.ListTrialsRequest(study=self._study, after_id=after)
+            request = pbt_pb2.ListTrialsRequest(study=self._study, after_id=last_id)
             reply = self._connection.call(self._connection.stub.ListTrials, request)
             for message in reply.trials:
-                after = message.id
+                last_id = message.id
                 yield trial_from(message)
             has_more = reply.more
 
 
-class _Waits:
+class _HolderWait:
     """State of a worker whose trial belongs to another process with its name, which has died or is a duplicate.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Waits:
 
     def __init__(self, worker: str) -> None:
         self.gone = ""
-        self._worker, self._since = worker, 0.0
+        self._worker, self._waiting_since = worker, 0.0
 
     def held(self, reply: Any) -> None:
         """Waits a moment, or records that the other process has ended.
@@ -136,9 +136,9 @@ class _Waits:
         if holder_fate is Fate.OVER and self.gone != reply.holder:
             self.gone = reply.holder
             return
-        is_first, self._since = not self._since, self._since or now
+        is_first, self._waiting_since = not self._waiting_since, self._waiting_since or now
         # The controller reassigns the trial after half a lease without a sign of life.
-        if holder_fate is Fate.RUNS or now - self._since > reply.trial.lease_seconds:
+        if holder_fate is Fate.RUNS or now - self._waiting_since > reply.trial.lease_seconds:
             raise LobenchError(
                 "two workers have one name",
                 where=f"worker {self._worker!r}",
@@ -174,10 +174,12 @@ class TrialSession:
         self.warm_checkpoint = Path(trial.warm_checkpoint.uri) if trial.warm_checkpoint else None
         self.warm_state = Path(trial.warm_state.uri) if trial.warm_state else None
         self.should_stop = self.is_lost = False
-        self._trial, self._applied = trial, False
-        self._ended = threading.Event()
-        beat = max(message.lease_seconds / 4, 0.1)
-        self._thread = threading.Thread(target=self._beat, args=(beat,), name=f"trial {trial.id}", daemon=True)
+        self._trial, self._is_applied = trial, False
+        self._ended_event = threading.Event()
+        beat_seconds = max(message.lease_seconds / 4, 0.1)
+        self._thread = threading.Thread(
+            target=self._send_heartbeats, args=(beat_seconds,), name=f"trial {trial.id}", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -197,7 +199,10 @@ class TrialSession:
         Raises:
           LobenchError: The checkpoint is missing or changed.
         """
-        for artifact, digest in ((self._trial.warm_checkpoint, checkpoint_sha256), (self._trial.warm_state, _bytes)):
+        for artifact, digest in (
+            (self._trial.warm_checkpoint, checkpoint_sha256),
+            (self._trial.warm_state, _bytes_digest),
+        ):
             if artifact is None or (digest is checkpoint_sha256 and holds_theta(artifact.uri, artifact.sha256)):
                 continue  # `holds_theta` also accepts a digest of an older version of lobench
             if (actual := digest(artifact.uri)) != artifact.sha256:
@@ -211,7 +216,7 @@ class TrialSession:
         Inactive parameters get the values that they had before the first trial of this process.
         """
         apply(self.params)
-        self._applied = True
+        self._is_applied = True
 
     @property
     def gin_bindings(self) -> str:
@@ -255,7 +260,9 @@ class TrialSession:
         self._check_used(used)
         path = Path(checkpoint).absolute()
         artifact = Artifact(uri=str(path), sha256=checkpoint_sha256(path))
-        train_state = Artifact(uri=str(Path(state).absolute()), sha256=_bytes(state)) if state is not None else None
+        train_state = (
+            Artifact(uri=str(Path(state).absolute()), sha256=_bytes_digest(state)) if state is not None else None
+        )
         request = pbt_pb2.CompleteRequest(
             checkpoint=artifact_to(artifact),
             train_state=artifact_to(train_state),
@@ -273,14 +280,14 @@ class TrialSession:
         return self._end(pbt_pb2.CompleteRequest(infeasible_reason=reason or "unknown", **self._identity))
 
     def _end(self, request: pbt_pb2.CompleteRequest) -> bool:
-        is_taken = self._call(self._connection.stub.Complete, request) is not None
+        is_accepted = self._call(self._connection.stub.Complete, request) is not None
         self.close()
-        self.is_lost = not is_taken  # corrects a refused heartbeat after the completion
-        return is_taken
+        self.is_lost = not is_accepted  # corrects a refused heartbeat after the completion
+        return is_accepted
 
     def close(self) -> None:
         """Ends the heartbeats."""
-        self._ended.set()
+        self._ended_event.set()
         self._thread.join()
 
     @property
@@ -289,7 +296,7 @@ class TrialSession:
         return {"study": self._study, "trial": self.id, "attempt": attempt, "process": self._process}
 
     def _check_used(self, used: Mapping[str, Value] | None) -> None:
-        if used is None and self.params and not self._applied:
+        if used is None and self.params and not self._is_applied:
             raise LobenchError(
                 "the parameters were never applied",
                 where=f"trial {self.id}",
@@ -314,26 +321,26 @@ class TrialSession:
         except Refused as error:
             if error.refusal is not Refusal.STALE:
                 raise
-            self._lose()
+            self._lose_lease()
             return None
 
-    def _lose(self) -> None:
+    def _lose_lease(self) -> None:
         self.is_lost = self.should_stop = True
 
-    def _beat(self, seconds: float) -> None:
+    def _send_heartbeats(self, seconds: float) -> None:
         """Renews the lease until the trial ends. Retries if the controller is away; a refusal ends the lease."""
         request = pbt_pb2.HeartbeatRequest(**self._identity)
-        while not self._ended.wait(seconds):
+        while not self._ended_event.wait(seconds):
             try:
                 self.should_stop |= self._connection.once(self._connection.stub.Heartbeat, request).stop
             except Refused:
-                self._lose()
+                self._lose_lease()
                 return
             except LobenchError:
                 continue
 
 
-def _bytes(path: str | Path) -> str:
+def _bytes_digest(path: str | Path) -> str:
     return bytes_sha256(Path(path))
 
 

@@ -47,7 +47,7 @@ def check_lease(trial: Outline, attempt: int) -> None:
     Raises:
       Refused: The lease was lost, or the trial is over.
     """
-    _fence(trial, attempt)
+    _check_attempt(trial, attempt)
     if trial.state not in (State.ACTIVE, State.STOPPING):
         raise Refused(Refusal.STALE, "the trial is over", where=f"trial {trial.id}", got=trial.state)
 
@@ -80,7 +80,7 @@ def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
     Raises:
       Refused: The report differs, or its attempt is stale.
     """
-    _fence(trial, completion.attempt)
+    _check_attempt(trial, completion.attempt)
     if trial.state in (State.ACTIVE, State.STOPPING):
         return False
     if trial.state is State.REQUESTED:
@@ -162,7 +162,7 @@ def _infeasible(trial: StudyTrial, reason: str, next_seq: int) -> StudyTrial:
     )
 
 
-def _fence(trial: Outline, attempt: int) -> None:
+def _check_attempt(trial: Outline, attempt: int) -> None:
     if attempt != trial.attempt:
         raise Refused(
             Refusal.STALE,

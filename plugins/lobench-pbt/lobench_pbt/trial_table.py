@@ -14,7 +14,7 @@ from lobench_pbt.trial import ARTIFACTS, Artifact, Outline, State, StudyTrial
 
 __all__ = ["TrialTable"]
 
-_ENCODED: dict[str, Callable[[Any], str | None]] = {
+_ENCODERS: dict[str, Callable[[Any], str | None]] = {
     "state": str,
     "parent_ids": lambda ids: json.dumps(list(ids)),
     "params": lambda params: json.dumps(dict(params), sort_keys=True),
@@ -27,15 +27,15 @@ _ENCODED: dict[str, Callable[[Any], str | None]] = {
 }
 _FIELDS = tuple(field.name for field in dataclasses.fields(StudyTrial))
 _COLUMNS = ", ".join(_FIELDS)
-_WRITTEN = (*_FIELDS, "study", "is_terminal", "score")
+_WRITTEN_COLUMNS = (*_FIELDS, "study", "is_terminal", "score")
 # Not OR REPLACE, because a second child of an initiator must fail and not replace the first.
 _UPSERT = (
-    f"INSERT INTO trials ({', '.join(_WRITTEN)}) VALUES ({', '.join(f':{name}' for name in _WRITTEN)}) "
-    f"ON CONFLICT (study, id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _WRITTEN)}"
+    f"INSERT INTO trials ({', '.join(_WRITTEN_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _WRITTEN_COLUMNS)}) "
+    f"ON CONFLICT (study, id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _WRITTEN_COLUMNS)}"
 )
-_ACTIVE = f"('{State.ACTIVE}', '{State.STOPPING}')"
+_ACTIVE_STATES = f"('{State.ACTIVE}', '{State.STOPPING}')"
 _STATES = {state.value: state for state in State}
-_OUTLINE = "id, state, generation, slot, attempt, score, fitness"
+_OUTLINE_COLUMNS = "id, state, generation, slot, attempt, score, fitness"
 
 
 def _artifact(text: str | None) -> Artifact | None:
@@ -61,8 +61,10 @@ def _trial(row: Sequence[Any]) -> StudyTrial:
 def _outline(row: Sequence[Any]) -> Outline:
     """Returns the outline of a row. With one objective, the score is the fitness, and nothing is decoded."""
     id, state, generation, slot, attempt, score, fitness = row
-    values = (score,) if score is not None else None if fitness is None else tuple(json.loads(fitness))
-    return Outline(id=id, state=_STATES[state], generation=generation, slot=slot, attempt=attempt, fitness=values)
+    fitness_values = (score,) if score is not None else None if fitness is None else tuple(json.loads(fitness))
+    return Outline(
+        id=id, state=_STATES[state], generation=generation, slot=slot, attempt=attempt, fitness=fitness_values
+    )
 
 
 class TrialTable:
@@ -76,7 +78,7 @@ class TrialTable:
         return [_trial(row) for row in self._db.execute(query, (self._study, *values))]
 
     def _outlines(self, condition: str, *values: object) -> Iterator[Outline]:
-        query = f"SELECT {_OUTLINE} FROM trials WHERE study = ? AND {condition}"
+        query = f"SELECT {_OUTLINE_COLUMNS} FROM trials WHERE study = ? AND {condition}"
         return map(_outline, self._db.execute(query, (self._study, *values)))
 
     def _first_trial(self, condition: str, *values: object) -> StudyTrial | None:
@@ -119,7 +121,7 @@ class TrialTable:
         return sorted(self._outlines(f"generation IN ({placeholders})", *generations), key=lambda trial: trial.id)
 
     def has_unfinished(self, below: int) -> bool:
-        query = f"SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state IN {_ACTIVE})"
+        query = f"SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state IN {_ACTIVE_STATES})"
         awaiting_query = "SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state = ? AND generation < ?)"
         return bool(self._number(query) or self._number(awaiting_query, State.AWAITING_FITNESS, below))
 
@@ -154,7 +156,7 @@ class TrialTable:
     def write(self, trial: StudyTrial) -> None:
         """Writes a new or changed row."""
         values = {name: getattr(trial, name) for name in _FIELDS}
-        values.update({name: encode(values[name]) for name, encode in _ENCODED.items()})
+        values.update({name: encode(values[name]) for name, encode in _ENCODERS.items()})
         score = trial.fitness[0] if trial.fitness is not None and len(trial.fitness) == 1 else None
         values |= {"study": self._study, "is_terminal": trial.is_terminal, "score": score}
         query = "SELECT completed_seq FROM trials WHERE study = ? AND id = ?"
@@ -229,11 +231,11 @@ class TrialTable:
         A checkpoint is kept if a trial may still start from its generation, an unfinished trial starts from it, it is
         one of the best (on the Pareto front, for several objectives), or it is of the last generation.
         """
-        stale_trials = self._select("is_kept = 1 AND generation < ?", self._oldest_needed(generations))
+        stale_trials = self._select("is_kept = 1 AND generation < ?", self._first_needed_generation(generations))
         if not stale_trials:
             return []
         warm_checkpoints = {trial.warm_checkpoint for trial in self.unfinished()}
-        best_ids = self._best()
+        best_ids = self._best_ids()
         dropped_trials = [
             trial for trial in stale_trials if trial.checkpoint not in warm_checkpoints and trial.id not in best_ids
         ]
@@ -241,15 +243,15 @@ class TrialTable:
             self._db.execute("UPDATE trials SET is_kept = 0 WHERE study = ? AND id = ?", (self._study, trial.id))
         return [trial.checkpoint for trial in dropped_trials if trial.checkpoint is not None]
 
-    def _oldest_needed(self, generations: int) -> int:
+    def _first_needed_generation(self, generations: int) -> int:
         """Returns the first generation from which a trial may still start."""
         query = "SELECT MIN(generation) FROM trials WHERE study = ? AND has_child = 0"
-        mothers = self._db.execute(f"{query} AND is_terminal = 1 AND generation < ?", (self._study, generations))
-        unfinished = self._db.execute(f"{query} AND is_terminal = 0", (self._study,))
-        lowest = (mothers.fetchone()[0], unfinished.fetchone()[0])
-        return min([generations, *(int(low) - 1 for low in lowest if low is not None)])
+        childless_rows = self._db.execute(f"{query} AND is_terminal = 1 AND generation < ?", (self._study, generations))
+        unfinished_rows = self._db.execute(f"{query} AND is_terminal = 0", (self._study,))
+        min_generations = (childless_rows.fetchone()[0], unfinished_rows.fetchone()[0])
+        return min([generations, *(int(low) - 1 for low in min_generations if low is not None)])
 
-    def _best(self) -> set[int]:
+    def _best_ids(self) -> set[int]:
         best_outline = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
         if best_outline is not None:
             return {best_outline.id}

@@ -20,9 +20,9 @@ from lobench_pbt.trial import Artifact, Refusal, Refused
 
 __all__ = ["Vault", "bytes_sha256"]
 
-_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)  # errors for which retries are useless
-_MOST_BYTES = 64 << 30  # limit for one artifact, because a sparse file may have any size
-_MOST_FILES = 10_000
+_PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)  # errors for which retries are useless
+_MAX_BYTES = 64 << 30  # limit for one artifact, because a sparse file may have any size
+_MAX_FILES = 10_000
 _CHUNK_BYTES = 8 << 20
 
 
@@ -96,7 +96,7 @@ class Vault:
         except ValueError as error:  # the path contains a NUL
             raise Refused(Refusal.INVALID, "no file has such a path", where=repr(artifact.uri)) from error
         except OSError as error:
-            if error.errno not in _NO_PATH:
+            if error.errno not in _PATH_ERRORS:
                 raise
             raise Refused(
                 Refusal.INVALID, "no file has such a path", where=artifact.uri, got=os.strerror(error.errno)
@@ -195,7 +195,7 @@ class _Copy:
             raise StoreError("the controller ends", where=self._where, next_step="complete the trial again")
         self._num_files += num_files
         self._num_bytes += num_bytes
-        if self._num_files > _MOST_FILES or self._num_bytes > _MOST_BYTES:
+        if self._num_files > _MAX_FILES or self._num_bytes > _MAX_BYTES:
             self._refuse(f"{self._num_files:,} files and folders, {self._num_bytes:,} bytes and more")
 
     def _refuse(self, got: str) -> NoReturn:
@@ -204,5 +204,5 @@ class _Copy:
             "the controller cannot copy it",
             where=self._where,
             got=got,
-            expected=f"a file or a folder of at most {_MOST_FILES:,} files and {_MOST_BYTES >> 30} GiB",
+            expected=f"a file or a folder of at most {_MAX_FILES:,} files and {_MAX_BYTES >> 30} GiB",
         )

@@ -83,10 +83,10 @@ class OptimizerClass:
 
     @classmethod
     def of(cls, value: Any) -> OptimizerClass:
-        closure = _signature(getattr(value, "step", None)).get("closure")
+        closure_parameter = _signature(getattr(value, "step", None)).get("closure")
         return cls(
             first=next(iter(_signature(value)), ""),
-            takes_closure=closure is not None and closure.default is inspect.Parameter.empty,
+            takes_closure=closure_parameter is not None and closure_parameter.default is inspect.Parameter.empty,
             has_modes=all(callable(getattr(value, name, None)) for name in ("train", "eval")),
         )
 
@@ -189,7 +189,7 @@ class OptimizerSpec:
         except Exception as error:
             raise RefusedOptimizer(
                 f"{self.name} cannot be made",
-                got=_line(error) + _explanation(error, parameters),
+                got=_error_line(error) + _explanation(error, parameters),
                 expected=f"settings: {_settings_of(cls)}",
                 next_step=_wrapping_advice(self.name, first_parameter)
                 if first_parameter in WRAPPED and first_parameter not in settings
@@ -199,15 +199,17 @@ class OptimizerSpec:
     def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Returns torch's parameter groups: for no settings and for each of `groups`, with and without decay."""
         settings_of_groups: list[Settings] = [{}, *(own_settings for _, own_settings in self.groups)]
-        members: dict[tuple[bool, int], list[torch.Tensor]] = {}
+        tensors_by_group: dict[tuple[bool, int], list[torch.Tensor]] = {}
         for name, tensor in parameters.items():
             index = next(
                 (group_index for group_index, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0
             )
-            members.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(tensor)
+            tensors_by_group.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(
+                tensor
+            )
         return [
             {"params": tensors, **settings_of_groups[index], **({"weight_decay": 0.0} if is_without_decay else {})}
-            for (is_without_decay, index), tensors in sorted(members.items(), key=lambda member: member[0])
+            for (is_without_decay, index), tensors in sorted(tensors_by_group.items(), key=lambda member: member[0])
         ]
 
 
@@ -231,7 +233,7 @@ def _settings_of(cls: Any) -> str:
     )
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
@@ -277,12 +279,12 @@ class _InstanceCache:
     def take(self, state: np.ndarray) -> _Instance | None:
         """Removes and returns an instance that is in a state; None if there is none."""
         state = state[: size_of(state)]
-        same_checksum = self._instances.get(_checksum(state), [])
-        for index, instance in enumerate(same_checksum):
+        candidates = self._instances.get(_checksum(state), [])
+        for index, instance in enumerate(candidates):
             if np.array_equal(instance.state[: size_of(instance.state)], state):
                 self._bytes -= instance.state.size
-                del same_checksum[index]
-                if not same_checksum:
+                del candidates[index]
+                if not candidates:
                     del self._instances[_checksum(state)]
                 return instance
         return None
@@ -302,11 +304,11 @@ def _checksum(state: np.ndarray) -> int:
 
 
 @dataclass
-class _Paused:
+class _PausedStep:
     """A step that waits for a loss and gradients."""
 
     answers: queue.SimpleQueue[tuple[Array, Array]] = field(default_factory=queue.SimpleQueue)
-    asked: queue.SimpleQueue[StepResult | BaseException] = field(default_factory=queue.SimpleQueue)
+    requests: queue.SimpleQueue[StepResult | BaseException] = field(default_factory=queue.SimpleQueue)
 
 
 class Host:
@@ -339,10 +341,10 @@ class Host:
         self._spec, self._shapes, self._scheduled = spec, dict(shapes), tuple(scheduled)
         self._sizes = [math.prod(shape) for shape in shapes.values()]
         self._cache = _InstanceCache()
-        self._paused: dict[int, _Paused] = {}
+        self._paused_steps: dict[int, _PausedStep] = {}
         self._tokens = itertools.count(1)
         self._probed_sizes: dict[str, int] = {}
-        self.empty_state = np.zeros(self._probe(settings), np.uint8)
+        self.empty_state = np.zeros(self._probe_size(settings), np.uint8)
 
     def step(
         self,
@@ -370,38 +372,38 @@ class Host:
         instance = self._instance(settings, params, state, seed)
         for group in getattr(instance.optimizer, "param_groups", ()):
             group.update(scheduled)
-        self._set(instance, params, grads)
+        self._set_tensors(instance, params, grads)
         if not self._spec.takes_closure:
             self._run(instance, _RandomNumbers(seed), loss)
             return self._finish_step(instance)
         token = next(self._tokens)
-        paused = _Paused()
-        self._paused[token] = paused
-        start = self._params(instance)
-        numbers = _RandomNumbers(seed)
+        paused_step = _PausedStep()
+        self._paused_steps[token] = paused_step
+        start_params = self._flat_params(instance)
+        random_numbers = _RandomNumbers(seed)
 
         def closure() -> torch.Tensor:
             answer = loss, grads
-            if (self._params(instance) != start).any():
-                with numbers.paused():
-                    paused.asked.put(StepResult(False, self._params(instance), self.empty_state, token))
-                    answer = paused.answers.get()
-            self._set(instance, None, answer[1])
+            if (self._flat_params(instance) != start_params).any():
+                with random_numbers.paused():
+                    paused_step.requests.put(StepResult(False, self._flat_params(instance), self.empty_state, token))
+                    answer = paused_step.answers.get()
+            self._set_tensors(instance, None, answer[1])
             return torch.tensor(float(answer[0]))
 
-        def work() -> None:
+        def run_step() -> None:
             try:
-                self._run(instance, numbers, loss, closure)
-                paused.asked.put(self._finish_step(instance))
+                self._run(instance, random_numbers, loss, closure)
+                paused_step.requests.put(self._finish_step(instance))
             except BaseException as error:  # noqa: BLE001  (it is raised where the step was asked for)
-                paused.asked.put(error)
+                paused_step.requests.put(error)
 
-        threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=run_step, daemon=True).start()
         return self._next_request(token)
 
     def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
         """Continues an incomplete step with the loss and gradients that it requested."""
-        self._paused[token].answers.put((loss, grads))
+        self._paused_steps[token].answers.put((loss, grads))
         return self._next_request(token)
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
@@ -409,18 +411,18 @@ class Host:
 
         Calls `eval()` on a copy, because `train()` need not restore every bit.
         """
-        instance = self._copy(settings, params, state, 0)
-        self._set(instance, params, None)
+        instance = self._make_instance(settings, params, state, 0)
+        self._set_tensors(instance, params, None)
         instance.optimizer.eval()
-        return self._params(instance)
+        return self._flat_params(instance)
 
     def _next_request(self, token: int) -> StepResult:
-        request = self._paused[token].asked.get()
+        request = self._paused_steps[token].requests.get()
         if isinstance(request, BaseException):
-            del self._paused[token]
+            del self._paused_steps[token]
             raise request
         if request.is_done:
-            del self._paused[token]
+            del self._paused_steps[token]
         return request
 
     def _run(
@@ -437,7 +439,7 @@ class Host:
         except RefusedOptimizer:
             raise
         except Exception as error:
-            message = _line(error) + _explanation(error, instance.parameters)
+            message = _error_line(error) + _explanation(error, instance.parameters)
             wants_closure = closure is None and "closure" in str(error).lower()
             hint = (
                 "set its `closure = True`, which gives `step` a function of loss and gradients" if wants_closure else ""
@@ -453,7 +455,7 @@ class Host:
         except StateOverflow as error:
             raise self._growth_error(instance, f"{error.size:,} bytes", f"at most {self.empty_state.size:,}") from None
         self._cache.put(instance)
-        return StepResult(True, self._params(instance), instance.state)
+        return StepResult(True, self._flat_params(instance), instance.state)
 
     def _growth_error(self, instance: _Instance, got: str, expected: str) -> RefusedOptimizer:
         sizes = sizes_by_path(instance.optimizer, instance.parameters)
@@ -467,51 +469,55 @@ class Host:
         )
 
     def _instance(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
-        return (self._cache.take(state) if size_of(state) else None) or self._copy(settings, params, state, seed)
+        return (self._cache.take(state) if size_of(state) else None) or self._make_instance(
+            settings, params, state, seed
+        )
 
-    def _copy(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
+    def _make_instance(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
         """Returns an instance in a state that the cache does not have."""
         if not size_of(state):
             return self._new_instance(settings, params, seed)
-        parameters = self._zeros()
+        parameters = self._zero_parameters()
         optimizer = decode(state, parameters)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), state)
 
     def _new_instance(self, settings: Settings, params: Array, seed: int) -> _Instance:
         """Returns an instance that has taken no step. Its class may read the initial parameters."""
-        parameters = self._zeros()
+        parameters = self._zero_parameters()
         with torch.no_grad():
-            for tensor, values in zip(parameters.values(), self._parts(np.array(params, np.float32)), strict=True):
+            for tensor, values in zip(
+                parameters.values(), self._split_vector(np.array(params, np.float32)), strict=True
+            ):
                 tensor.copy_(values)
         with _RandomNumbers(seed):
             optimizer = self._spec.make(parameters, settings)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), np.zeros(0, np.uint8))
 
-    def _zeros(self) -> dict[str, torch.Tensor]:
+    def _zero_parameters(self) -> dict[str, torch.Tensor]:
         return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in self._shapes.items()}
 
-    def _set(self, instance: _Instance, params: Array | None, grads: Array | None) -> None:
+    def _set_tensors(self, instance: _Instance, params: Array | None, grads: Array | None) -> None:
         """Sets an instance's parameters in place, and assigns new gradients, as a training loop in torch does."""
         tensors = instance.parameters.values()
         if params is not None:
             with torch.no_grad():
-                for tensor, values in zip(tensors, self._parts(np.array(params, np.float32)), strict=True):
+                for tensor, values in zip(tensors, self._split_vector(np.array(params, np.float32)), strict=True):
                     tensor.copy_(values)
         if grads is not None:
-            for tensor, values in zip(tensors, self._parts(np.array(grads, np.float32)), strict=True):
+            for tensor, values in zip(tensors, self._split_vector(np.array(grads, np.float32)), strict=True):
                 tensor.grad = values
 
-    def _parts(self, flat: np.ndarray) -> list[torch.Tensor]:
+    def _split_vector(self, flat: np.ndarray) -> list[torch.Tensor]:
         vectors = torch.from_numpy(flat).split(self._sizes)
         return [vector.view(shape) for vector, shape in zip(vectors, self._shapes.values(), strict=True)]
 
-    def _params(self, instance: _Instance) -> np.ndarray:
+    def _flat_params(self, instance: _Instance) -> np.ndarray:
         return np.concatenate([tensor.detach().numpy().reshape(-1) for tensor in instance.parameters.values()])
 
-    def _probe(self, settings: Settings) -> int:
+    def _probe_size(self, settings: Settings) -> int:
         """Takes steps on a quadratic until the state stops growing. Returns the size of the state in bytes."""
         instance = self._new_instance(settings, np.random.default_rng(0).standard_normal(sum(self._sizes)), 0)
-        shared = _class_values(type(instance.optimizer))
+        class_values = _class_values(type(instance.optimizer))
 
         def closure() -> torch.Tensor:
             for tensor in instance.parameters.values():
@@ -520,25 +526,25 @@ class Host:
                 return sum(((tensor**2).sum() for tensor in instance.parameters.values()), torch.tensor(0.0)) / 2
 
         sizes, extents = [0], [(0, 0)]
-        length = _FIRST_PROBE
-        while len(extents) <= length:
+        num_steps = _FIRST_PROBE
+        while len(extents) <= num_steps:
             self._run(instance, _RandomNumbers(len(extents)), closure(), closure if self._spec.takes_closure else None)
             state = encode(instance.optimizer, instance.parameters, self._spec.name)
             sizes.append(size_of(state))
             extents.append(extent_of(state))
-            if len(extents) == length // 2:
+            if len(extents) == num_steps // 2:
                 self._probed_sizes = sizes_by_path(instance.optimizer, instance.parameters)
-            if len(extents) > length and self._is_growing(extents):
-                if length == _LONGEST_PROBE:
+            if len(extents) > num_steps and self._is_growing(extents):
+                if num_steps == _LONGEST_PROBE:
                     raise self._growth_error(
-                        instance, f"{sizes[-1]:,} bytes after {length} steps", f"{sizes[length // 2]:,}"
+                        instance, f"{sizes[-1]:,} bytes after {num_steps} steps", f"{sizes[num_steps // 2]:,}"
                     )
-                length *= 2
-        self._refuse_shared(shared, type(instance.optimizer))
-        history = max(
+                num_steps *= 2
+        self._refuse_shared_attributes(class_values, type(instance.optimizer))
+        history_size = max(
             (int(group.get("history_size", 0)) for group in getattr(instance.optimizer, "param_groups", ())), default=0
         )
-        longest_history = history * (8 * sum(self._sizes) + 512)  # L-BFGS: two directions and two numbers a step
+        longest_history = history_size * (8 * sum(self._sizes) + 512)  # L-BFGS: two directions and two numbers a step
         return (
             max(sizes)
             + max(size - sum(extent[1:]) for size, extent in zip(sizes, extents, strict=True)) // 2
@@ -550,13 +556,13 @@ class Host:
         half = len(extents) // 2
         return any(max(sizes[half:]) > max(sizes[:half]) for sizes in zip(*extents, strict=True))
 
-    def _refuse_shared(self, values_before: Mapping[str, Any], kind: type) -> None:
+    def _refuse_shared_attributes(self, values_before: Mapping[str, Any], cls: type) -> None:
         """Refuses an optimizer whose steps change attributes of its class, which all seeds share.
 
         Raises:
           RefusedOptimizer: The attributes have changed.
         """
-        values_after = _class_values(kind)
+        values_after = _class_values(cls)
         changed_names = [
             name for name in {**values_before, **values_after} if values_before.get(name) != values_after.get(name)
         ]
@@ -575,10 +581,10 @@ def _takes_loss(optimizer: Any) -> bool:
     return "loss" in _signature(optimizer.step)
 
 
-def _class_values(kind: type) -> dict[str, str]:
+def _class_values(cls: type) -> dict[str, str]:
     """Returns the numbers and containers among the attributes of a class and its bases, except torch's, as text."""
     values = {}
-    for base in kind.__mro__:
+    for base in cls.__mro__:
         if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing"):
             for name, value in vars(base).items():
                 if isinstance(value, bool | int | float | list | dict | set | torch.Tensor) and name[:2] != "__":
@@ -598,39 +604,39 @@ class _RandomNumbers:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._own: _RandomStates | None = None  # states of a paused step
-        self._outer: _RandomStates | None = None
+        self._own_states: _RandomStates | None = None  # states of a paused step
+        self._outer_states: _RandomStates | None = None
 
     def __enter__(self) -> None:
         self._lock.acquire()
         outer_numpy = np.random.get_bit_generator() if _HAS_BITS else np.random.get_state()  # type: ignore[attr-defined]
-        self._outer = _RandomStates(torch.default_generator.get_state(), random.getstate(), outer_numpy)
+        self._outer_states = _RandomStates(torch.default_generator.get_state(), random.getstate(), outer_numpy)
         if _HAS_BITS:
             np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
-        if self._own is None:
+        if self._own_states is None:
             torch.default_generator.manual_seed(self._seed)
             random.seed(self._seed)
             np.random.seed(self._seed % (1 << 32))
         else:
-            torch.default_generator.set_state(self._own.torch)
-            random.setstate(self._own.python)
-            np.random.set_state(self._own.numpy)
+            torch.default_generator.set_state(self._own_states.torch)
+            random.setstate(self._own_states.python)
+            np.random.set_state(self._own_states.numpy)
 
     def __exit__(self, *error: object) -> None:
-        outer = self._outer
-        assert outer is not None
-        torch.default_generator.set_state(outer.torch)
-        random.setstate(outer.python)
+        outer_states = self._outer_states
+        assert outer_states is not None
+        torch.default_generator.set_state(outer_states.torch)
+        random.setstate(outer_states.python)
         if _HAS_BITS:
-            np.random.set_bit_generator(outer.numpy)  # type: ignore[attr-defined]
+            np.random.set_bit_generator(outer_states.numpy)  # type: ignore[attr-defined]
         else:
-            np.random.set_state(outer.numpy)
+            np.random.set_state(outer_states.numpy)
         self._lock.release()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Restores the previous random states until the step continues."""
-        self._own = _RandomStates(torch.default_generator.get_state(), random.getstate(), np.random.get_state())
+        self._own_states = _RandomStates(torch.default_generator.get_state(), random.getstate(), np.random.get_state())
         self.__exit__()
         try:
             yield

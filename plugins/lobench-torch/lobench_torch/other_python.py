@@ -34,7 +34,7 @@ sys.modules["lobench_torch"] = importlib.util.module_from_spec(spec)
 from lobench_torch.other_python import serve
 serve(int(fd))
 """
-_OF_THIS_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+_PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 class OtherPython:
@@ -48,7 +48,7 @@ class OtherPython:
     def __init__(self, python: str) -> None:
         self._python, self._lock = python, threading.RLock()
         self._hosts: dict[_OtherHost, int] = {}  # numbers of hosts in the running process
-        self._running: tuple[subprocess.Popen[bytes], Connection] | None = None
+        self._process_and_pipe: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     @classmethod
     @functools.cache
@@ -87,14 +87,14 @@ class OtherPython:
         from lobench_torch.state import RefusedOptimizer
 
         with self._lock:
-            process, pipe = self._running or self._start()
+            process, pipe = self._process_and_pipe or self._start()
             try:
                 if host is not None:
-                    message = (message[0], self._number(host), *message[1:])
+                    message = (message[0], self._host_number(host), *message[1:])
                 pipe.send(message)
-                kind, *reply = pipe.recv()
+                status, *reply = pipe.recv()
             except (EOFError, OSError) as error:
-                self._running = None
+                self._process_and_pipe = None
                 self._hosts.clear()
                 pipe.close()
                 code = process.wait()
@@ -104,12 +104,12 @@ class OtherPython:
                     got=f"exit code {code}",
                     expected="Python 3.10 or later, with torch and numpy",
                 ) from error
-        if kind == "refused":
+        if status == "refused":
             problem, error_fields = reply
             raise RefusedOptimizer(problem, **error_fields)
         return reply[0]
 
-    def _number(self, host: _OtherHost) -> int:
+    def _host_number(self, host: _OtherHost) -> int:
         if host not in self._hosts:
             self._hosts[host] = self.ask("make", *host.make_arguments)[0]
         return self._hosts[host]
@@ -119,7 +119,7 @@ class OtherPython:
 
         our_socket, their_socket = socket.socketpair()
         command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(their_socket.fileno())]
-        env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_PYTHON}
+        env = {name: value for name, value in os.environ.items() if name not in _PYTHON_VARIABLES}
         try:
             # A session of its own, so that Ctrl-C reaches only the worker, which then ends this process.
             process = subprocess.Popen(command, env=env, pass_fds=[their_socket.fileno()], start_new_session=True)
@@ -133,8 +133,8 @@ class OtherPython:
             ) from error
         finally:
             their_socket.close()
-        self._running = process, Connection(our_socket.detach())
-        return self._running
+        self._process_and_pipe = process, Connection(our_socket.detach())
+        return self._process_and_pipe
 
 
 class _OtherHost:
@@ -165,8 +165,8 @@ class _OtherHost:
         return _step_result(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
-        averaged = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
-        return np.frombuffer(averaged, np.float32)
+        param_bytes = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
+        return np.frombuffer(param_bytes, np.float32)
 
 
 def _step_result(reply: tuple[bool, bytes, bytes, int]) -> StepResult:
@@ -185,8 +185,8 @@ class _Server:
         self._library, self._hosts = Library(), list[Any]()
 
     def look(self, where: str) -> tuple[str, bool, bool]:
-        facts = self._library.look(where)
-        return facts.first, facts.takes_closure, facts.has_modes
+        optimizer_class = self._library.look(where)
+        return optimizer_class.first, optimizer_class.takes_closure, optimizer_class.has_modes
 
     def make(self, spec: Any, shapes: Any, settings: Any, scheduled: Any) -> tuple[int, int]:
         """Creates a host. Returns its number and the size of its state."""
@@ -207,9 +207,9 @@ class _Server:
         seed: int,
     ) -> tuple[bool, bytes, bytes, int]:
         flat = np.frombuffer(params, np.float32)
-        slope = np.frombuffer(grads, np.float32)
+        gradients = np.frombuffer(grads, np.float32)
         return _encode_result(
-            self._host(host).step(settings, scheduled, flat, slope, loss, np.frombuffer(state, np.uint8), seed)
+            self._host(host).step(settings, scheduled, flat, gradients, loss, np.frombuffer(state, np.uint8), seed)
         )
 
     def go_on(self, host: int, token: int, loss: float, grads: bytes) -> tuple[bool, bytes, bytes, int]:

@@ -43,11 +43,11 @@ Json: TypeAlias = Any
 Parameters: TypeAlias = Mapping[str, torch.Tensor]
 
 _ALIGNMENT = 64
-_MOST_OBJECTS = 20_000  # limit of a module's search for functions
+_MAX_OBJECTS = 20_000  # limit of a module's search for functions
 _HEADER = 16  # two int64: bytes of the text, and of everything
 NEXT_STEP = "train with it in torch and import its curves: `lobench import`"
 # Modules of functions without `__module__`.
-_OF_BUILTINS = ("builtins", "torch", "torch.nn.functional", "numpy", "math", "operator")
+_BUILTIN_MODULES = ("builtins", "torch", "torch.nn.functional", "numpy", "math", "operator")
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object)  # classes whose content is known
 
 
@@ -197,43 +197,43 @@ class _Encoder:
         self._memory: dict[int, Json] = {
             tensor.untyped_storage()._cdata: ["own", name] for name, tensor in parameters.items()
         }
-        self._num_new = 0
+        self._num_storages = 0
         self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []  # keeps objects alive, so that no id is used twice
+        self._alive_objects: list[Any] = []  # keeps objects alive, so that no id is used twice
 
-    def value(self, it: Any) -> Json:
-        kind = type(it)
-        if it is None or kind is bool or kind is str:
-            return it
-        if kind is int:
+    def value(self, obj: Any) -> Json:
+        cls = type(obj)
+        if obj is None or cls is bool or cls is str:
+            return obj
+        if cls is int:
             # Some optimizers use `id(parameter)` as a key.
-            return it if it not in self._names else ["id", self._names[it]]
-        if kind is float:
-            return it if math.isfinite(it) else ["float", str(it)]
-        number = self._seen.get(id(it))
+            return obj if obj not in self._names else ["id", self._names[obj]]
+        if cls is float:
+            return obj if math.isfinite(obj) else ["float", str(obj)]
+        number = self._seen.get(id(obj))
         if number is not None:
             return ["seen", number]
-        if kind is torch.nn.Parameter and id(it) in self._names:
-            return ["parameter", self._names[id(it)]]
-        self._seen[id(it)] = len(self._seen)
-        self._alive.append(it)
-        if kind is dict:
-            return ["dict", self._pairs(it)]
-        if kind is collections.OrderedDict:
-            return ["ordered", self._pairs(it)]
-        if kind is collections.defaultdict:
-            return ["default", self.value(it.default_factory), self._pairs(it)]
-        if kind in (list, tuple):
-            return [kind.__name__, self._items(it)]
-        if kind in (set, frozenset):
-            return [kind.__name__, self._items(sorted(it, key=repr))]
-        if kind is collections.deque:
-            return ["deque", self._items(it), it.maxlen]
-        if isinstance(it, torch.Tensor):
-            return self._tensor(it)
-        return self._encode_rare(it)
+        if cls is torch.nn.Parameter and id(obj) in self._names:
+            return ["parameter", self._names[id(obj)]]
+        self._seen[id(obj)] = len(self._seen)
+        self._alive_objects.append(obj)
+        if cls is dict:
+            return ["dict", self._encode_pairs(obj)]
+        if cls is collections.OrderedDict:
+            return ["ordered", self._encode_pairs(obj)]
+        if cls is collections.defaultdict:
+            return ["default", self.value(obj.default_factory), self._encode_pairs(obj)]
+        if cls in (list, tuple):
+            return [cls.__name__, self._encode_items(obj)]
+        if cls in (set, frozenset):
+            return [cls.__name__, self._encode_items(sorted(obj, key=repr))]
+        if cls is collections.deque:
+            return ["deque", self._encode_items(obj), obj.maxlen]
+        if isinstance(obj, torch.Tensor):
+            return self._encode_tensor(obj)
+        return self._encode_rare(obj)
 
-    def _pairs(self, mapping: Mapping[Any, Any]) -> list[Json]:
+    def _encode_pairs(self, mapping: Mapping[Any, Any]) -> list[Json]:
         pairs = []
         for key, value in mapping.items():
             try:
@@ -243,7 +243,7 @@ class _Encoder:
                 raise
         return pairs
 
-    def _items(self, items: Iterable[Any]) -> list[Json]:
+    def _encode_items(self, items: Iterable[Any]) -> list[Json]:
         members = []
         for index, item in enumerate(items):
             try:
@@ -253,88 +253,93 @@ class _Encoder:
                 raise
         return members
 
-    def _buffer(self, memory: np.ndarray) -> int:
+    def _add_buffer(self, memory: np.ndarray) -> int:
         self.buffers.append(memory)
         return int(memory.size)
 
-    def _tensor(self, tensor: torch.Tensor) -> Json:
+    def _encode_tensor(self, tensor: torch.Tensor) -> Json:
         is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
         if not is_plain or tensor.device.type != "cpu":
             raise _NotSaved(tensor)
-        kind = [str(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
-        memory = self._storage(tensor)
+        layout = [str(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
+        memory = self._encode_storage(tensor)
         is_own = isinstance(memory, list) and memory[0] == "own"  # autograd does not allow queries of such views
         has_gradient = not is_own and tensor.requires_grad and tensor.is_leaf
-        return ["tensor", memory, *kind, has_gradient, type(tensor) is torch.nn.Parameter]
+        return ["tensor", memory, *layout, has_gradient, type(tensor) is torch.nn.Parameter]
 
-    def _storage(self, tensor: torch.Tensor) -> Json:
+    def _encode_storage(self, tensor: torch.Tensor) -> Json:
         """Returns a reference to the memory of a tensor: that of a parameter, of an earlier tensor, or new memory."""
         storage = tensor.untyped_storage()
         number = self._memory.get(storage._cdata)
         if number is None:
-            self._alive.append(storage)
+            self._alive_objects.append(storage)
             if tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size():
-                all_bytes = tensor.detach().reshape(-1).view(torch.uint8)
+                storage_bytes = tensor.detach().reshape(-1).view(torch.uint8)
             else:
-                all_bytes = torch.tensor([], dtype=torch.uint8).set_(storage)
-            size = self._buffer(all_bytes.numpy())
-            self._memory[storage._cdata] = self._num_new
-            self._num_new += 1
+                storage_bytes = torch.tensor([], dtype=torch.uint8).set_(storage)
+            size = self._add_buffer(storage_bytes.numpy())
+            self._memory[storage._cdata] = self._num_storages
+            self._num_storages += 1
             return ["new", size]
         return number
 
     def _encode_rare(self, content: Any) -> Json:
-        kind = type(content)
-        if kind is bytes or kind is bytearray:
-            return [kind.__name__, base64.b64encode(content).decode()]
-        if kind is complex:
+        cls = type(content)
+        if cls is bytes or cls is bytearray:
+            return [cls.__name__, base64.b64encode(content).decode()]
+        if cls is complex:
             return ["complex", self.value(content.real), self.value(content.imag)]
         if isinstance(content, torch.dtype | torch.memory_format | torch.layout):
             return ["torch", str(content)]
-        if kind is torch.device:
+        if cls is torch.device:
             return ["device", str(content)]
-        if kind is torch.Size:
+        if cls is torch.Size:
             return ["size", list(content)]
-        if kind is torch.Generator:
-            return ["generator", self._buffer(content.get_state().numpy())]
-        if kind is np.ndarray and content.dtype.kind in "biufcSU":
-            return ["array", content.dtype.str, list(content.shape), self._buffer(_bytes_of(content))]
+        if cls is torch.Generator:
+            return ["generator", self._add_buffer(content.get_state().numpy())]
+        if cls is np.ndarray and content.dtype.kind in "biufcSU":
+            return ["array", content.dtype.str, list(content.shape), self._add_buffer(_bytes_of(content))]
         if isinstance(content, np.generic) and content.dtype.kind in "biufc":
-            return ["scalar", content.dtype.str, self._buffer(_bytes_of(np.asarray(content)))]
+            return ["scalar", content.dtype.str, self._add_buffer(_bytes_of(np.asarray(content)))]
         if isinstance(content, np.dtype) and content.kind in "biufc":
             return ["dtype", content.str]
-        if kind is np.random.Generator:
+        if cls is np.random.Generator:
             return ["numpy generator", type(content.bit_generator).__name__, self.value(content.bit_generator.state)]
-        if kind is np.random.RandomState:
+        if cls is np.random.RandomState:
             return ["numpy state", self.value(content.get_state(legacy=False))]
-        if kind is random.Random:
+        if cls is random.Random:
             return ["random", self.value(content.getstate())]
-        if kind is range or kind is slice:
-            return [kind.__name__, [self.value(field) for field in (content.start, content.stop, content.step)]]
+        if cls is range or cls is slice:
+            return [cls.__name__, [self.value(field) for field in (content.start, content.stop, content.step)]]
         if content is Ellipsis or content is NotImplemented:
             return ["constant", str(content)]
-        if kind is weakref.ref and content() is not None:
+        if cls is weakref.ref and content() is not None:
             return ["weakref", self.value(content())]
-        if kind is itertools.count:
+        if cls is itertools.count:
             return ["count", *[self.value(field) for field in _count_of(content)]]
         if isinstance(content, types.ModuleType):
             return ["module", content.__name__]
         if isinstance(content, enum.Enum):
-            return ["enum", self.value(kind), content.name]
+            return ["enum", self.value(cls), content.name]
         if isinstance(content, types.MethodType):
             return ["method", self.value(content.__self__), content.__name__]
         if isinstance(content, type | np.ufunc) or (callable(content) and hasattr(content, "__qualname__")):
-            return self._function(content)
-        if kind is functools.partial:
-            return ["partial", self.value(content.func), self._items(content.args), self._pairs(content.keywords)]
-        if isinstance(content, tuple) and hasattr(kind, "_fields"):
-            return ["named", self.value(kind), self._items(content)]
-        return self._object(content)
+            return self._encode_function(content)
+        if cls is functools.partial:
+            return [
+                "partial",
+                self.value(content.func),
+                self._encode_items(content.args),
+                self._encode_pairs(content.keywords),
+            ]
+        if isinstance(content, tuple) and hasattr(cls, "_fields"):
+            return ["named", self.value(cls), self._encode_items(content)]
+        return self._encode_object(content)
 
-    def _function(self, function: Any) -> Json:
+    def _encode_function(self, function: Any) -> Json:
         """Encodes a class or function by its name, and a nested function by its position in the code and its cells."""
         name = getattr(function, "__qualname__", function.__name__)
-        for module in (getattr(function, "__module__", None), *_OF_BUILTINS):
+        for module in (getattr(function, "__module__", None), *_BUILTIN_MODULES):
             for known_name in (name, function.__name__):
                 if module and _lookup(module, known_name) is function:
                     return ["name", module, known_name]
@@ -361,24 +366,24 @@ class _Encoder:
         attributes = [
             self.value(function.__defaults__),
             self.value(function.__kwdefaults__),
-            self._pairs(vars(function)),
+            self._encode_pairs(vars(function)),
         ]
         return ["nested", module, name, code.co_firstlineno, cells, *attributes]
 
-    def _object(self, instance: Any) -> Json:
+    def _encode_object(self, instance: Any) -> Json:
         """Encodes an object by its class, its attributes, and its items if it is a dict or a list."""
-        kind = type(instance)
-        if _has_hidden_content(kind):  # type: ignore[arg-type]
+        cls = type(instance)
+        if _has_hidden_content(cls):  # type: ignore[arg-type]
             raise _NotSaved(instance)
-        attributes = {name: getattr(instance, name) for name in _slots(kind) if hasattr(instance, name)}
+        attributes = {name: getattr(instance, name) for name in _slots(cls) if hasattr(instance, name)}
         attributes |= getattr(instance, "__dict__", {})
-        encoded = ["object", self.value(kind), self._pairs(attributes)]
+        encoded = ["object", self.value(cls), self._encode_pairs(attributes)]
         if isinstance(instance, collections.defaultdict):
-            return [*encoded, ["default", self.value(instance.default_factory), self._pairs(instance)]]
+            return [*encoded, ["default", self.value(instance.default_factory), self._encode_pairs(instance)]]
         if isinstance(instance, dict):
-            return [*encoded, ["dict", self._pairs(instance)]]
+            return [*encoded, ["dict", self._encode_pairs(instance)]]
         if isinstance(instance, list):
-            return [*encoded, ["list", self._items(instance)]]
+            return [*encoded, ["list", self._encode_items(instance)]]
         return [*encoded, None]
 
 
@@ -417,10 +422,10 @@ def _slots(kind: type) -> list[str]:
 def _has_hidden_content(kind: type) -> bool:
     """Returns whether objects of a class have state besides their attributes, as locks and open files do."""
     base = next(base for base in _BASES if issubclass(kind, base))
-    pointer = struct.calcsize("P")
-    visible_size = base.__basicsize__ + pointer * len(_slots(kind))
-    visible_size += pointer * (kind.__dictoffset__ > 0 and base.__dictoffset__ == 0)
-    visible_size += pointer * (kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
+    pointer_size = struct.calcsize("P")
+    visible_size = base.__basicsize__ + pointer_size * len(_slots(kind))
+    visible_size += pointer_size * (kind.__dictoffset__ > 0 and base.__dictoffset__ == 0)
+    visible_size += pointer_size * (kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
     return kind.__basicsize__ > visible_size
 
 
@@ -448,12 +453,12 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
       line: First line of the function, which distinguishes functions of the same name.
     """
     source = getattr(sys.modules.get(module), "__file__", None)
-    outer, *inner = name.split(".<locals>.")
-    start = _lookup(module, outer)
-    start = start.fget if isinstance(start, property) else start
-    start = inspect.unwrap(start) if callable(start) else None
-    if inner and isinstance(start, types.FunctionType) and start.__code__.co_filename == source:
-        code_objects = list(start.__code__.co_consts)
+    outer_name, *inner_names = name.split(".<locals>.")
+    outer_function = _lookup(module, outer_name)
+    outer_function = outer_function.fget if isinstance(outer_function, property) else outer_function
+    outer_function = inspect.unwrap(outer_function) if callable(outer_function) else None
+    if inner_names and isinstance(outer_function, types.FunctionType) and outer_function.__code__.co_filename == source:
+        code_objects = list(outer_function.__code__.co_consts)
     else:
         code_objects = [function.__code__ for function in _functions_of(module).values()]
     last_name = name.rpartition(".")[2]
@@ -472,7 +477,7 @@ def _functions_of(module: str) -> dict[tuple[str, int], types.FunctionType]:
     functions: dict[tuple[str, int], types.FunctionType] = {}
     visited_ids: set[int] = set()
     candidates = list(vars(sys.modules[module]).values()) if module in sys.modules else []
-    while candidates and len(visited_ids) < _MOST_OBJECTS:
+    while candidates and len(visited_ids) < _MAX_OBJECTS:
         candidate = candidates.pop()
         if id(candidate) in visited_ids or isinstance(candidate, types.ModuleType):
             continue
@@ -508,9 +513,9 @@ class _Decoder:
       parameters: Parameters by path.
     """
 
-    def __init__(self, held: np.ndarray, start: int, parameters: Parameters) -> None:
-        self._memory = torch.from_numpy(held)
-        self._next = start
+    def __init__(self, content: np.ndarray, start: int, parameters: Parameters) -> None:
+        self._memory = torch.from_numpy(content)
+        self._next_start = start
         self._parameters = parameters
         self._storages: list[torch.UntypedStorage] = []
         self._seen: list[Any] = []
@@ -529,12 +534,12 @@ class _Decoder:
             return float(arguments[0])
         number = len(self._seen)
         self._seen.append(None)
-        if kind in _OF_ARGUMENTS:
-            value = _OF_ARGUMENTS[kind](*arguments)
-        elif kind in _OF_VALUES:
-            value = _OF_VALUES[kind](*map(self.value, arguments))
-        elif kind in _OF_ITEMS:
-            value = _OF_ITEMS[kind](map(self.value, arguments[0]))
+        if kind in _ARGUMENT_DECODERS:
+            value = _ARGUMENT_DECODERS[kind](*arguments)
+        elif kind in _VALUE_DECODERS:
+            value = _VALUE_DECODERS[kind](*map(self.value, arguments))
+        elif kind in _ITEM_DECODERS:
+            value = _ITEM_DECODERS[kind](map(self.value, arguments[0]))
         else:
             decode: Callable[..., Any] = getattr(self, "_" + kind.replace(" ", "_"))
             value = decode(number, *arguments)
@@ -542,10 +547,10 @@ class _Decoder:
         return value
 
     def _next_bytes(self, size: int) -> torch.Tensor:
-        values = self._memory[self._next : self._next + size]
+        values = self._memory[self._next_start : self._next_start + size]
         if values.numel() != size:
-            raise ValueError(f"{size} bytes at {self._next} of {self._memory.numel()}")
-        self._next += _align(size)
+            raise ValueError(f"{size} bytes at {self._next_start} of {self._memory.numel()}")
+        self._next_start += _align(size)
         return values
 
     def _fill(self, mapping: Any, pairs: list[Json]) -> Any:
@@ -579,8 +584,8 @@ class _Decoder:
         members.update(map(self.value, items))
         return members
 
-    def _deque(self, number: int, items: list[Json], longest: int | None) -> Any:
-        members: collections.deque[Any] = collections.deque(maxlen=longest)
+    def _deque(self, number: int, items: list[Json], max_length: int | None) -> Any:
+        members: collections.deque[Any] = collections.deque(maxlen=max_length)
         self._seen[number] = members
         members.extend(map(self.value, items))
         return members
@@ -593,7 +598,7 @@ class _Decoder:
         shape: Any,
         stride: Any,
         offset: int,
-        grad: bool,
+        requires_grad: bool,
         is_parameter: bool,
     ) -> Any:
         if isinstance(memory, list) and memory[0] == "new":
@@ -603,10 +608,10 @@ class _Decoder:
             storage = (
                 self._parameters[memory[1]].untyped_storage() if isinstance(memory, list) else self._storages[memory]
             )
-        tensor = torch.tensor([], dtype=_of_torch(dtype)).set_(storage, offset, shape, stride)
+        tensor = torch.tensor([], dtype=_torch_type(dtype)).set_(storage, offset, shape, stride)
         if is_parameter:
-            return torch.nn.Parameter(tensor, requires_grad=grad)
-        return tensor.requires_grad_(grad)
+            return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+        return tensor.requires_grad_(requires_grad)
 
     def _generator(self, number: int, size: int) -> Any:
         generator = torch.Generator()
@@ -620,12 +625,12 @@ class _Decoder:
         return np.frombuffer(self._next_bytes(size).numpy().tobytes(), np.dtype(dtype))[0]
 
     def _numpy_generator(self, number: int, name: str, state: Json) -> Any:
-        bits = {
+        bit_generator = {
             kind.__name__: kind
             for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
         }[name]()
-        bits.state = self.value(state)
-        return np.random.Generator(bits)
+        bit_generator.state = self.value(state)
+        return np.random.Generator(bit_generator)
 
     def _numpy_state(self, number: int, state: Json) -> Any:
         generator = np.random.RandomState()
@@ -711,7 +716,7 @@ class _Decoder:
         return instance
 
 
-def _of_torch(name: str) -> Any:
+def _torch_type(name: str) -> Any:
     value = operator.attrgetter(name.removeprefix("torch."))(torch)
     if not isinstance(value, torch.dtype | torch.memory_format | torch.layout):
         raise ValueError(f"{name} is not a type of torch")
@@ -720,10 +725,10 @@ def _of_torch(name: str) -> Any:
 
 # Decoders of kinds that cannot refer to an object that is still being decoded. The first receive the raw arguments, the
 # second the decoded arguments, and the third the decoded items of a single argument.
-_OF_ARGUMENTS: dict[str, Callable[..., Any]] = {
+_ARGUMENT_DECODERS: dict[str, Callable[..., Any]] = {
     "bytes": base64.b64decode,
     "bytearray": lambda text: bytearray(base64.b64decode(text)),
-    "torch": _of_torch,
+    "torch": _torch_type,
     "device": torch.device,
     "size": torch.Size,
     "dtype": np.dtype,
@@ -731,12 +736,12 @@ _OF_ARGUMENTS: dict[str, Callable[..., Any]] = {
     "module": sys.modules.__getitem__,
     "function": lambda module, name, line: _functions_of(module)[name, line],
 }
-_OF_VALUES: dict[str, Callable[..., Any]] = {
+_VALUE_DECODERS: dict[str, Callable[..., Any]] = {
     "complex": complex,
     "count": itertools.count,
     "weakref": weakref.ref,
 }
-_OF_ITEMS: dict[str, Callable[[Iterable[Any]], Any]] = {
+_ITEM_DECODERS: dict[str, Callable[[Iterable[Any]], Any]] = {
     "tuple": tuple,
     "frozenset": frozenset,
     "range": lambda parts: range(*parts),

@@ -16,7 +16,7 @@ from lobench_torch.transformation import SELECTOR, transformation
 
 __all__ = ["torch_optimizer"]
 
-_HOME = "torch.optim"
+_TORCH_MODULE = "torch.optim"
 
 
 @lobench.configurable
@@ -62,16 +62,16 @@ class _TorchNames:
 
     def names(self) -> list[str]:
         """Returns the names of torch's own optimizers; [] if torch is not installed."""
-        return [f"{_HOME}.{name}" for name in self._optimizers_of_torch()]
+        return [f"{_TORCH_MODULE}.{name}" for name in self._optimizers_of_torch()]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns torch's own optimizers by full name."""
-        return {f"{_HOME}.{name}": cls for name, cls in self._optimizers_of_torch().items()}
+        return {f"{_TORCH_MODULE}.{name}": cls for name, cls in self._optimizers_of_torch().items()}
 
     def find(self, selector: str) -> str | None:
         """Registers the class with this Python name. Returns its name; None if the class does not exist."""
         module, _, name = selector.rpartition(".")
-        if module == _HOME:
+        if module == _TORCH_MODULE:
             cls = self._optimizers_of_torch().get(name)
         else:
             cls = getattr(sys.modules.get(module), name, None) if module and "torch" in sys.modules else None
@@ -82,7 +82,7 @@ class _TorchNames:
 
     def _optimizers_of_torch(self) -> dict[str, Any]:
         try:
-            module = importlib.import_module(_HOME)
+            module = importlib.import_module(_TORCH_MODULE)
         except ImportError:
             return {}
         return {name: cls for name, cls in vars(module).items() if name[0] != "_" and _is_optimizer(cls)}
@@ -94,7 +94,7 @@ lobench_on_use = _TorchNames()
 def _is_optimizer(candidate: Any) -> bool:
     if not inspect.isclass(candidate):
         return False
-    base = sys.modules[_HOME].Optimizer
+    base = sys.modules[_TORCH_MODULE].Optimizer
     return issubclass(candidate, base) and candidate is not base
 
 

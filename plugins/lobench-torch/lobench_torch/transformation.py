@@ -32,8 +32,8 @@ __all__ = ["SELECTOR", "transformation"]
 
 SELECTOR = "lobench_torch_selector"  # attribute of a configurable that stands for a class of optimizers
 
-_USUAL = 0.1  # placeholder for a setting whose value is not known yet; valid for nearly every setting
-_MOST_HOSTS = 32
+_PLACEHOLDER = 0.1  # placeholder for a setting whose value is not known yet; valid for nearly every setting
+_MAX_HOSTS = 32
 
 _HOSTS: dict[Any, Any] = {}  # shared by all traces of a program
 
@@ -61,7 +61,7 @@ def transformation(
     torch_library = _library(python)
     from lobench_torch.host import OptimizerSpec
 
-    with _config_errors():
+    with _convert_errors():
         optimizer = torch_library.look(name)
     if optimizer.first in ("model", "module", "net", "network"):
         raise ConfigError(
@@ -95,7 +95,7 @@ def _pattern(text: str) -> str:
         ) from None
 
 
-def _python_at(python: str) -> str:
+def _python_path(python: str) -> str:
     """Returns the path of a Python. A relative path is searched in the folders of `sys.path` and the working folder."""
     if os.path.isabs(python):
         return python
@@ -105,7 +105,7 @@ def _python_at(python: str) -> str:
 
 def _library(python: str) -> Library | OtherPython:
     if python:
-        return OtherPython.at(_python_at(python))
+        return OtherPython.at(_python_path(python))
     try:
         importlib.import_module("torch")
     except ImportError as error:
@@ -116,7 +116,7 @@ def _library(python: str) -> Library | OtherPython:
 
 
 @contextlib.contextmanager
-def _config_errors() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Converts `RefusedOptimizer` to `ConfigError`."""
     from lobench_torch.state import RefusedOptimizer
 
@@ -159,92 +159,98 @@ class _Transformation:
         obj_fn: Callable[[Any], Any] | None = None,
     ) -> tuple[Any, Any]:
         host = self._host(params)
-        flat = self._flat(params)
+        flat = self._flatten(params)
         bits = jnp.zeros(2, jnp.uint32) if key is None else jax.random.key_data(key).reshape(-1)[:2].astype(jnp.uint32)
         numbers_and_loss = jnp.stack([jnp.asarray(number, jnp.float32) for number in (value, *self._numbers.values())])
-        kinds = [_kind(np.zeros(2, np.int32)), _kind(flat), _kind(state)]
+        result_shapes = [_shape_of(np.zeros(2, np.int32)), _shape_of(flat), _shape_of(state)]
 
         def begin(bits: Any, numbers_and_loss: Any, flat: Any, state: Any) -> Any:
             high, low = np.asarray(bits).tolist()
             loss, *settings = np.asarray(numbers_and_loss)
             params, grads = np.asarray(flat)
-            settings_of_training, scheduled = self._split(settings)
-            with _config_errors():
+            settings_of_training, scheduled = self._split_settings(settings)
+            with _convert_errors():
                 seed = high << 31 | low >> 1
-                return _parts(host.step(settings_of_training, scheduled, params, grads, loss, np.asarray(state), seed))
+                return _result_arrays(
+                    host.step(settings_of_training, scheduled, params, grads, loss, np.asarray(state), seed)
+                )
 
         def go_on(host_result: Any, loss: Any, grads: Any) -> Any:
             is_done, token = np.asarray(host_result[0]).tolist()
-            with _config_errors():
-                return host_result if is_done else _parts(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+            with _convert_errors():
+                return (
+                    host_result if is_done else _result_arrays(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+                )
 
-        result = host_call(begin, kinds, bits, numbers_and_loss, jnp.stack([flat, self._flat(grads)]), state)
+        result = host_call(begin, result_shapes, bits, numbers_and_loss, jnp.stack([flat, self._flatten(grads)]), state)
         if self._spec.takes_closure:
             if obj_fn is None:
                 raise ConfigError(f"{self._spec.name} takes a closure, which lobench does not provide")
 
             def take_another_step(result: Any) -> Any:
-                loss, grads = jax.value_and_grad(obj_fn)(self._tree(result[1], params))
-                return host_call(go_on, kinds, result, jnp.asarray(loss, jnp.float32), self._flat(grads))
+                loss, grads = jax.value_and_grad(obj_fn)(self._unflatten(result[1], params))
+                return host_call(go_on, result_shapes, result, jnp.asarray(loss, jnp.float32), self._flatten(grads))
 
             result = jax.lax.while_loop(lambda result: result[0][0] == 0, take_another_step, result)
-        return jax.tree.map(_difference, self._tree(result[1], params), params), result[2]
+        return jax.tree.map(_difference, self._unflatten(result[1], params), params), result[2]
 
     def _eval_params(self, state: Any, params: Any) -> Any:
         host = self._host(params)
-        flat = self._flat(params)
+        flat = self._flatten(params)
 
         def eval_params(numbers: Any, params: Any, state: Any) -> Any:
-            settings_of_training, _ = self._split(list(np.asarray(numbers)))
-            with _config_errors():
+            settings_of_training, _ = self._split_settings(list(np.asarray(numbers)))
+            with _convert_errors():
                 return host.eval_params(settings_of_training, np.asarray(params), np.asarray(state))
 
         numbers = jnp.array([jnp.asarray(number, jnp.float32) for number in self._numbers.values()], jnp.float32)
-        flat_result = host_call(eval_params, _kind(flat), numbers, flat, state)
-        return self._tree(flat_result, params)
+        flat_result = host_call(eval_params, _shape_of(flat), numbers, flat, state)
+        return self._unflatten(flat_result, params)
 
-    def _flat(self, params: Any) -> jax.Array:
+    def _flatten(self, params: Any) -> jax.Array:
         """Returns the leaves as one vector, in the layout that torch gets."""
         return jnp.concatenate([self._transpose(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
 
-    def _tree(self, flat: jax.Array, template: Any) -> Any:
+    def _unflatten(self, flat: jax.Array, template: Any) -> Any:
         leaves, tree = jax.tree.flatten(template)
         vectors = jnp.split(flat, list(itertools.accumulate(leaf.size for leaf in leaves))[:-1])
-        leaves_of_template = (
+        shaped_vectors = (
             vector.reshape(self._transpose(leaf).shape) for vector, leaf in zip(vectors, leaves, strict=True)
         )
-        return jax.tree.unflatten(tree, [self._transpose(vector, (2, 3, 1, 0)) for vector in leaves_of_template])
+        return jax.tree.unflatten(tree, [self._transpose(vector, (2, 3, 1, 0)) for vector in shaped_vectors])
 
     def _host(self, params: Any) -> Any:
         shapes = {}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-            transposed = self._transpose(np.empty(leaf.shape, np.bool_))
-            shapes[jax.tree_util.keystr(path, simple=True, separator="/")] = transposed.shape
+            transposed_leaf = self._transpose(np.empty(leaf.shape, np.bool_))
+            shapes[jax.tree_util.keystr(path, simple=True, separator="/")] = transposed_leaf.shape
         request = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
         key = self._library.identity(self._spec.name), request
         if key not in _HOSTS:
-            example_numbers = {name: value if type(value) is float else _USUAL for name, value in self._numbers.items()}
-            with _config_errors():
+            example_numbers = {
+                name: value if type(value) is float else _PLACEHOLDER for name, value in self._numbers.items()
+            }
+            with _convert_errors():
                 settings = {**self._constants, **example_numbers}
                 _HOSTS[key] = self._library.host(self._spec, shapes, settings, self._scheduled)
-            if len(_HOSTS) > _MOST_HOSTS:
+            if len(_HOSTS) > _MAX_HOSTS:
                 del _HOSTS[next(iter(_HOSTS))]
         return _HOSTS[key]
 
-    def _split(self, numbers: Sequence[Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    def _split_settings(self, numbers: Sequence[Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Returns the settings of the whole training, and those of this step."""
         # 0.001 in float32 is .0010000000475. torch gets the shortest decimal number instead.
         settings = {name: float(str(np.float32(value))) for name, value in zip(self._numbers, numbers, strict=True)}
-        scheduled = {name: settings[name] for name in self._scheduled}
-        return {**self._constants, **settings, **dict.fromkeys(scheduled, _USUAL)}, scheduled
+        scheduled_settings = {name: settings[name] for name in self._scheduled}
+        return {**self._constants, **settings, **dict.fromkeys(scheduled_settings, _PLACEHOLDER)}, scheduled_settings
 
-    def _transpose(self, leaf: Any, of_convolution: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
+    def _transpose(self, leaf: Any, convolution_axes: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
         if not self._transposed or leaf.ndim not in (2, 4):
             return leaf
-        return leaf.T if leaf.ndim == 2 else leaf.transpose(of_convolution)
+        return leaf.T if leaf.ndim == 2 else leaf.transpose(convolution_axes)
 
 
-def _parts(result: StepResult) -> list[np.ndarray]:
+def _result_arrays(result: StepResult) -> list[np.ndarray]:
     return [np.array([result.is_done, result.token], np.int32), result.params, result.state]
 
 
@@ -252,7 +258,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float | jax.Array | lobench.Schedule)
 
 
-def _kind(leaf: Any) -> Any:
+def _shape_of(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
 

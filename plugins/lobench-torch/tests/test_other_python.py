@@ -171,9 +171,9 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
     made = torch_optimizer("muons.Muon", python=python)
     before = train(made)
     library = other_python.OtherPython.at(python)
-    assert library._running is not None
-    library._running[0].send_signal(signal.SIGKILL)
-    library._running[0].wait()
+    assert library._process_and_pipe is not None
+    library._process_and_pipe[0].send_signal(signal.SIGKILL)
+    library._process_and_pipe[0].wait()
     with pytest.raises(ConfigError, match=SHOWN["has-ended"]):
         torch_optimizer("muons.Muon", python=python)
     after = train(torch_optimizer("muons.Muon", python=python))
