@@ -25,7 +25,8 @@ class Measuring(WatchProgress):
 
     Args:
       inner: Progress that receives the events.
-      devices: Whether the use of this machine's devices is sampled once a case uses one. Only if workers run here.
+      devices: Whether to sample the use of this machine's devices from the first case on that uses a device. Set only
+        if workers run on this machine.
     """
 
     def __init__(self, inner: WatchProgress, *, devices: bool) -> None:

@@ -51,7 +51,8 @@ def option(default: Any, help: str, **words: Any) -> Any:
 def settings_from(kind: type[S], options: Mapping[str, object], **values: object) -> S:
     """Returns settings whose fields have the values of the options with the same names.
 
-    A field that takes several texts or paths may be given as a list or as a single one, and a text as a path.
+    A field for several texts or paths may be given as a list, or as a single text or path. A text may be given as a
+    path.
 
     Args:
       kind: Dataclass of the settings.

@@ -66,8 +66,8 @@ class KnownNumber:
 def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delivery]:
     """Returns deliveries in ledger order, with everything that a sink may get.
 
-    Each checkpoint has a case in one block, one in two blocks, one with a diverged seed (NaN), and one that ended in an
-    error without curves. The last checkpoint is of a population's generation 1, and has an alarm.
+    Each checkpoint has four cases: one in a single block, one in two blocks, one with a diverged seed (NaN), and one
+    that ended in an error without curves. The last checkpoint is of a population's generation 1, and has an alarm.
 
     Args:
       num_checkpoints: Number of checkpoints.

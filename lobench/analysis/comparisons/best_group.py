@@ -106,7 +106,7 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
 
     Args:
       summary: Summary of the store.
-      subjects: Places of the subjects.
+      subjects: Indices of the subjects.
       metric: Name of the metric, or "primary".
       suite: Suite whose cases the means are taken over. "": all suites.
       alone: Whether to return only the best, and subjects with an equal mean.

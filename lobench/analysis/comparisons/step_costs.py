@@ -340,7 +340,8 @@ def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost]
 def shared_costs(cells: Sequence[Cell], metric: str) -> ClassCosts | None:
     """Returns the costs on a class of machines on which all cells have times; None without such a class.
 
-    If there are several classes, it is the one whose least timed cell has the most timed chunks.
+    Of several such classes, the class with the most timed chunks is chosen. Only the cell with the fewest timed chunks
+    on a class counts.
     """
     costs_of_all_cells = [class_cost for class_cost in class_costs(cells, metric) if None not in class_cost.sides]
     return max(

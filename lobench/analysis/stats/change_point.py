@@ -54,8 +54,7 @@ class Probe:
       place: Index of the checkpoint, from 0.
       block: First seed of the block.
       scores: Score of each seed, higher is better. All probes of a block have the same seeds. Minus infinity if the
-        seed diverged. Plus infinity if it diverged in a row with reversed signs, in which fewer diverged seeds are the
-        fall.
+        seed diverged. If the signs of a row are reversed, to find a rise as a fall, diverged seeds have plus infinity.
     """
 
     place: int

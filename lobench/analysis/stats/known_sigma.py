@@ -29,7 +29,7 @@ class ZTest:
     Attributes:
       difference: Amount by which the loss is below its reference.
       statistic: Difference divided by its standard error in units of SIGMA. The test passes at NEEDED or more.
-      p_value: One-sided p-value, if every run were normal with SIGMA and the number of runs were planned.
+      p_value: One-sided p-value, under the assumption that runs are normal with SIGMA and their number was planned.
     """
 
     difference: float

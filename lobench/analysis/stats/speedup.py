@@ -75,7 +75,7 @@ class Speedup:
 
 
 def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
-    """Returns VeLO's envelope: the lowest smoothed seed-mean loss of any learning rate at each step, running minimum.
+    """Returns VeLO's envelope: the lowest smoothed seed-mean loss that any learning rate has reached up to each step.
 
     Args:
       curves: float[num_rates, num_seeds, num_evals], training loss.

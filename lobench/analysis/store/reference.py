@@ -66,7 +66,7 @@ def kept_choices(stores: Iterable[Path]) -> list[Choice]:
 def choose_reference(
     snapshot: Snapshot, candidates: Collection[SubjectKey], choices: Sequence[Choice] = ()
 ) -> StoredSubject:
-    """Returns the reference of a store: the recorded one, or else the last suitable subject.
+    """Returns the reference of a store: the recorded reference, or else the last suitable subject.
 
     A subject that a gate of this store found to be worse is chosen only as the last resort. A subject without curves
     is chosen only if no other has curves.

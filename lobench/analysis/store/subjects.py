@@ -683,7 +683,7 @@ def rows_by_subject(
 
 
 def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
-    """Returns the last of the checkpoints with the most evaluated cases; a run's last one may be unfinished.
+    """Returns the last of the checkpoints with the most evaluated cases. A run's last checkpoint may be unfinished.
 
     Optimizers without theta are considered only in the absence of checkpoints.
     """

@@ -130,7 +130,7 @@ class Codes(LedgerPart):
         self.__dict__.pop("_codes_up_to_id", None)
 
     def outdated(self, sha256: str = "") -> frozenset[int]:
-        """Returns the ids of evaluations that do not count because the same work has results of more relevant code.
+        """Returns the ids of evaluations that do not count because other code has results of the same work.
 
         For one case and subject, only results of the code that was planned last count. If this code has no results, the
         code of the latest result counts.

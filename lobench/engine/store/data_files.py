@@ -1,6 +1,6 @@
-"""Data files of suites: those in their folders, and those that their code or bindings name.
+"""Data files of suites: files in the suites' folders, and files that code or bindings of suites name.
 
-If one changes, the store's results are kept, and a notice reports the change.
+If a data file changes, the store's results are kept, and a notice reports the change.
 """
 
 from __future__ import annotations

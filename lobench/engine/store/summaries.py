@@ -135,7 +135,7 @@ class StoredSummaries:
     def summary(
         self, evaluation: int, recorded_at: float, case: CaseInfo, head_id: int, packed_numbers: bytes
     ) -> CurveSummary:
-        """Returns the summary of an evaluation. The caller turns errors of a damaged one into `StoreError`s.
+        """Returns the summary of an evaluation. The caller turns errors of a damaged summary into `StoreError`s.
 
         Args:
           evaluation: Id of the evaluation.

@@ -47,7 +47,7 @@ class OptListState(NamedTuple):
 
 @configurable
 def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtraArgs:
-    """OptList: one of the learned list of NAdamW settings, with a schedule.
+    """OptList: NAdamW with settings from a learned list, and a schedule.
 
     The first entries are the most useful: try `index` 0 to 9 in turn. The list itself is not part of lobench.
 

@@ -24,9 +24,8 @@ __all__ = ["exact_arguments"]
 _PASSING_OPS = frozenset(
     {"broadcast_in_dim", "convert_element_type", "copy", "copy_p", "neg", "reshape", "squeeze", "stop_gradient"}
 )
-_CHAINING_OPS = frozenset(
-    {"add", "sub", "mul"}
-)  # XLA joins the constants of two of them: `(x * a) * b` is `x * (a * b)`
+# XLA joins the constants of two of them: `(x * a) * b` is `x * (a * b)`.
+_CHAINING_OPS = frozenset({"add", "sub", "mul"})
 _EXACT_OPS = _CHAINING_OPS | {"max", "min", "lt", "le", "gt", "ge", "eq", "ne", "select_n"}
 
 

@@ -25,10 +25,8 @@ __all__ = ["GradientSteps"]
 
 _MAX_SAMPLES = 9
 _CHUNK_SECONDS = 0.03  # intended duration of a chunk
-_MIN_STEPS, _LONG_SECONDS = (
-    2,
-    4 * _CHUNK_SECONDS,
-)  # if chunks take longer than `_LONG_SECONDS`, three samples are enough
+# If chunks take longer than `_LONG_SECONDS`, three samples are enough.
+_MIN_STEPS, _LONG_SECONDS = (2, 4 * _CHUNK_SECONDS)
 
 
 class _TimedSteps(TrainingLoop):

@@ -177,9 +177,8 @@ class Feed:
             return None
         states: list[Any] = [iterator.get_state() for iterator in self._iterators]  # type: ignore[attr-defined]
         try:
-            copied_states: list[Any] = json.loads(
-                json.dumps(states)
-            )  # a copy, because an iterator may modify the state
+            # A copy, because an iterator may modify the state.
+            copied_states: list[Any] = json.loads(json.dumps(states))
             return copied_states if copied_states == states else None
         except (TypeError, ValueError):
             return None

@@ -52,9 +52,8 @@ class Camera:
         frames, count = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
         kept_frames = np.asarray(frames, "<f4")[: int(count)]
         stride = math.ceil(len(kept_frames) / _MAX_FRAMES)
-        kept_frames = np.ascontiguousarray(
-            kept_frames[::-stride][::-1]
-        )  # counted from the end, so that the last frame is shown
+        # Counted from the end, so that the last frame is shown.
+        kept_frames = np.ascontiguousarray(kept_frames[::-stride][::-1])
         if not np.isfinite(kept_frames).all():
             return None
         scene = dataclasses.replace(self._scene, frame_seconds=stride * self._scene.frame_seconds)

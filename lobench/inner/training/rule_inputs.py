@@ -82,9 +82,8 @@ class _Reader:
                 inner_program.jaxpr, inner_program.consts, inputs, [False] * len(inner_program.consts), marks
             )
         bind_params = equation.primitive.get_bind_params(equation.params)
-        functions, parameters = (
-            bind_params if isinstance(bind_params, tuple) else ((), bind_params)
-        )  # a tuple in older versions of jax
+        # A tuple in older versions of jax.
+        functions, parameters = bind_params if isinstance(bind_params, tuple) else ((), bind_params)
         results = equation.primitive.bind(*functions, *inputs, **parameters)
         results = results if equation.primitive.multiple_results else [results]
         return results, [self._result_mark(equation, name, inputs, marks)] * len(results)

@@ -84,8 +84,8 @@ class _Labels:
     def problem_of(self, method: Method, sha256: str) -> Finding | None:
         """Returns the finding if a method has another label than its results.
 
-        A subject has one label, and may be several methods: of this experiment, an earlier version of it, or a trial of
-        a search. It then has the label of one of them, and the others are second names.
+        One subject may be several methods: of this experiment, of an earlier version of it, or a trial of a search. Its
+        results then have the label of one of these methods. Labels of the other methods count as second names.
         """
         labels_of_results = self.recorded.get(sha256, frozenset())
         if not labels_of_results or method.title in labels_of_results:

@@ -80,7 +80,7 @@ def new(
 
     Args:
       kind: "suite", "task", "optimizer", "sink", "plugin" or "skill".
-      name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`). Of a skill: any
+      name: Name of the module and the folder. A class gets it in CamelCase (`my_task`, `MyTask`). For a skill, any
         folder, such as `.claude/skills/lobench-keep`.
       into: Existing folder for the files, such as a suite. None: a new folder, NAME or lobench-NAME.
       command: Whether the cases of a suite are commands that evaluate a checkpoint, in place of tasks.

@@ -213,7 +213,7 @@ def _make_board(
 
 
 def _method_groups(summary: Summary, indices: Sequence[int]) -> list[list[int]]:
-    """Splits methods into groups: the best and all that are not distinguished from it, then the same for the rest.
+    """Splits methods into groups: the best method with all that no test distinguishes from it, and so on for the rest.
 
     Methods without a score are in the last group.
     """

@@ -95,7 +95,7 @@ class Subset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteWorth:
-    """Worth of a suite's cases.
+    """What the cases of a suite tell about methods, and the smallest subset that orders methods in the same way.
 
     Attributes:
       methods: Names of the methods.

@@ -39,7 +39,7 @@ class FitnessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolve(FitnessSettings):
-    """Settings of a run: one field each, under its gin name.
+    """Settings of a run. Each field has the name by which gin files bind it.
 
     Attributes:
       strategy: "ga" or "es".

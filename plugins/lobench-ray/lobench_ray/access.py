@@ -51,8 +51,8 @@ def has_token_mode() -> bool:
 def requires_token(address: str) -> bool | None:
     """Returns whether a cluster refuses a request without a token; None if it gives no clear answer.
 
-    Call it before `ray.init`: meanwhile all of Ray in this process is without a token. A process of its own would
-    import Ray again, which takes half a second.
+    Call it before `ray.init`, because Ray has no token in this process during the call. A separate process would have
+    to import Ray again, which takes half a second.
 
     Args:
       address: HOST:PORT of the cluster's head.

@@ -85,9 +85,9 @@ def as_environment(candidate: Any, where: str) -> Environment:
 
     Args:
       candidate: Environment, or object to wrap.
-      where: Setting that holds it, for error messages, such as `PPO.env`.
+      where: Setting with the candidate, for error messages, such as `PPO.env`.
     Raises:
-      ConfigError: It does not have the methods of an environment.
+      ConfigError: The candidate does not have the methods of an environment.
     """
 
     def has(*names: str) -> bool:
