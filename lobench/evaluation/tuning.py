@@ -355,7 +355,7 @@ def _baseline_of_grid(
 
 
 def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> BaselineCase:
-    """Returns the baseline with the values that evaluations of its best points gave up to the case's own budget."""
+    """Returns the baseline with new values up to the case's own budget, from evaluations of its best points."""
     best_curves = curves_of_best[0]
     steps = np.asarray(best_curves.eval_steps)
     is_beyond_budget = case.curves.steps > case.training.num_inner_steps

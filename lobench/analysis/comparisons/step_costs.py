@@ -110,8 +110,8 @@ def costs_by_class(cell: Cell | None) -> dict[MachineClass, list[StepCost]]:
 def class_costs(cells: Sequence[Cell | None], metric: str) -> list[ClassCosts]:
     """Returns the costs of subjects on a case, for each class of machines with times of at least one subject.
 
-    Times of different classes are never compared. Losses do not depend on the machine, so the curves are those of all
-    seeds.
+    Times of different classes are never compared. Curves are means over all seeds, also over seeds that were trained on
+    other machines, because losses do not depend on the machine.
 
     Args:
       cells: Results of each subject on the case. None if a subject was not evaluated.

@@ -74,7 +74,7 @@ class _Signs:
 
 
 class Permutation:
-    """Tests of the mean of b - a less a shift, by permuting the values between the sides.
+    """Tests whether the mean of b - a differs from a shift, by permuting the values between the sides.
 
     For several cases it tests the mean over them, and values are permuted within each case. The statistic is
     the difference divided by Welch's standard error, so the test keeps its level if the variances differ. The original

@@ -222,7 +222,8 @@ def _combinations(space: Space, index: int, chosen_values: dict[str, Value]) -> 
 def active_sets(space: Space) -> Iterator[tuple[Parameter, ...]]:
     """Yields the active parameters for each combination of values on which other parameters depend.
 
-    {sgd, sgdm} and a momentum of sgdm: (kind,) for sgd, and (kind, momentum) for sgdm.
+    Example: A parameter `kind` is sgd or sgdm, and a parameter `momentum` depends on sgdm. The result is (kind,) for
+    sgd, and (kind, momentum) for sgdm.
     """
 
     def sets_from(index: int, chosen: dict[str, Value]) -> Iterator[tuple[Parameter, ...]]:

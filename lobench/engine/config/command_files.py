@@ -87,9 +87,9 @@ def check_no_shell_syntax(command: str, called: str, where: str) -> None:
     """Checks that a command is a program with its arguments, since no shell runs it.
 
     Args:
-      command: The command, whose quotes match.
+      command: The command, without unmatched quotes.
       called: Name of the command in messages.
-      where: Place of the command.
+      where: Location of the command in messages.
     Raises:
       ConfigError: It has a word without quotes that only a shell understands: `a && b`, `cd tools`, `a > log.txt`.
 

@@ -42,7 +42,7 @@ class NNAdam(LearnedOptimizer):
     lstm_hidden_size: int = 32
 
     def init(self, key: jax.Array) -> Theta:
-        """Returns a scaled normal LSTM with zero changes: Adam with the initial hyperparameters."""
+        """Returns scaled normal weights. Output weights are zero, so that Adam keeps its initial hyperparameters."""
         hidden = self.lstm_hidden_size
         values = (self.initial_learning_rate, self.initial_beta1, self.initial_beta2, self.initial_epsilon)
         initial = _log_scaled(jnp.asarray(values, jnp.float32)[:, None])[:, 0]

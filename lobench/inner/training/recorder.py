@@ -173,7 +173,7 @@ class Recorder:
 
 
 def _rows_before(step: jax.Array, log_every: int) -> jax.Array:
-    """Returns the number of log rows of the steps before a given one."""
+    """Returns the number of log rows of the steps before `step`."""
     return (step + (log_every - 1)) // max(log_every, 1)
 
 

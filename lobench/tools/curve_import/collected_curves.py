@@ -301,7 +301,7 @@ def _name_below(source: _NamedPath, num_siblings: int, *, is_run: bool) -> str:
 
 
 def _distinct_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Returns distinct names for paths with the same file name: their folders relative to the common one."""
+    """Returns distinct names for paths with the same file name: their folders relative to the common folder."""
     folders = {path: path if path.is_dir() else path.parent for path in paths}
     common_folder = Path(
         os.path.commonpath([folder.parent if path.is_dir() else folder for path, folder in folders.items()])

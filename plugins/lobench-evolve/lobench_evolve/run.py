@@ -120,7 +120,13 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Name of the workers' executor. If it uses several machines, also its address, and whether it accepts any peer."""
+    """Executor of the workers.
+
+    Attributes:
+      executor: Name of the executor.
+      address: Address of the executor, if it uses several machines.
+      insecure: Whether the executor accepts any peer.
+    """
 
     executor: str
     address: str = ""

@@ -70,9 +70,9 @@ def segments(
 
 
 def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the segments from which the last one inherits its weights, oldest first.
+    """Returns the segments from which the last segment inherits its weights, oldest first.
 
-    Segments of which crossover only took a value are left out.
+    Segments that only gave hyperparameters to a crossover are left out.
     """
     segments_by_trial = {segment["trial"]: segment for segment in segments}
     chain: list[Mapping[str, Any]] = []

@@ -60,7 +60,7 @@ class Discrete:
 class Box:
     """Actions that are arrays of any shape. A policy's output is mean and log standard deviation of each component.
 
-    An action is a normal draw. If both bounds are finite, -1 stands for the lower and 1 for the upper one. The
+    An action is a normal draw. If both bounds are finite, -1 stands for the lower and 1 for the upper bound. The
     environment gets clipped actions.
 
     Attributes:
