@@ -25,8 +25,8 @@ __all__ = [
     "united",
 ]
 
-_HASHED = 16  # hex digits
-_MOST_NAMED = 3
+_HASH_DIGITS = 16  # hex digits
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class CodeFingerprint:
         if not self.parts:
             return ""
         text = "\0".join(f"{name}\0{value}" for name, value in sorted(self.parts.items()))
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASHED]
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
 
     def __or__(self, other: CodeFingerprint) -> CodeFingerprint:
         return CodeFingerprint(
@@ -135,7 +135,7 @@ def changed_code_line(
 def other_code_line(num_results: int, names: Sequence[str]) -> str:
     """Returns a line on results of other code, with the names of the differing files that are known."""
     verb = "was" if num_results == 1 else "were"
-    names_text = f": {first_of(names, _MOST_NAMED)}" if names else ""
+    names_text = f": {first_of(names, _MAX_NAMED)}" if names else ""
     return f"{counted(num_results, 'result')} {verb} made by other code{names_text}"
 
 
@@ -159,7 +159,7 @@ def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
     if not case_names:
         return ""
     return (
-        f"results of several versions of the user's code are side by side: {first_of(sorted(case_names), _MOST_NAMED)}"
+        f"results of several versions of the user's code are side by side: {first_of(sorted(case_names), _MAX_NAMED)}"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 __all__ = ["USER_CONFIGURABLES", "Call", "call_of", "record_calls", "without_recorder"]
 
 USER_CONFIGURABLES: set[str] = set()  # whole names: "my_package.optimizers.lion"
-_RECORDED = "_lobench_recorded"  # attribute of a constructor that records, with the class's own
+_ORIGINAL_INIT = "_lobench_recorded"  # attribute of a constructor that records, with the class's own
 
 
 class Call(NamedTuple):
@@ -45,7 +45,7 @@ def record_calls(target: object) -> None:
             _record(self, Call(args, kwargs))
         original(self, *args, **kwargs)
 
-    setattr(recorder, _RECORDED, original)
+    setattr(recorder, _ORIGINAL_INIT, original)
     try:
         recorder.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # gin reads it
         target.__init__ = recorder  # type: ignore[misc]
@@ -72,5 +72,5 @@ def call_of(instance: object) -> Call | None:
 
 def without_recorder(function: types.FunctionType) -> types.FunctionType:
     """Returns the original constructor of a class whose calls are recorded; any other function unchanged."""
-    original: types.FunctionType = vars(function).get(_RECORDED, function)
+    original: types.FunctionType = vars(function).get(_ORIGINAL_INIT, function)
     return original

@@ -33,7 +33,7 @@ __all__ = [
 MethodKind = Literal["optimizer", "checkpoint", "command", "curves", "script"]
 METHOD_KINDS: tuple[MethodKind, ...] = tuple(kind for kind in get_args(MethodKind) if kind != "script")
 
-_HASHED = 8
+_HASH_DIGITS = 8
 _BLOCKS = re.compile(r"(?:Case\.first_seed = (\d+)\n)?Case\.block_sizes = \(([\d, ]*)\)")
 
 
@@ -177,8 +177,8 @@ class Method:
         last parts. A trial `mine/3` has the folder of `mine` with the values of the trial.
         """
         subject = self.subject if self.code is None else self.subject.replace(self.entry, _without_folders(self.entry))
-        code = f"-{self.code[:_HASHED]}" if self.code else ""
-        return f"{self.name.partition('/')[0]}-{hashlib.sha256(subject.encode()).hexdigest()[:_HASHED]}{code}"
+        code = f"-{self.code[:_HASH_DIGITS]}" if self.code else ""
+        return f"{self.name.partition('/')[0]}-{hashlib.sha256(subject.encode()).hexdigest()[:_HASH_DIGITS]}{code}"
 
     def with_values(self, values: Mapping[str, Value]) -> Method:
         """Returns the method of a trial: without a search, and with values in place of the parameters to search.
@@ -378,13 +378,13 @@ def is_fixed(selector: str, parameter: str, reached_names: Iterable[str], patter
       patterns: `Experiment.fixed`.
     """
     name = selector.rsplit(".", 1)[-1]
-    is_own = selector in ("Case", "lobench.Case")
-    is_case = is_own and parameter not in OPTIMIZER_FIELDS
+    is_case_class = selector in ("Case", "lobench.Case")
+    is_case = is_case_class and parameter not in OPTIMIZER_FIELDS
     for pattern in patterns:
         if pattern == "Case.*":
             if is_case or selector in reached_names or name in reached_names:
                 return True
-        elif fnmatch.fnmatchcase(f"{name}.{parameter}", pattern) and not (is_own and not is_case):
+        elif fnmatch.fnmatchcase(f"{name}.{parameter}", pattern) and not (is_case_class and not is_case):
             return True
     return False
 
@@ -394,8 +394,8 @@ def problem_of(name: str, value: Any) -> str:
     if name in ("paired_seeds", "last_counts"):
         return "" if isinstance(value, bool) else "True or False"
     if name in ("suites", "fixed", "metrics", "knobs", "files") or (name == "seed_from" and not isinstance(value, str)):
-        is_right = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-        return "" if is_right else "a list of texts"
+        is_valid = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return "" if is_valid else "a list of texts"
     if name in ("num_sessions", "first_session", "num_cpus", "num_trials", "wave", "report_sessions", "until_step"):
         lowest = 0 if name in ("first_session", "report_sessions") else 1
         return "" if is_integer(value, at_least=lowest) else integer_text(lowest)

@@ -57,14 +57,14 @@ def finite_or_none(value: T) -> T:
     >>> finite_or_none({"loss": [1.0, float("nan")]})
     {'loss': [1.0, None]}
     """
-    return cast(T, _finite(value))
+    return cast(T, _with_finite_numbers(value))
 
 
-def _finite(value: Any) -> Any:
+def _with_finite_numbers(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _with_finite_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_with_finite_numbers(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _finite(dataclasses.asdict(value))
+        return _with_finite_numbers(dataclasses.asdict(value))
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -25,9 +25,9 @@ __all__ = [
 
 SubjectKind: TypeAlias = Literal["checkpoint", "optimizer", "imported"]
 
-_HASHED = 12  # hex digits
+_HASH_DIGITS = 12  # hex digits
 _CALL = re.compile(r"(?P<at>@?)(?P<name>(?:\w+/)*[A-Za-z_][\w.]*)\s*(?P<call>\((?P<arguments>.*)\))?")
-_IMPORTED = "imported:"  # prefix of the uri of imported methods
+_IMPORTED_PREFIX = "imported:"  # prefix of the uri of imported methods
 
 
 class SubjectKey(NamedTuple):
@@ -66,7 +66,7 @@ def _variant_key(bindings: tuple[str, ...], trainer_config: str | None) -> str:
     if not bindings and trainer_config is None:
         return ""
     hashed_texts = (*bindings, "\0", repr(trainer_config))
-    return hashlib.sha256("\n".join(hashed_texts).encode()).hexdigest()[:_HASHED]
+    return hashlib.sha256("\n".join(hashed_texts).encode()).hexdigest()[:_HASH_DIGITS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Subject:
           variant: gin bindings with which cases are trained.
           label: Name shown to people. "": the end of its path and its bindings.
         """
-        name = checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or checkpoint.sha256[:_HASHED]
+        name = checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or checkpoint.sha256[:_HASH_DIGITS]
         return cls(
             kind="checkpoint",
             sha256=checkpoint.sha256,
@@ -154,7 +154,7 @@ class Subject:
     @classmethod
     def of_imported(cls, name: str) -> Subject:
         """Returns the subject of a method with imported curves, by its name in the file, such as `adam`."""
-        uri = _IMPORTED + name
+        uri = _IMPORTED_PREFIX + name
         return cls(
             kind="imported",
             sha256=hashlib.sha256(uri.encode()).hexdigest(),
@@ -182,7 +182,7 @@ class Subject:
     @property
     def name(self) -> str:
         """Name of an imported method in its file; the label of other subjects."""
-        return self.uri.removeprefix(_IMPORTED) if self.is_imported else self.label
+        return self.uri.removeprefix(_IMPORTED_PREFIX) if self.is_imported else self.label
 
     @property
     def checkpoint(self) -> Checkpoint:

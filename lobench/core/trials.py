@@ -31,7 +31,7 @@ __all__ = [
 # First of the fresh seeds, on which no choice is made. Sessions of experiments never reach it.
 FIRST_REPORT_SEED = 1_000_000
 
-_STOPPED = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # written by `below_median`
+_STOP_NOTE = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # written by `below_median`
 _FITNESS_TOLERANCE = 1e-9  # machines may differ in the last digits of a fitness
 
 
@@ -109,20 +109,20 @@ class TrialHistory:
             return ()
         history = tuple(self._trials)
         number = len(self._trials)
-        num_left = math.inf if self._num_trials is None else self._num_trials - number
-        proposed = [] if num_left <= 0 else list(self._propose(history))
-        if num_left < len(proposed):
-            proposed = proposed[: int(num_left)]
+        num_trials_left = math.inf if self._num_trials is None else self._num_trials - number
+        proposed_settings = [] if num_trials_left <= 0 else list(self._propose(history))
+        if num_trials_left < len(proposed_settings):
+            proposed_settings = proposed_settings[: int(num_trials_left)]
         wave = history[-1].wave + 1 if history else 0
-        new = [
+        new_trials = [
             Trial(
                 number=number + offset, parameters=self._space.active(values), state="waiting", fitness=None, wave=wave
             )
-            for offset, values in enumerate(proposed)
+            for offset, values in enumerate(proposed_settings)
         ]
-        self._trials += new
-        self._is_over = not new
-        return new
+        self._trials += new_trials
+        self._is_over = not new_trials
+        return new_trials
 
     def _propose(self, history: Sequence[Trial]) -> Sequence[Mapping[str, Value]]:
         wave = self._strategy.next_wave(
@@ -187,7 +187,7 @@ def stopped_between(note: str) -> tuple[float, float] | None:
     Returns:
       None if the note is of a trial that was not stopped.
     """
-    match = _STOPPED.match(note)
+    match = _STOP_NOTE.match(note)
     return None if match is None else (float(match[1]), float(match[2]))
 
 

@@ -181,15 +181,15 @@ class Result:
         from lobench.drawing.curves import sparkline
         from lobench.drawing.html import paragraph, table
 
-        diverged = int(self.diverged.sum())
-        summary = f"{counted(len(self.seeds), 'seed')}, {diverged} diverged, {self.num_params:,} parameters"
+        num_diverged = int(self.diverged.sum())
+        summary = f"{counted(len(self.seeds), 'seed')}, {num_diverged} diverged, {self.num_params:,} parameters"
         seconds = f"{self.wall_seconds:.3g} s, and {self.compile_seconds:.3g} s of compiling"
         rows = []
         for name in sorted(self.metrics):
             finals = self.final(name)
             finite_finals = finals[np.isfinite(finals)]
-            span = f"{finite_finals.min():.4g} to {finite_finals.max():.4g}" if len(finite_finals) else "-"
-            mean = f"{finals.mean():.4g}" if len(finite_finals) == len(finals) else "diverged"
-            rows.append([name, mean, span, sparkline(self.metrics[name].mean(axis=0))])
+            range_text = f"{finite_finals.min():.4g} to {finite_finals.max():.4g}" if len(finite_finals) else "-"
+            mean_text = f"{finals.mean():.4g}" if len(finite_finals) == len(finals) else "diverged"
+            rows.append([name, mean_text, range_text, sparkline(self.metrics[name].mean(axis=0))])
         lines = [paragraph(f"{summary}; {seconds}"), *(paragraph(problem) for problem in self.problems)]
         return "".join([*lines, table(["metric", "final mean", "over the seeds", "mean by step"], rows)])

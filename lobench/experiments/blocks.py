@@ -28,10 +28,10 @@ def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
         return SessionBlocks(
             first_seed=experiment.first_session, widths=(experiment.race.block,) * experiment.race.rounds
         )
-    return session_blocks(experiment.sessions, _held_blocks(experiment.name, store))
+    return session_blocks(experiment.sessions, _stored_blocks(experiment.name, store))
 
 
-def _held_blocks(name: str, store: Path) -> set[SeedBlock]:
+def _stored_blocks(name: str, store: Path) -> set[SeedBlock]:
     """Returns the seed blocks of the members of all versions of an experiment."""
     with opened_if_present(store, is_written=True) as ledger:
         if ledger is None:

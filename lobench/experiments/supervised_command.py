@@ -16,7 +16,7 @@ from lobench.engine.workers.command import kill_tree
 from lobench.tools.keep.pace import STOPPED, Pace, PaceCurve
 
 _POLL_SECONDS = 0.25
-_LEAST_TIMES_BETWEEN = 19  # reading the curves takes at most a twentieth of the time
+_MIN_PAUSE_FACTOR = 19  # reading the curves takes at most a twentieth of the time
 
 
 def main(arguments: list[str]) -> int | str:
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int | str:
     except OSError as error:
         return f"cannot run {words[0]}: {error.strerror}"
     try:
-        reason = _supervised(process, pace, curves)
+        reason = _reason_to_stop(process, pace, curves)
     finally:
         if process.returncode is None:
             kill_tree(process.pid)
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int | str:
     return process.returncode if process.returncode >= 0 else f"killed by signal {-process.returncode}"
 
 
-def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> str:
+def _reason_to_stop(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> str:
     """Waits for a command, and returns the reason to stop it; "" if it has ended."""
     pause, state = _POLL_SECONDS, None
     while True:
@@ -51,7 +51,7 @@ def _supervised(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> st
         state, run = _growing(curves, pace.metric, state)
         if run is not None and (reason := pace.reason_to_stop(run)):
             return reason
-        pause = max(_POLL_SECONDS, _LEAST_TIMES_BETWEEN * (time.monotonic() - started_at))
+        pause = max(_POLL_SECONDS, _MIN_PAUSE_FACTOR * (time.monotonic() - started_at))
 
 
 def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:

@@ -33,7 +33,7 @@ _INTERRUPTED_COLLECTION = (
 
 
 _IS_RUNNING: pytest.StashKey[bool] = pytest.StashKey()
-_MARK = "lobench(primary_metric, num_seeds, num_cpus, num_gpus, timeout_seconds, ...): case of an ordinary test"
+_MARKER_LINE = "lobench(primary_metric, num_seeds, num_cpus, num_gpus, timeout_seconds, ...): case of an ordinary test"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
         take_experiment(config, gin_params_of(config), option(config, "store"))
         config.stash[TESTS] = bool(option(config, "checkpoint"))
-    config.addinivalue_line("markers", _MARK)
+    config.addinivalue_line("markers", _MARKER_LINE)
     recorder = SessionRecorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
     if config.getoption("lobench_against") or config.getini("lobench_against"):

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointFiles", "commanded", "read_curves"]
 
-_STEPS = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
-_MOST_SHOWN = 5
+_STEP_NAMES = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
+_MAX_SHOWN = 5
 _PREFIX = "lobench-case-"  # prefix of commands' folders in the folder for temporary files
 
 
@@ -65,7 +65,7 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
     for block in blocks_of(item, info):
         curves = None if subject is None else stored_curves(item.config, subject, info, block)
         if curves is None:
-            curves = _run(bound, block, _values(item, block))
+            curves = _run_command(bound, block, _placeholder_values(item, block))
         curves_of_blocks.append(curves)
         finished_blocks.append((block, curves))
     if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
@@ -79,7 +79,7 @@ def commanded(item: pytest.Item, case: CaseSpec) -> Result:
     return Result(curves_of_blocks, bound.case)
 
 
-def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
+def _placeholder_values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     """Returns the values of the placeholders that depend on the checkpoint and the seed."""
     job = item.config.stash.get(CURRENT_JOB, None)
     if job is not None:
@@ -94,7 +94,7 @@ def _values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     return {"checkpoint": path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
 
 
-def _run(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
+def _run_command(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
     """Runs a command for one seed.
 
     Raises:
@@ -105,7 +105,7 @@ def _run(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str])
     where = _case_location(bound)
     if "{checkpoint}" in case.command and not placeholders["checkpoint"]:
         raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
-    with _home() as temporary_folder:
+    with _temporary_folder() as temporary_folder:
         output_folder, log_path = temporary_folder / "out", temporary_folder / "log"
         output_folder.mkdir()
         values = {**bound.values, **placeholders, "out": str(output_folder)}
@@ -119,14 +119,14 @@ def _run(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str])
         if files is not None:
             files.check()
         if result.outcome is not Outcome.PASSED:
-            _show(shlex.join(words), log_path)
+            _show_output(shlex.join(words), log_path)
             error_class = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise error_class(f"the command {_ending_text(result.message)}")
         identified_by = files.identified_by if files is not None else ""
         maker = CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by, where=where)
         if case.replicates == ITEMS:
-            return maker.of_items(_items(case.curves, values, folder, case.primary_metric))
-        return maker.of_seed(block, _metrics(case.curves, values, folder, case.primary_metric))
+            return maker.of_items(_item_values(case.curves, values, folder, case.primary_metric))
+        return maker.of_seed(block, _metric_curves(case.curves, values, folder, case.primary_metric))
 
 
 class CheckpointFiles:
@@ -140,19 +140,19 @@ class CheckpointFiles:
       RewrittenCheckpoint: The files are not those of the checkpoint that was kept.
     """
 
-    _known: ClassVar[dict[str, tuple[str, str]]] = {}  # by path: its last checked stamp, and `identified_by`
+    _checked_stamps: ClassVar[dict[str, tuple[str, str]]] = {}  # by path: its last checked stamp, and `identified_by`
 
     def __init__(self, path: str) -> None:
         self._path, self._stamp = epath.Path(path), self._fingerprint(path)
         self.identified_by = ""
         if not (sha256 := identity_in(path)):
             return
-        if self._known.get(path, ("", ""))[0] != self._stamp:
+        if self._checked_stamps.get(path, ("", ""))[0] != self._stamp:
             identity = identity_of(self._path)
             if identity.sha256 != sha256:
                 raise RewrittenCheckpoint("its files were rewritten in place since it was kept", where=path)
-            self._known[path] = self._stamp, identity.by
-        self.identified_by = self._known[path][1]
+            self._checked_stamps[path] = self._stamp, identity.by
+        self.identified_by = self._checked_stamps[path][1]
 
     def _fingerprint(self, path: str) -> str:
         try:
@@ -167,7 +167,7 @@ class CheckpointFiles:
 
 
 @contextlib.contextmanager
-def _home() -> Iterator[Path]:
+def _temporary_folder() -> Iterator[Path]:
     """Yields a new folder, which is removed afterwards, and removes those of processes that were killed.
 
     A folder is in use while its file `lock` is locked.
@@ -192,7 +192,7 @@ def _ending_text(problem: str) -> str:
     return f"was {problem}" if problem.startswith("killed") else problem
 
 
-def _show(command: str, log: Path) -> None:
+def _show_output(command: str, log: Path) -> None:
     """Writes the end of a command's output where the worker's own output goes."""
     with contextlib.suppress(OSError):
         text = "".join(tail_of(Path(f"{log}.{name}"), 0) for name in ("out", "err"))
@@ -200,7 +200,7 @@ def _show(command: str, log: Path) -> None:
         sys.stderr.flush()
 
 
-def _items(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> ItemValues:
+def _item_values(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> ItemValues:
     """Returns the values of items that a command wrote."""
     path = folder / filled(curves, values)
     if not path.exists():
@@ -218,11 +218,11 @@ def _no_file_error(curves: str, values: Mapping[str, str]) -> LobenchError:
     written_names = sorted(
         path.relative_to(output_folder).as_posix() for path in output_folder.rglob("*") if path.is_file()
     )
-    got = first_of([f"{{out}}/{name}" for name in written_names], _MOST_SHOWN)
+    got = first_of([f"{{out}}/{name}" for name in written_names], _MAX_SHOWN)
     return LobenchError("the command wrote no such file", where=curves, got=got)
 
 
-def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> MetricCurves:
+def _metric_curves(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> MetricCurves:
     """Returns the metrics that a command wrote, of which one is the primary one."""
     path = folder / filled(curves, values)
     try:
@@ -233,7 +233,7 @@ def _metrics(curves: str, values: Mapping[str, str], folder: Path, primary: str)
         raise LobenchError(error.what, where=curves, got=error.got) from error  # `next_step` is about `lobench import`
     name = stored_spelling(primary, curves_by_metric)
     if name not in curves_by_metric:
-        got = first_of(sorted(curves_by_metric), _MOST_SHOWN)
+        got = first_of(sorted(curves_by_metric), _MAX_SHOWN)
         raise LobenchError(f"the command wrote no {primary}", where=curves, got=got, expected=primary)
     return {primary if metric == name else metric: curve for metric, curve in curves_by_metric.items()}
 
@@ -312,7 +312,7 @@ def _final_values(path: Path) -> MetricCurves | None:
     if not isinstance(document, dict):
         return None
     numbers_by_name = _numbers_in(document) or {}
-    values = {name: value for name, value in numbers_by_name.items() if name not in _STEPS}
+    values = {name: value for name, value in numbers_by_name.items() if name not in _STEP_NAMES}
     return {name: (np.zeros(1, np.int64), np.asarray([value], np.float64)) for name, value in values.items()} or None
 
 

@@ -42,7 +42,7 @@ class CurvesMaker:
     def of_seed(self, block: SeedBlock, metrics: MetricCurves) -> Curves:
         """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
         primary_metric = self.bound.case.primary_metric
-        steps, primary = metrics[primary_metric]
+        steps, primary_values = metrics[primary_metric]
         columns: dict[str, np.ndarray] = {}
         problems = list[str]()
         for name, (metric_steps, values) in metrics.items():
@@ -51,7 +51,7 @@ class CurvesMaker:
                 columns[name] = values[indices].reshape(1, -1)
             else:
                 problems.append(f"{name} is left out: it has other steps than {primary_metric}")
-        is_nonfinite = ~np.isfinite(primary)
+        is_nonfinite = ~np.isfinite(primary_values)
         diverged_at = int(steps[is_nonfinite.argmax()]) if is_nonfinite.any() else -1
         return self._curves((block.start,), columns, tuple(steps.tolist()), (diverged_at,), problems)
 
@@ -84,9 +84,9 @@ class CurvesMaker:
     ) -> Curves:
         bound = self.bound
         evaluator = bound.info.evaluator
-        made_by = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+        origin = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
         # Packages of lobench's trainings did not affect the result.
-        versions = {name: version for name, version in made_by.versions.items() if name == "lobench"}
+        versions = {name: version for name, version in origin.versions.items() if name == "lobench"}
         with np.errstate(over="ignore"):
             views: dict[str, Any] = {name: memoryview(values.astype("<f4").data) for name, values in metrics.items()}
         directions = spread_directions(bound.case.metric_directions, metrics, where=self.where)
@@ -99,7 +99,7 @@ class CurvesMaker:
             diverged_at=diverged_at,
             wall_seconds=self.seconds,
             provenance=dataclasses.replace(
-                made_by, versions=versions, evaluator=evaluator, identified_by=self.identified_by
+                origin, versions=versions, evaluator=evaluator, identified_by=self.identified_by
             ),
             problems=(*bound.problems, *problems),
             directions=directions,

@@ -54,10 +54,10 @@ class GateReporter:
     def __init__(self, config: pytest.Config, recorder: SessionRecorder) -> None:
         self._config = config
         self._recorder = recorder
-        self._measured: dict[str, Measured] = {}
-        self._evaluated: dict[str, list[ItemResult]] = {}  # results of the seed blocks of each case
+        self._measurements: dict[str, Measured] = {}
+        self._results_by_case: dict[str, list[ItemResult]] = {}  # results of the seed blocks of each case
         self._report: GateReport | None = None
-        self._compared: Comparison | None = (
+        self._comparison: Comparison | None = (
             None  # comparison of stored results, if the session has only commands and ordinary tests
         )
         self._problem = ""
@@ -66,20 +66,20 @@ class GateReporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for result in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
-            self._evaluated.setdefault(f"{result.case.suite}/{result.case.name}", []).append(result)
+            self._results_by_case.setdefault(f"{result.case.suite}/{result.case.name}", []).append(result)
         for record in getattr(report, "lobench_gate", []):
             measured = Measured.from_report(record)
             # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
             # case, and equal bits add no evidence.
-            earlier_cases = self._measured.values()
+            earlier_cases = self._measurements.values()
             if any(
                 _is_same(earlier_measured, measured)
                 for earlier_measured in earlier_cases
                 if earlier_measured.name == measured.name
             ):
                 continue
-            name = measured.name if measured.name not in self._measured else measured.node_id
-            self._measured[name] = measured
+            name = measured.name if measured.name not in self._measurements else measured.node_id
+            self._measurements[name] = measured
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
         verdict = getattr(report, "lobench_verdict", None)
@@ -92,8 +92,8 @@ class GateReporter:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         result = yield
-        evaluated_cases = [result.case for results in self._evaluated.values() for result in results]
-        if self._measured:
+        evaluated_cases = [result.case for results in self._results_by_case.values() for result in results]
+        if self._measurements:
             self._decide(session)
         elif evaluated_cases and all(case.evaluator for case in evaluated_cases):
             self._compare_stored(session, evaluated_cases)
@@ -102,15 +102,15 @@ class GateReporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
         compared_nothing = self._report is None or self._report.compared_nothing
-        if self._compared is not None:
-            compared_nothing = bool(self._compared.compared_nothing())
-        if exitstatus == pytest.ExitCode.OK and compared_nothing and self._evaluated:
+        if self._comparison is not None:
+            compared_nothing = bool(self._comparison.compared_nothing())
+        if exitstatus == pytest.ExitCode.OK and compared_nothing and self._results_by_case:
             session.exitstatus = ExitCode.ERROR
 
     def _decide(self, session: pytest.Session) -> None:
-        sizes_of_looks = next(iter(self._measured.values())).looks
-        samples = {name: measured.samples for name, measured in sorted(self._measured.items())}
-        for name, (_, num_seeds) in self._lost_cases().items():
+        sizes_of_looks = next(iter(self._measurements.values())).looks
+        samples = {name: measured.samples for name, measured in sorted(self._measurements.items())}
+        for name, (_, num_seeds) in self._cases_without_result().items():
             # A case without values is a group of its own, in which only the number of its seeds counts.
             samples[name] = Samples(missing_seeds=(frozenset(), frozenset(range(num_seeds))))
         self._report = decide(samples, rules_of(self._config, sizes_of_looks), self._margins())
@@ -120,10 +120,10 @@ class GateReporter:
             results.append(dataclasses.replace(self._report.overall, case="mean over the cases"))
         session.testscollected += len(results)  # counted as tests, so that progress does not pass 100%
         for result in results:
-            measured = self._measured.get(result.case)
+            measured = self._measurements.get(result.case)
             file = measured.node_id.split("::")[0] if measured else "lobench"
             text = describe(result, self._margin(result), ratio=_ratio(measured), note=self._note(result.case))
-            self._emit(f"{file}::gate[{result.case}]", file, result.verdict, text, _properties(result))
+            self._report_verdict(f"{file}::gate[{result.case}]", file, result.verdict, text, _properties(result))
 
     def _compare_stored(self, session: pytest.Session, cases: Sequence[CaseInfo]) -> None:
         """Compares what the store has of the session's commands and ordinary tests with the reference."""
@@ -134,11 +134,11 @@ class GateReporter:
             store = self._recorder.store
             if store is None:
                 return  # the summary says why nothing was stored
-            self._compared = compare_with(reference, self._config, store, identities)
+            self._comparison = compare_with(reference, self._config, store, identities)
         except LobenchError as error:
             self._problem = str(error)
             return
-        (pair,) = self._compared.pairs
+        (pair,) = self._comparison.pairs
         names = (
             f"{store_path}@{subject.who.sha256[:12]}"
             for store_path, subject in ((reference.stored.store, pair.a), (store, pair.b))
@@ -149,13 +149,13 @@ class GateReporter:
         margins = pair.primary.margins
         mean = math.fsum(margins.values()) / len(margins) if margins else math.nan
         gate = dataclasses.replace(pair.primary.gate, verdict=pair.verdict)
-        detail = _event(gate, option(self._config, "against"), {**margins, gate.overall.case: mean})
+        detail = _event_detail(gate, option(self._config, "against"), {**margins, gate.overall.case: mean})
         parties = {
             "candidates": [list(key) for key in candidates_of(self._config)],
             "references": [with_hash(pair.a)],
         }
         self._recorder.record_event(GATE, **detail, **parties)
-        files = {name: results[0].case.node_id.split("::")[0] for name, results in self._evaluated.items()}
+        files = {name: results[0].case.node_id.split("::")[0] for name, results in self._results_by_case.items()}
         verdicts = case_verdicts(pair)
         session.testscollected += len(verdicts)
         for verdict in verdicts:
@@ -165,35 +165,35 @@ class GateReporter:
             name = verdict.case or "mean over the cases"
             file = files.get(verdict.case, "lobench")
             properties = [] if verdict.result is None else _properties(verdict.result)
-            self._emit(f"{file}::gate[{name}]", file, verdict.verdict, text, properties)
+            self._report_verdict(f"{file}::gate[{name}]", file, verdict.verdict, text, properties)
 
     def _margins(self) -> dict[str, float]:
-        return {name: measured.margin for name, measured in self._measured.items()}
+        return {name: measured.margin for name, measured in self._measurements.items()}
 
-    def _lost_cases(self) -> dict[str, tuple[str, int]]:
+    def _cases_without_result(self) -> dict[str, tuple[str, int]]:
         """Returns the outcomes and the number of seeds of the cases for which the session has no result.
 
         Skipped cases were not planned.
         """
-        lost_by_case = {}
-        for name, results in sorted(self._evaluated.items()):
+        outcomes_and_seeds = {}
+        for name, results in sorted(self._results_by_case.items()):
             lost_results = [result for result in results if result.outcome is not Outcome.SKIPPED]
-            if name not in self._measured and lost_results:
+            if name not in self._measurements and lost_results:
                 outcomes = ", ".join(sorted({str(lost_result.outcome) for lost_result in lost_results}))
-                lost_by_case[name] = (outcomes, sum(lost_result.seed_block.size for lost_result in lost_results))
-        return lost_by_case
+                outcomes_and_seeds[name] = (outcomes, sum(lost_result.seed_block.size for lost_result in lost_results))
+        return outcomes_and_seeds
 
     def _note(self, case: str) -> str:
         """Returns the note on a case, or its outcome if it has no result."""
-        if measured := self._measured.get(case):
+        if measured := self._measurements.get(case):
             return measured.note
-        lost_case = self._lost_cases().get(case)
+        lost_case = self._cases_without_result().get(case)
         return f"no result: {lost_case[0]}" if lost_case else ""
 
     def _record(self) -> None:
         """Records the reference's evaluations and the verdict in the store."""
         assert self._report is not None
-        records = [record for measured in self._measured.values() for record in measured.reference.evaluations]
+        records = [record for measured in self._measurements.values() for record in measured.reference.evaluations]
         subject = reference_of(self._config).subject if records else None
         if subject is not None:
             for record in records:
@@ -201,24 +201,24 @@ class GateReporter:
         margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         choices = {
             json.dumps(choice): choice
-            for case_measured in self._measured.values()
+            for case_measured in self._measurements.values()
             for choice in case_measured.reference.choices
         }
         for choice in choices.values():
             self._recorder.record_event(CHOICE, **choice)
-        detail = _event(self._report, option(self._config, "against"), margins)
+        detail = _event_detail(self._report, option(self._config, "against"), margins)
         parties = {"candidates": [list(key) for key in candidates_of(self._config)], "references": self._references()}
         self._recorder.record_event(GATE, **detail, **parties)
 
     def _references(self) -> list[str]:
         """Returns the references of the cases, each with its hash."""
-        return list(dict.fromkeys(measured.reference.label for _, measured in sorted(self._measured.items())))
+        return list(dict.fromkeys(measured.reference.label for _, measured in sorted(self._measurements.items())))
 
     def _margin(self, result: GateResult) -> float:
         margins = self._margins()
         return margins.get(result.case, math.fsum(margins.values()) / len(margins))
 
-    def _emit(
+    def _report_verdict(
         self, node_id: str, file: str, verdict: Verdict, text: str, properties: Sequence[tuple[str, object]]
     ) -> None:
         """Reports a verdict as a test."""
@@ -252,9 +252,9 @@ class GateReporter:
         if self._problem:
             terminalreporter.write_line(f"nothing was compared: {self._problem}", red=True)
             return
-        if self._compared is not None:
-            (pair,) = self._compared.pairs
-            text = comparison_text(self._compared.pairs, scale=self._compared.scale, hidden=self._advice)
+        if self._comparison is not None:
+            (pair,) = self._comparison.pairs
+            text = comparison_text(self._comparison.pairs, scale=self._comparison.scale, hidden=self._advice)
             verdict_line, _, details = text.partition("\n\n")
             terminalreporter.write_line(verdict_line, bold=True, **{_COLOURS[pair.verdict]: True})
             terminalreporter.write_line(details)
@@ -264,11 +264,11 @@ class GateReporter:
             return
         if self._report.compared_nothing:
             terminalreporter.write_line("nothing was compared: no case has a seed with results on both sides", red=True)
-        for line in self._answer(self._report):
+        for line in self._verdict_lines(self._report):
             terminalreporter.write_line(line, bold=True, **{_COLOURS[self._report.verdict]: True})
-        if any(measured.reference.is_itself for measured in self._measured.values()):
+        if any(measured.reference.is_itself for measured in self._measurements.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
-        if not all(measured.has_starts for measured in self._measured.values()):
+        if not all(measured.has_starts for measured in self._measurements.values()):
             terminalreporter.write_line(
                 "the baseline's file does not say where its seeds began: they are taken to begin at the untrained mean "
                 "(`lobench baseline SUITE` adds it in seconds)"
@@ -285,7 +285,7 @@ class GateReporter:
             "number of seeds that would decide; at most: upper bound, at level alpha, of the share of diverged seeds"
         )
 
-    def _answer(self, report: GateReport) -> list[str]:
+    def _verdict_lines(self, report: GateReport) -> list[str]:
         """Returns the verdict with the mean difference, the number of seeds that would decide, and the reference."""
         reference_option = option(self._config, "against")
         reference_names = ", ".join(self._references())
@@ -310,7 +310,7 @@ class GateReporter:
         return [text, *seeds_note, f"against {reference_names}{source}"]
 
     def _row(self, result: GateResult) -> tuple[str, ...]:
-        measured = self._measured.get(result.case)
+        measured = self._measurements.get(result.case)
         return (
             result.case,
             str(result.verdict),
@@ -328,9 +328,9 @@ class GateReporter:
 _HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
-def _is_same(measured: Measured, earlier: Measured) -> bool:
-    scores, earlier_scores = ((side.samples.a, side.samples.b, side.margin) for side in (measured, earlier))
-    return measured.node_id == earlier.node_id or scores == earlier_scores
+def _is_same(measured: Measured, earlier_measured: Measured) -> bool:
+    scores, earlier_scores = ((side.samples.a, side.samples.b, side.margin) for side in (measured, earlier_measured))
+    return measured.node_id == earlier_measured.node_id or scores == earlier_scores
 
 
 def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
@@ -367,7 +367,7 @@ def _properties(result: GateResult) -> list[tuple[str, object]]:
     return [(name, value) for name, value in values.items() if value is not None]
 
 
-def _event(report: GateReport, reference_option: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
+def _event_detail(report: GateReport, reference_option: str, margins: Mapping[str, float]) -> Mapping[str, Any]:
     def result_fields(result: GateResult) -> dict[str, Any]:
         fields: dict[str, Any] = finite_or_none(dataclasses.asdict(result) | {"margin": margins[result.case]})
         return fields

@@ -50,8 +50,8 @@ __all__ = [
     "with_item",
 ]
 
-_MAKING = threading.Lock()
-_MOST_VARIANTS = 8  # variants whose programs stay warm
+_RUNNERS_LOCK = threading.Lock()
+_MAX_VARIANTS = 8  # variants whose programs stay warm
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Runners:
 
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
-_SHARED: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
+_SHARED_RUNNERS: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
 _CODE: pytest.StashKey[CodeFingerprint] = pytest.StashKey()  # code of an item's test
 _LATE_FLAGS: pytest.StashKey[set[str]] = pytest.StashKey()  # flags set after jax's backend was made
 
@@ -100,22 +100,22 @@ def runners_of(config: pytest.Config, variant: Variant, *, has_own_optimizer: bo
     from lobench.evaluation.runner import BlockRunner
     from lobench.evaluation.together import JobRunner
 
-    with _MAKING:
+    with _RUNNERS_LOCK:
         if _RUNNERS not in config.stash:
             keeps_executables = not option(config, "no_executables")
             programs = Programs(keeps_executables=keeps_executables)
             isolated_runner = IsolatedRunner(keeps_executables=keeps_executables)
-            config.stash[_RUNNERS], config.stash[_SHARED] = OrderedDict(), (programs, isolated_runner)
-            config.add_cleanup(config.stash[_SHARED][1].close)
-        runners_by_variant, (programs, isolated_runner) = config.stash[_RUNNERS], config.stash[_SHARED]
+            config.stash[_RUNNERS], config.stash[_SHARED_RUNNERS] = OrderedDict(), (programs, isolated_runner)
+            config.add_cleanup(config.stash[_SHARED_RUNNERS][1].close)
+        runners_by_variant, (programs, isolated_runner) = config.stash[_RUNNERS], config.stash[_SHARED_RUNNERS]
         if variant not in runners_by_variant:
             layers = _layers_of(config, variant)
             layers = replace(layers, optimizer="") if has_own_optimizer else layers
-            late_cases = config.stash.setdefault(_LATE_FLAGS, set())
-            block_runner = BlockRunner(layers, programs, config.stash.get(STATES, None), late_cases)
+            late_flag_names = config.stash.setdefault(_LATE_FLAGS, set())
+            block_runner = BlockRunner(layers, programs, config.stash.get(STATES, None), late_flag_names)
             runners_by_variant[variant] = Runners(layers, block_runner, JobRunner(block_runner), isolated_runner)
         runners_by_variant.move_to_end(variant)
-        if len(runners_by_variant) > _MOST_VARIANTS:
+        if len(runners_by_variant) > _MAX_VARIANTS:
             runners_by_variant.popitem(last=False)
         return runners_by_variant[variant]
 
@@ -155,7 +155,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     if bound is None:
         from lobench.evaluation.runner import late_flags
 
-        _claim(item.config, spec)
+        _claim_backend(item.config, spec)
         with late_flags(item.config.stash.setdefault(_LATE_FLAGS, set())):
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
@@ -219,7 +219,7 @@ def blocks_of(item: pytest.Item, info: CaseInfo) -> list[SeedBlock]:
     return info.blocks() if member is None else [member.block(info)]
 
 
-def _claim(config: pytest.Config, spec: CaseSpec) -> None:
+def _claim_backend(config: pytest.Config, spec: CaseSpec) -> None:
     """Initialises jax's backend before a case's modules are imported.
 
     A watch's worker has a fixed number of threads.

@@ -114,12 +114,12 @@ class Gate:
         self._candidates = {candidate.sha256 for candidate in candidates_of(config)}
         self._reference_option = option(config, "against")
         self._margin_is_set = bool(option(config, "margin"))
-        self._maximum = adaptive_maximum(config)
+        self._max_seeds = adaptive_maximum(config)
         self._num_cases = len(cases)
         self._takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
-        sizes = {size for info in cases for size in self._sizes(info)} if self._maximum else set()
-        self._looks = tuple(sorted(sizes))
-        self.rules = rules_of(config, self._looks)
+        sizes = {size for info in cases for size in self._sizes(info)} if self._max_seeds else set()
+        self._look_sizes = tuple(sorted(sizes))
+        self.rules = rules_of(config, self._look_sizes)
 
     def scale(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
         """Returns the baseline that defines a case's scale.
@@ -128,7 +128,7 @@ class Gate:
         """
         return scale_of(spec, info, self._reference_option)
 
-    def _shared(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
+    def _shared_trainings(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
         """Returns the names of the trainings that a case shares with others; see `Samples.shared`."""
         if self._takes_seed_means:
             return EVERY_CASE
@@ -171,17 +171,17 @@ class Gate:
                 blocks.append(next(further_blocks))
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained_records += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
-            paired = _paired(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
-            count = usable(len(paired.samples), self.rules)
-            shifted = with_margin(paired.samples.first(count), margin, self.rules)
-            if count < size or paired.is_signed or is_settled(shifted, self.rules, self._num_cases):
+            pair = _pair_values(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
+            num_usable = usable(len(pair.samples), self.rules)
+            margin_samples = with_margin(pair.samples.first(num_usable), margin, self.rules)
+            if num_usable < size or pair.is_signed or is_settled(margin_samples, self.rules, self._num_cases):
                 break
-        note = _note(paired, scale, count, sum(block.size for block, _ in blocks))
-        missing = _missing_seeds(self.reference, reference, own_blocks, info.primary_metric)
+        note = _note(pair, scale, num_usable, sum(block.size for block, _ in blocks))
+        missing_seeds = _missing_seeds(self.reference, reference, own_blocks, info.primary_metric)
         samples = dataclasses.replace(
-            paired.samples.first(count),
-            shared=self._shared(blocks),
-            missing_seeds=(missing, frozenset()),
+            pair.samples.first(num_usable),
+            shared=self._shared_trainings(blocks),
+            missing_seeds=(missing_seeds, frozenset()),
         )
         return Measured(
             name=f"{info.suite}/{info.name}",
@@ -191,7 +191,7 @@ class Gate:
             margin=margin,
             tolerated_ratio=scale.tolerated_ratio(margin) if scale else math.nan,
             has_starts=scale is None or scale.has_starts,
-            looks=list(self._looks),
+            looks=list(self._look_sizes),
             note="; ".join(filter(None, (note, _program_note(reference, blocks), _code_note(reference)))),
             reference=MeasuredReference(
                 label=self.reference.name(spec, info),
@@ -202,7 +202,7 @@ class Gate:
         )
 
     def _sizes(self, info: CaseInfo) -> tuple[int, ...]:
-        return look_sizes(info.num_seeds, info.seed_block or info.num_seeds, self._maximum)
+        return look_sizes(info.num_seeds, info.seed_block or info.num_seeds, self._max_seeds)
 
 
 def gate_of(item: pytest.Item) -> Gate:
@@ -256,13 +256,13 @@ def _number(config: pytest.Config, name: str, default: float, *, lowest: float, 
     except ValueError:
         value = float("nan")
     if not lowest <= value <= highest:
-        dashed = name.replace("_", "-")
-        raise UsageError(f"--lobench-{dashed}", got=text, expected=f"a number from {lowest:g} to {highest:g}")
+        option_name = name.replace("_", "-")
+        raise UsageError(f"--lobench-{option_name}", got=text, expected=f"a number from {lowest:g} to {highest:g}")
     return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Paired:
+class _PairedValues:
     """Values of two sides on their common seeds, in order.
 
     Attributes:
@@ -276,43 +276,46 @@ class _Paired:
     is_signed: bool
 
 
-def _paired(
-    new: FinalValues, old: FinalValues, scale: ScoreScale | None, metric: str, *, report: bool = False
-) -> _Paired:
+def _pair_values(
+    candidate: FinalValues, reference: FinalValues, scale: ScoreScale | None, metric: str, *, report: bool = False
+) -> _PairedValues:
     """Scores both sides from the starts of the session's own run, because a reference has final values only.
 
     Args:
-      new: Final values of the session's subject.
-      old: Final values of the reference.
+      candidate: Final values of the session's subject.
+      reference: Final values of the reference.
       scale: Scale of the metric. None: the baseline lacks the metric.
       metric: Name of the metric.
       report: Whether signed losses are scored on the linear scale, instead of having no score.
     """
-    new_finals = new.metrics.get(metric, {})
-    old_finals = old.metrics.get(metric, {})
+    new_finals = candidate.metrics.get(metric, {})
+    old_finals = reference.metrics.get(metric, {})
     seeds = sorted(new_finals.keys() & old_finals.keys())
     finals_of_sides = [[values[seed] for seed in seeds] for values in (old_finals, new_finals)]
-    starts = [new.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
+    starts = [candidate.starts.get(metric, {}).get(seed, math.nan) for seed in seeds]
     if scale is None:
         unknown_scores = (math.nan,) * len(seeds)
-        return _Paired(
+        return _PairedValues(
             samples=Samples(a=unknown_scores, b=unknown_scores), silent=[False] * len(seeds), is_signed=False
         )
     are_signed = any(is_signed(finals, scale) for finals in finals_of_sides)
     if are_signed and report:
         scale = scale.linear()
-    samples = scored(old_finals, new_finals, new.starts.get(metric, {}), scale)
-    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(new, old))
-    return _Paired(
+    samples = scored(old_finals, new_finals, candidate.starts.get(metric, {}), scale)
+    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(candidate, reference))
+    return _PairedValues(
         samples=without_scale(samples) if are_signed and not report else samples,
         silent=are_undecided(finals_of_sides[0], finals_of_sides[1], scale, starts=starts).tolist(),
         is_signed=are_signed,
     )
 
 
-def _are_one(new: FinalValues, old: FinalValues) -> bool:
+def _are_one(candidate: FinalValues, reference: FinalValues) -> bool:
     """Returns whether all final values of common metrics (at least two) are equal as float32, as for one subject."""
-    common_values = [(new.metrics[name], old.metrics[name]) for name in new.metrics.keys() & old.metrics.keys()]
+    common_values = [
+        (candidate.metrics[name], reference.metrics[name])
+        for name in candidate.metrics.keys() & reference.metrics.keys()
+    ]
     value_pairs = [
         (new_values[seed], old_values[seed])
         for new_values, old_values in common_values
@@ -330,9 +333,9 @@ def _missing_seeds(
     return frozenset(seed for block, _ in own_blocks for seed in block.seeds) - finals.metrics.get(metric, {}).keys()
 
 
-def _test_harm(new: FinalValues, old: FinalValues, baseline: BaselineCase, info: CaseInfo) -> float:
+def _test_harm(candidate: FinalValues, reference: FinalValues, baseline: BaselineCase, info: CaseInfo) -> float:
     scale = _scale(baseline, "test/loss", info, Direction.MIN)
-    return -mean_difference(_paired(new, old, scale, "test/loss", report=True).samples).mean
+    return -mean_difference(_pair_values(candidate, reference, scale, "test/loss", report=True).samples).mean
 
 
 def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
@@ -354,17 +357,17 @@ def _code_note(reference: FinalValues) -> str:
     return f"of the reference, {reference.other_code}" if reference.other_code else ""
 
 
-def _note(paired: _Paired, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
+def _note(pair: _PairedValues, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
     notes = []
     if count < num_seeds:
-        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(paired.samples)} of them")
-    if paired.is_signed:
+        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(pair.samples)} of them")
+    if pair.is_signed:
         notes.append(SIGNED)
     elif scale is None:
         notes.append("the baseline lacks the case's primary metric")
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
-    if silent := sum(paired.silent[:count]):
+    if silent := sum(pair.silent[:count]):
         notes.append(silence(silent, count))
     if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")

@@ -123,7 +123,7 @@ class SessionRecorder:
         is_own = subject is None
         subject = subject or subject_of(self._config).subject
         if self._ledger is None:
-            self._ledger = self._open(item_result.case.suite)
+            self._ledger = self._open_ledger(item_result.case.suite)
         if subject not in self._positions:
             if subject.has_theta:
                 self._ledger.take_location(subject.uri)
@@ -151,7 +151,7 @@ class SessionRecorder:
             program=program,
         )
 
-    def _open(self, suite: str) -> Ledger:
+    def _open_ledger(self, suite: str) -> Ledger:
         from lobench.analysis.scores.baseline_places import record_suites
         from lobench.engine.store.ledger import Ledger
         from lobench.pytest_plugin.reuse import store_path, suites_of_session
@@ -165,8 +165,10 @@ class SessionRecorder:
         from lobench.pytest_plugin.options import option
 
         self._end_ledger()
-        is_asked = bool(option(self._config, "store"))  # without the option, tests count and results are a by-product
-        if self._problem and is_asked and session.exitstatus == pytest.ExitCode.OK:
+        is_store_requested = bool(
+            option(self._config, "store")
+        )  # without the option, tests count and results are a by-product
+        if self._problem and is_store_requested and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def _end_ledger(self) -> None:
@@ -210,9 +212,11 @@ class SessionRecorder:
             Curves.from_payload(item_result.payload) for item_result in self._item_results if item_result.payload
         ]
         added_metrics = {name for curves in results for name in curves.added or ()}
-        finals = final_columns((item_result.case.primary_metric for item_result in self._item_results), added_metrics)
-        rows = [(*_HEADER[:3], *finals.values(), *_HEADER[3:])]
-        rows += [_row(*pair, finals) for pair in zip(self._methods, self._item_results, strict=True)]
+        final_titles = final_columns(
+            (item_result.case.primary_metric for item_result in self._item_results), added_metrics
+        )
+        rows = [(*_HEADER[:3], *final_titles.values(), *_HEADER[3:])]
+        rows += [_row(*pair, final_titles) for pair in zip(self._methods, self._item_results, strict=True)]
         terminalreporter.write_line(text_table(_without_empty_columns(rows), left={0}))
         manager = self._config.stash.get(MANAGER, None)
         broken_plugins = [f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _takes_part(plugin)]
@@ -253,14 +257,14 @@ def _takes_part(broken_plugin: BrokenPlugin) -> bool:
     return not broken_plugin.imports or broken_plugin.distribution in ("lobench_metrics", "lobench_gin_modules")
 
 
-def _row(method: str, item_result: ItemResult, finals: Collection[str]) -> tuple[str, ...]:
+def _row(method: str, item_result: ItemResult, final_titles: Collection[str]) -> tuple[str, ...]:
     name = f"{item_result.case.suite}/{item_result.case.name}" + (f" {method}" if method else "")
     seeds = "items" if item_result.case.has_items else item_result.seed_block.span
     if not item_result.payload:
-        return (name, seeds, str(item_result.outcome), *("",) * (len(finals) + 5))
+        return (name, seeds, str(item_result.outcome), *("",) * (len(final_titles) + 5))
     curves = Curves.from_payload(item_result.payload)
 
-    def mean(values: list[float]) -> str:
+    def mean_text(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
     primary = item_result.case.primary_metric
@@ -270,8 +274,8 @@ def _row(method: str, item_result: ItemResult, finals: Collection[str]) -> tuple
         name,
         seeds,
         str(item_result.outcome),
-        *(mean(curves.final(name)) if name in curves.metrics else "-" for name in finals),
-        mean(curves.best(primary)) if curves.direction(primary) is not None else "-",
+        *(mean_text(curves.final(name)) if name in curves.metrics else "-" for name in final_titles),
+        mean_text(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
         str(curves.num_exploded(item_result.case)),
         f"{steps:,.0f}" if is_trained else "-",
@@ -304,7 +308,7 @@ class _ExperimentSessions:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._has_curves_by_key: dict[tuple[SubjectKey, str, SeedBlock], bool] = {}
-        self._form: int | None = None
+        self._experiment_id: int | None = None
 
     def subject(self, method: str) -> Subject:
         """Returns the subject of a method.
@@ -332,15 +336,15 @@ class _ExperimentSessions:
         from lobench.engine.store.provenance import versions_here
 
         file = self._config.stash[EXPERIMENT].file
-        if self._form is None:
+        if self._experiment_id is None:
             revision = revision_of(file.path.parent)
-            self._form = ledger.record_experiment(
+            self._experiment_id = ledger.record_experiment(
                 file.experiment.name, file.text, revision=revision, versions=versions_here()
             )
         evaluation = EvaluationId(self.subject(method).sha256, item_result.case.key, item_result.seed_block)
         member = SessionMember(method=method, trial=0, session=session, evaluation=evaluation)
         ledger.add_memberships(
-            self._form,
+            self._experiment_id,
             [member],
             programs=[_program_of(item_result).key],
             codes={item_result.case.key: item_result.case.code},

@@ -83,14 +83,14 @@ class FinalValues:
         starts: dict[str, dict[int, float]] = {}
         for _, curves in blocks:
             exploded = curves.exploded(case)
-            has_lost = [
+            is_lost_by_seed = [
                 diverged_step >= 0 or is_exploded
                 for diverged_step, is_exploded in zip(curves.diverged_at, exploded, strict=True)
             ]
             for name in curves.metrics:
                 if is_of_batch(name):
                     continue
-                rows = zip(curves.seeds, curves.final(name), has_lost, strict=True)
+                rows = zip(curves.seeds, curves.final(name), is_lost_by_seed, strict=True)
                 metrics.setdefault(name, {}).update({s: math.nan if is_lost else value for s, value, is_lost in rows})
                 starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
         return cls(metrics=metrics, starts=starts)
@@ -140,7 +140,7 @@ class _CheckpointReference:
     theta: ThetaLeaves
     choices: Sequence[Choice] = ()
     has_own_seeds: bool = True
-    _done: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
+    _trained_curves: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -156,13 +156,13 @@ class _CheckpointReference:
         return f"{label} ({hash_of(self.checkpoint.sha256)})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
-        new = []
+        new_blocks = []
         for block in blocks:
-            if (info.key, block) not in self._done:
-                self._done[info.key, block] = train(self.theta, block)
-                new.append((block, self._done[info.key, block]))
-        final_values = FinalValues.of([(block, self._done[info.key, block]) for block in blocks], info)
-        return dataclasses.replace(final_values, trained=tuple(new))
+            if (info.key, block) not in self._trained_curves:
+                self._trained_curves[info.key, block] = train(self.theta, block)
+                new_blocks.append((block, self._trained_curves[info.key, block]))
+        final_values = FinalValues.of([(block, self._trained_curves[info.key, block]) for block in blocks], info)
+        return dataclasses.replace(final_values, trained=tuple(new_blocks))
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class _OptimizerReference:
     subject: Subject
     choices: Sequence[Choice] = ()
     has_own_seeds: bool = True
-    _done: dict[tuple[str, SeedBlock], tuple[Curves, CaseInfo]] = field(default_factory=dict)
+    _trained_curves: dict[tuple[str, SeedBlock], tuple[Curves, CaseInfo]] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
@@ -182,13 +182,15 @@ class _OptimizerReference:
         return f"{self.subject.label} ({hash_of(self.subject.sha256)})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
-        new, case = [], None
+        new_blocks, case = [], None
         for block in blocks:
-            if (info.identity, block) not in self._done:
-                curves, case = self._done[info.identity, block] = train.with_optimizer(self.subject, block)
-                new.append((block, curves))
-        final_values = FinalValues.of([(block, self._done[info.identity, block][0]) for block in blocks], info)
-        return dataclasses.replace(final_values, trained=tuple(new), case=case)
+            if (info.identity, block) not in self._trained_curves:
+                curves, case = self._trained_curves[info.identity, block] = train.with_optimizer(self.subject, block)
+                new_blocks.append((block, curves))
+        final_values = FinalValues.of(
+            [(block, self._trained_curves[info.identity, block][0]) for block in blocks], info
+        )
+        return dataclasses.replace(final_values, trained=tuple(new_blocks), case=case)
 
 
 @dataclass(slots=True)
@@ -241,7 +243,7 @@ class _BaselineReference:
         return [path for path in files if not self.optimizer or path.name.startswith(f"{self.optimizer}-")]
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
-        path = next(path for path in self._files(spec) if _has(path, info))
+        path = next(path for path in self._files(spec) if _has_case(path, info))
         return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
@@ -371,8 +373,8 @@ def _store_reference(
     """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
     snapshot = read_store(path)
     last_subject = choose_reference(snapshot, candidates, earlier_choices)
-    resolved = str(path.resolve())
-    choices = [Choice(candidate=key, chosen_in=resolved, reference=last_subject.who.key) for key in candidates]
+    store_text = str(path.resolve())
+    choices = [Choice(candidate=key, chosen_in=store_text, reference=last_subject.who.key) for key in candidates]
     return dataclasses.replace(_reference_to(last_subject, snapshot), choices=choices)
 
 
@@ -435,7 +437,7 @@ def scale_of(spec: CaseSpec, info: CaseInfo, reference_path: str) -> BaselineCas
     return baseline_case
 
 
-def _has(path: Path, info: CaseInfo) -> bool:
+def _has_case(path: Path, info: CaseInfo) -> bool:
     try:
         Baseline.load(path).case(info)
     except BaselineError:

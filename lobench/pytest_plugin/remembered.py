@@ -26,13 +26,13 @@ from lobench.pytest_plugin.options import layers_of, option
 
 __all__ = ["remembered_info"]
 
-_Place = tuple[Path, str]  # file and pytest's name of a test in it
-_Cases = Mapping[_Place, CaseInfo]
-_FOUND: pytest.StashKey[dict[tuple[Path, Variant], _Cases]] = pytest.StashKey()
+_TestPlace = tuple[Path, str]  # file and pytest's name of a test in it
+_Cases = Mapping[_TestPlace, CaseInfo]
+_RECALLED_CASES: pytest.StashKey[dict[tuple[Path, Variant], _Cases]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Collected:
+class _CollectionConfig:
     """The suites and layers that a chief's worker would collect for the cases of this session."""
 
     arguments: tuple[str, ...]
@@ -43,7 +43,7 @@ class _Collected:
 def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
     """Returns the stored case of an item; None if it is not stored, or if a file has changed since."""
     spec = case_of(item)
-    infos = item.config.stash.setdefault(_FOUND, {})
+    infos = item.config.stash.setdefault(_RECALLED_CASES, {})
     assert spec is not None
     if (store, variant) not in infos:
         infos[store, variant] = _recall(item.config, store, variant)
@@ -77,21 +77,23 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
     except LobenchError:
         return {}  # the error is raised when results are recorded
     try:
-        for (layers, config_of_cases), with_tests in itertools.product(_known_forms(config, variant), (False, True)):
-            collection_config = _Collected(arguments=suites, layers=layers, with_tests=with_tests)
+        for (layers, config_of_cases), with_tests in itertools.product(
+            _layers_and_variants(config, variant), (False, True)
+        ):
+            collection_config = _CollectionConfig(arguments=suites, layers=layers, with_tests=with_tests)
             known_cases = KnownCases(
                 ledger,
                 lambda collection_config=collection_config: collection_config,  # type: ignore[misc]
                 SuiteFiles(suites, layers.gin_files),
             )
             if cases := known_cases.recall(config_of_cases):
-                return _by_place(cases, [Path(suite) for suite in suites])
+                return _cases_by_place(cases, [Path(suite) for suite in suites])
     finally:
         ledger.close()
     return {}
 
 
-def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
+def _layers_and_variants(config: pytest.Config, variant: Variant) -> Iterator[tuple[Layers, Variant]]:
     """Yields the layers and variants under which a chief may have stored the cases of this session.
 
     For a given checkpoint or optimizer, a chief uses the variant, and a session of pytest its layers.
@@ -111,7 +113,7 @@ def _known_forms(config: pytest.Config, variant: Variant) -> Iterator[tuple[Laye
         yield dataclasses.replace(layers, optimizer=""), given_optimizer(layers.optimizer).variant
 
 
-def _by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
+def _cases_by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
     """Returns cases by file and name; {} if the paths in their ids may be relative to more than one folder, or none."""
     files = {info.node_id.partition("::")[0] for info in cases}
     roots = [root for root in (suites[0], *suites[0].parents) if all((root / file).is_file() for file in files)]

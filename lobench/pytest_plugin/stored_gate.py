@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CaseVerdict", "StoredReference", "case_verdicts", "check_stored_gate", "compare_with", "stored_reference"]
 
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +149,9 @@ def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
             f"the reference {reference.subject.label} has no results on the session's cases",
             where=str(reference.store),
             got=first_of(
-                sorted({f"{cell.case.suite}/{cell.case.name}" for cell in evaluated_cells.values()}), _MOST_SHOWN
+                sorted({f"{cell.case.suite}/{cell.case.name}" for cell in evaluated_cells.values()}), _MAX_SHOWN
             ),
-            expected=first_of(sorted({f"{info.suite}/{info.name}" for info in infos}), _MOST_SHOWN),
+            expected=first_of(sorted({f"{info.suite}/{info.name}" for info in infos}), _MAX_SHOWN),
             next_step="evaluate it on the suite in its present form",
         )
 

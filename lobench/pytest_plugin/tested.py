@@ -163,7 +163,7 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
         raise UsageError("no checkpoint to test", where=item.nodeid, next_step="give --lobench-checkpoint PATH")
     loaded_checkpoint = loaded_subject(item)
     return TestedCheckpoint(
-        path=_given_path(config),
+        path=_checkpoint_path(config),
         outer_step=loaded_checkpoint.subject.outer_step,
         run=loaded_checkpoint.subject.run,
         generation=loaded_checkpoint.subject.generation,
@@ -173,7 +173,7 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
     )
 
 
-def _given_path(config: pytest.Config) -> Path:
+def _checkpoint_path(config: pytest.Config) -> Path:
     """Returns the absolute path of the session's checkpoint. Fixtures may have changed the working directory."""
     return config.invocation_params.dir / option(config, "checkpoint")
 
@@ -210,7 +210,7 @@ def begin(item: pytest.Item) -> None:
             layers_of(item.config)
             loaded_subject(item)  # now, because fixtures may change the working directory
     if not path and evaluates_whole_files(item.config):
-        path = str(_given_path(item.config))
+        path = str(_checkpoint_path(item.config))
     if path and "://" not in path:
         item.stash[_FILES] = CheckpointFiles(path)
 
@@ -232,15 +232,15 @@ def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Ge
         if files is not None and isinstance(error, Exception):
             files.check()
         if isinstance(error, AssertionError | pytest.fail.Exception):
-            _keep(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=False)
+            _keep_curves(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=False)
         raise
     if files is not None:
         files.check()
-    _keep(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=True)
+    _keep_curves(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=True)
     return result
 
 
-def _keep(
+def _keep_curves(
     item: pytest.Item,
     bound: BoundCase,
     blocks: list[SeedBlock],
@@ -275,13 +275,13 @@ def _keep(
         return  # a failed test may have ended before it recorded the metric
     finished_blocks = item.stash.setdefault(DONE, [])
     for block in blocks:
-        complete = {
+        complete_metrics = {
             name: values_by_seed for name, values_by_seed in values.items() if values_by_seed.keys() >= {*block.seeds}
         }
         metrics = {
             name: np.asarray([values_by_seed[seed] for seed in block.seeds])
-            for name, values_by_seed in complete.items()
+            for name, values_by_seed in complete_metrics.items()
         }
-        partial = [name for name in values if name not in complete]
-        problems = [f"{name} is left out: it was recorded for some of the seeds only" for name in partial]
+        partial_names = [name for name in values if name not in complete_metrics]
+        problems = [f"{name} is left out: it was recorded for some of the seeds only" for name in partial_names]
         finished_blocks.append((block, maker.of_final_values(tuple(block.seeds), metrics, problems)))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["trained"]
 
-_ONCE: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
+_OUTCOMES: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
 
 
 def trained(item: pytest.Item, case: CaseSpec) -> Result:
@@ -58,9 +58,9 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
                 item.stash[APART] = foreign_maker()
                 runners.apart.compilation_cache = str(program_folder)
                 bound_case = runners.here.bind(case, test)
-                parts = bound_case.code.parts
+                code_parts = bound_case.code.parts
                 key = bound_case.info.whole_key
-                curves = runners.apart.run(runners.layers, case, test, theta, block, code=parts, key=key)
+                curves = runners.apart.run(runners.layers, case, test, theta, block, code=code_parts, key=key)
                 if job is not None:
                     reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                     curves = runners.together.apart(case, test, job, curves, reason)
@@ -79,11 +79,11 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         own_blocks.append((block, known_curves or train(theta, block)))
         finished_blocks.append(own_blocks[-1])
     if gate is not None:
-        further_blocks = _train_further(info, train, theta, finished_blocks)
-        measured = gate.measure(
+        further_blocks = _further_blocks(info, train, theta, finished_blocks)
+        measurement = gate.measure(
             case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
         )
-        item.stash.setdefault(MEASURED, []).append(measured.to_report())
+        item.stash.setdefault(MEASURED, []).append(measurement.to_report())
     return Result([curves for _, curves in own_blocks], bound.case)
 
 
@@ -120,7 +120,7 @@ def _stored_curves(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: C
 
 def _train_once(config: pytest.Config, key: Hashable, train: Callable[[], Curves]) -> Curves:
     """Trains once per process. A failure is raised for all later calls too."""
-    outcomes = config.stash.setdefault(_ONCE, {})
+    outcomes = config.stash.setdefault(_OUTCOMES, {})
     if key not in outcomes:
         try:
             outcomes[key] = train()
@@ -138,7 +138,7 @@ def _gate(item: pytest.Item) -> Gate:
     return gate_of(item)
 
 
-def _train_further(
+def _further_blocks(
     info: CaseInfo,
     train: Callable[[ThetaLeaves, SeedBlock], Curves],
     theta: ThetaLeaves,

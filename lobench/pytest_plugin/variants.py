@@ -27,7 +27,7 @@ from lobench.pytest_plugin.items import case_info, runners_of, test_name
 
 __all__ = ["VariantCases", "VariantFields", "files_of"]
 
-_MOST_VARIANTS = 64  # variants whose cases are kept
+_MAX_VARIANTS = 64  # variants whose cases are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,14 @@ class VariantCases:
     """
 
     def __init__(self, items: Sequence[pytest.Item]) -> None:
-        self._items, self._binding = items, threading.Lock()
-        self._traced: set[str] = set()  # hashes of cases and of optimizers
-        self._known = functools.lru_cache(maxsize=_MOST_VARIANTS)(self._bind_variant)
+        self._items, self._lock = items, threading.Lock()
+        self._traced_hashes: set[str] = set()  # hashes of cases and of optimizers
+        self._fields_of = functools.lru_cache(maxsize=_MAX_VARIANTS)(self._bind_variant)
 
     def of(self, variant: Variant) -> VariantFields:
         """Returns the cases of a variant, which are bound at the first call."""
-        with self._binding:
-            return self._known(variant)
+        with self._lock:
+            return self._fields_of(variant)
 
     def problems_of_training(self, request: Describe) -> tuple[str, ...]:
         """Returns the reasons why cases of a variant cannot be trained. Equal reasons of several cases are listed once.
@@ -71,8 +71,8 @@ class VariantCases:
         problems: dict[tuple[str, ...], list[LobenchError]] = {}
         fields = self.of(request.variant)
         for info in fields.cases:
-            is_asked = not request.names or {*info.names} & {*request.names}
-            if not is_asked or {info.identity, info.optimizer_hash} <= self._traced:
+            is_requested = not request.names or {*info.names} & {*request.names}
+            if not is_requested or {info.identity, info.optimizer_hash} <= self._traced_hashes:
                 continue
             item = fields.items[info.key]
             spec = case_of(item)
@@ -84,7 +84,7 @@ class VariantCases:
             except LobenchError as error:
                 problems.setdefault((error.what, error.got, error.expected), []).append(error)
             else:
-                self._traced |= {info.identity, info.optimizer_hash}
+                self._traced_hashes |= {info.identity, info.optimizer_hash}
         return tuple(
             f"{equal_errors[0]} (and {counted(len(equal_errors) - 1, 'more case')})"
             if equal_errors[1:]

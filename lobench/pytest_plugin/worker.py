@@ -62,9 +62,9 @@ __all__ = ["serve"]
 _LAST_ARGUMENTS = ("-n0", "-p", "no:rerunfailures", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:timeout")
 # Arguments in another program's process, which writes to the terminal itself. At the end, pytest would look for garbage
 # among all objects of the process, which may be millions.
-_AS_A_GUEST = ("-p", "no:terminal", "-p", "no:unraisableexception", "-s")
-_EDITED = "was a gin file of the suite or of the run edited meanwhile?"
-_OTHER_CODE = "its worker has run other code than the worker that described the cases"
+_GUEST_ARGUMENTS = ("-p", "no:terminal", "-p", "no:unraisableexception", "-s")
+_EDITED_QUESTION = "was a gin file of the suite or of the run edited meanwhile?"
+_OTHER_CODE_MESSAGE = "its worker has run other code than the worker that described the cases"
 
 
 class _Idle(pytest.Item):
@@ -94,13 +94,13 @@ class Loop:
 
     def __init__(self, chief: ChiefEnd[ToWorker], configure: Configure) -> None:
         self._chief, self._configure = chief, configure
-        self._waiting: queue.Queue[ToWorker | None] = queue.Queue()
+        self._requests: queue.Queue[ToWorker | None] = queue.Queue()
         self._reports: list[pytest.TestReport] = []
         self._commands = CommandRunner()
         self._lease = 0
         self._cases: VariantCases | None = None
         self._disk_error: BaseException | None = None
-        self._collected_again: set[pytest.Collector] = set()
+        self._retried_collectors: set[pytest.Collector] = set()
         self.errors: list[str] = []  # errors of the collection
         self.is_ready = False
 
@@ -117,9 +117,9 @@ class Loop:
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """Collects a folder or file again while its disk fails. pytest also reads the suite's parent folder."""
         report = yield
-        if collector in self._collected_again or _disk_error(report) is None:
+        if collector in self._retried_collectors or _disk_error(report) is None:
             return report
-        self._collected_again.add(collector)
+        self._retried_collectors.add(collector)
 
         def collect() -> None:
             nonlocal report
@@ -134,8 +134,8 @@ class Loop:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             # After an infinite recursion the last line is only pytest's remark; the error is before it.
-            text = [line for line in report.longreprtext.strip().splitlines() if not line.startswith("!!!")]
-            self.errors.append(f"{report.nodeid}: {text[-1] if text else 'collection failed'}")
+            lines = [line for line in report.longreprtext.strip().splitlines() if not line.startswith("!!!")]
+            self.errors.append(f"{report.nodeid}: {lines[-1] if lines else 'collection failed'}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -150,9 +150,9 @@ class Loop:
         self._cases = VariantCases(items)
         self.is_ready = True
         self._chief.send(Ready())
-        self._chief.listen(self._take)
+        self._chief.listen(self._handle_message)
         idle_item = _Idle.from_parent(session, name="idle")
-        while (request := self._waiting.get()) is not None:
+        while (request := self._requests.get()) is not None:
             match request:
                 case Job():
                     companions = tuple((uri, self._local_path(path)) for uri, path in request.companions)
@@ -168,12 +168,12 @@ class Loop:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
 
-    def _take(self, message: ToWorker | None) -> None:
+    def _handle_message(self, message: ToWorker | None) -> None:
         """Handles a message from the chief while an item may be running."""
         if isinstance(message, StopCommand):
             self._commands.stop(message.lease)
         else:
-            self._waiting.put(None if isinstance(message, Exit) else message)
+            self._requests.put(None if isinstance(message, Exit) else message)
 
     def _describe(self, request: Describe) -> None:
         from lobench.pytest_plugin.variants import files_of
@@ -184,8 +184,8 @@ class Loop:
         if problems:
             self._chief.send(Failed(messages=problems, variant_key=request.variant.key))
             return
-        code = fingerprints_here(fields.cases)
-        united_code = united_fingerprint(code.values())
+        fingerprints = fingerprints_here(fields.cases)
+        united_code = united_fingerprint(fingerprints.values())
         files = files_of(self._configure.arguments, self._configure.layers, united_code.files)
         self._chief.send(
             Described(
@@ -196,7 +196,7 @@ class Loop:
                 code_files=tuple(sorted(united_code.files)),
                 listed=dict(united_code.listed),
                 data=tuple(sorted(united_code.data)),
-                codes={code_id: fingerprint.parts for code_id, fingerprint in code.items()},
+                codes={code_id: fingerprint.parts for code_id, fingerprint in fingerprints.items()},
                 edited=tuple(edited_files(united_code)),
             )
         )
@@ -208,35 +208,35 @@ class Loop:
 
     def _run(self, job: Job, idle_item: pytest.Item) -> JobResult:
         assert self._cases is not None
-        failed = partial(JobResult, lease=job.lease, outcome=Outcome.ERROR, replace=True)
+        failed_result = partial(JobResult, lease=job.lease, outcome=Outcome.ERROR, replace=True)
         fields = self._cases.of(job.variant)
         item = fields.items.get(job.case_key)
         if item is None:
             # This worker has read other files than the worker that described the cases.
-            line = "; ".join(fields.problems) or f"its worker has no such case: {_EDITED}"
-            return failed(message=line, other_gin=True)
+            line = "; ".join(fields.problems) or f"its worker has no such case: {_EDITED_QUESTION}"
+            return failed_result(message=line, other_gin=True)
         case = next(case for case in fields.cases if case.key == job.case_key)
         code = united_fingerprint(fingerprints_here([case]).values())
         if job.code and case.code != job.code:
-            return failed(message=_OTHER_CODE, other_code=dict(code.parts))
+            return failed_result(message=_OTHER_CODE_MESSAGE, other_code=dict(code.parts))
         item.config.stash[CURRENT_JOB] = job
         self._lease = job.lease
         try:
             self._run_item(item, idle_item)
         except BaseException as error:
             # The state of this session is unknown, so let the chief replace the worker.
-            self._chief.send(failed(message=headline(error)))
+            self._chief.send(failed_result(message=headline(error)))
             raise
         if edited_parts := parts_run_otherwise(case):
-            return failed(message=_OTHER_CODE, other_code={**code.parts, **edited_parts})
+            return failed_result(message=_OTHER_CODE_MESSAGE, other_code={**code.parts, **edited_parts})
         if _is_bound_otherwise(item, job):
-            return failed(message=f"its worker has bound another case: {_EDITED}", other_gin=True)
+            return failed_result(message=f"its worker has bound another case: {_EDITED_QUESTION}", other_gin=True)
         item_result = self._reported_result()
         if item_result is None:
             # The case could not be described, for example because its files changed since the collection.
             texts = [report.longreprtext.strip() for report in self._reports if report.failed]
             line = texts[0].splitlines()[-1] if texts and texts[0] else "the item ended without a report"
-            return failed(message=line)
+            return failed_result(message=line)
         return JobResult(
             lease=job.lease, outcome=item_result.outcome, message=item_result.message, payload=item_result.payload
         )
@@ -308,19 +308,19 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     """Runs one worker on a connection until it receives the request to exit; see `Configure.serve`."""
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
     loop = Loop(chief, configure)
-    arguments = [*configure.arguments, *(() if owns_process else _AS_A_GUEST), *_LAST_ARGUMENTS]
+    arguments = [*configure.arguments, *(() if owns_process else _GUEST_ARGUMENTS), *_LAST_ARGUMENTS]
 
     def run_session() -> int:
-        code = pytest.main(arguments, plugins=[loop])  # raises if it cannot look at a conftest.py
-        reason = " ".join(_why_it_ended(code, configure)) if code == pytest.ExitCode.USAGE_ERROR else ""
+        exit_code = pytest.main(arguments, plugins=[loop])  # raises if it cannot look at a conftest.py
+        reason = " ".join(_end_messages(exit_code, configure)) if exit_code == pytest.ExitCode.USAGE_ERROR else ""
         if "file or directory not found" in reason and all(map(path_exists, configure.arguments)):
             raise _DiskFailed(OSError(errno.EIO, reason))  # pytest takes any error of a look for a missing file
-        return code
+        return exit_code
 
-    code = retried(run_session, may_forbid=False)
+    exit_code = retried(run_session, may_forbid=False)
     expected_codes = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
-    if code not in expected_codes and not loop.is_ready:  # otherwise the job that broke the session was reported
-        chief.send(Failed(messages=tuple(loop.errors) or _why_it_ended(code, configure)))
+    if exit_code not in expected_codes and not loop.is_ready:  # otherwise the job that broke the session was reported
+        chief.send(Failed(messages=tuple(loop.errors) or _end_messages(exit_code, configure)))
 
 
 def _without_cases(suites: Sequence[object]) -> str:
@@ -328,7 +328,7 @@ def _without_cases(suites: Sequence[object]) -> str:
     return f"{', '.join(map(str, suites))}: the suite holds no case; {expected}; `lobench list suites` shows examples"
 
 
-def _why_it_ended(code: int, configure: Configure) -> tuple[str, ...]:
+def _end_messages(code: int, configure: Configure) -> tuple[str, ...]:
     """Returns messages on a session that ended before it had collected anything."""
     with contextlib.suppress(OSError, ValueError):  # closed stream, or full disk
         sys.stdout.flush()

@@ -78,11 +78,15 @@ class OptimizerContract:
 
     def test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters(self) -> None:
         params = _params(0)
-        start, end = self._train(_grads(0))
-        assert types_of(end["params"]) == types_of(params), "parameters change shape or dtype"
-        assert types_of(end["state"]) == types_of(start["state"]), "the state changes its structure, shapes or dtypes"
-        assert types_of(end["evaluated"]) == types_of(params), "eval_params gives something else than parameters"
-        for leaf in jax.tree.leaves((end["params"], end["evaluated"])):
+        first_states, last_states = self._train(_grads(0))
+        assert types_of(last_states["params"]) == types_of(params), "parameters change shape or dtype"
+        assert types_of(last_states["state"]) == types_of(first_states["state"]), (
+            "the state changes its structure, shapes or dtypes"
+        )
+        assert types_of(last_states["evaluated"]) == types_of(params), (
+            "eval_params gives something else than parameters"
+        )
+        for leaf in jax.tree.leaves((last_states["params"], last_states["evaluated"])):
             assert np.isfinite(np.asarray(leaf)).all()
 
     def test_the_same_input_gives_the_same_bits(self) -> None:
@@ -96,9 +100,9 @@ class OptimizerContract:
 
     def test_seeds_side_by_side_train_apart(self) -> None:
         """Under vmap, as in the inner program, seeds must not affect each other, not even by NaN."""
-        wrong = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _grads(0))
-        calm = self._train(_grads(0), second_grads=_grads(1))
-        assert_same_bits(self._train(_grads(0), second_grads=wrong), calm)
+        nan_grads = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _grads(0))
+        expected = self._train(_grads(0), second_grads=_grads(1))
+        assert_same_bits(self._train(_grads(0), second_grads=nan_grads), expected)
 
     def _train(self, grads: Any, second_grads: Any = None) -> Any:
         """Returns the result of `_program` for the first of two seeds.
@@ -173,8 +177,8 @@ def _stack(*trees: Any) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _distance(first: Any, second: Any) -> float:
-    leaf_pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+def _distance(tree: Any, other_tree: Any) -> float:
+    leaf_pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other_tree), strict=True)
     return float(
         sum(np.abs(np.asarray(first_leaf) - np.asarray(second_leaf)).sum() for first_leaf, second_leaf in leaf_pairs)
     )

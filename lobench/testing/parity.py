@@ -28,7 +28,7 @@ __all__ = ["Parity", "ParityError", "check", "read", "write"]
 
 _FORMAT = 1
 _SHAPES: Mapping[str, tuple[int, ...]] = {"kernel": (2, 2, 1, 3), "weights": (5, 4), "bias": (4,), "scale": ()}
-_PARTS = ("initial", "gradients", "expected")
+_ARRAY_FIELDS = ("initial", "gradients", "expected")
 
 Arrays = dict[str, NDArray[np.float32]]
 
@@ -93,25 +93,25 @@ def write(
     initial_leaves = (
         {name: generator.standard_normal(shape) for name, shape in _SHAPES.items()} if params is None else params
     )
-    start = {name: np.asarray(leaf, np.float32) for name, leaf in initial_leaves.items()}
-    sizes = np.geomspace(1, 0.1, num_steps)
+    initial = {name: np.asarray(leaf, np.float32) for name, leaf in initial_leaves.items()}
+    gradient_scales = np.geomspace(1, 0.1, num_steps)
     gradients: Arrays = {
-        name: np.stack([size * generator.standard_normal(leaf.shape) for size in sizes]).astype(np.float32)
-        for name, leaf in start.items()
+        name: np.stack([size * generator.standard_normal(leaf.shape) for size in gradient_scales]).astype(np.float32)
+        for name, leaf in initial.items()
     }
-    losses = (2 * sizes).astype(np.float32)
+    losses = (2 * gradient_scales).astype(np.float32)
     name = type(optimizer).__name__
     if callable(getattr(optimizer, "opt_fn", None)):
-        learned = as_learned_optimizer(optimizer)
-        weights = learned.init(jax.random.key(0)) if theta is None else theta
-        optimizer = learned.opt_fn(weights, num_steps)
+        learned_optimizer = as_learned_optimizer(optimizer)
+        theta_values = learned_optimizer.init(jax.random.key(0)) if theta is None else theta
+        optimizer = learned_optimizer.opt_fn(theta_values, num_steps)
     stepper = as_stepper(optimizer, num_steps)
     key = jax.random.key(seed)
-    values: Any = stepper.initial_params(start)
+    values: Any = stepper.initial_params(initial)
     state = stepper.init(values, (), key)
     model_state = ()
     step = jax.jit(stepper.step)
-    leaves_by_name: dict[str, list[Any]] = {leaf_name: [] for leaf_name in start}
+    leaves_by_name: dict[str, list[Any]] = {leaf_name: [] for leaf_name in initial}
     for index in range(num_steps):
         step_gradients = {leaf_name: leaf[index] for leaf_name, leaf in gradients.items()}
         state, values, model_state = step(
@@ -122,7 +122,7 @@ def write(
     description = {"optimizer": name, "jax": jax.__version__}
     parity = Parity(
         about=description,
-        initial=start,
+        initial=initial,
         gradients=gradients,
         losses=losses,
         expected={leaf_name: np.stack(leaves).astype(np.float32) for leaf_name, leaves in leaves_by_name.items()},
@@ -133,7 +133,9 @@ def write(
 
 def _save(path: Path, parity: Parity) -> None:
     arrays = {
-        f"{field_name}/{name}": leaf for field_name in _PARTS for name, leaf in getattr(parity, field_name).items()
+        f"{field_name}/{name}": leaf
+        for field_name in _ARRAY_FIELDS
+        for name, leaf in getattr(parity, field_name).items()
     }
     text = json.dumps({"format": _FORMAT, **parity.about})
     with path.open("wb") as file:  # np.savez would add a suffix to a path without one
@@ -149,7 +151,7 @@ def read(path: str | Path) -> Parity:
     try:
         with np.load(path, allow_pickle=False) as file:
             description = json.loads(str(file["about"]))
-            arrays_by_field: dict[str, Arrays] = {field_name: {} for field_name in _PARTS}
+            arrays_by_field: dict[str, Arrays] = {field_name: {} for field_name in _ARRAY_FIELDS}
             for name in file.files:
                 field_name, _, leaf_name = name.partition("/")
                 if field_name in arrays_by_field:
@@ -196,11 +198,11 @@ def check(
         gradients = {name: leaf[step].copy() for name, leaf in parity.gradients.items()}
         new_params = step_function(params, gradients, step, float(parity.losses[step]))
         params = {name: np.array(new_params[name], np.float32) for name in parity.initial if name in new_params}
-        if missing := parity.initial.keys() - params.keys():
-            raise ParityError(f"step {step} returns no {', '.join(sorted(missing))}", where=str(path))
-        wrong = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
-        if wrong:
-            _, problem, got, expected = max(wrong)
+        if missing_names := parity.initial.keys() - params.keys():
+            raise ParityError(f"step {step} returns no {', '.join(sorted(missing_names))}", where=str(path))
+        differences = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
+        if differences:
+            _, problem, got, expected = max(differences)
             next_step = "parameters before it agree" if step else "the first step is off already"
             raise ParityError(
                 f"step {step} of {parity.num_steps}: {problem}",
@@ -222,10 +224,10 @@ def _difference(
     with np.errstate(invalid="ignore"):
         errors = np.abs(got.astype(np.float64) - expected) / (atol + rtol * np.abs(expected.astype(np.float64)))
     errors = np.where((got == expected) | (np.isnan(got) & np.isnan(expected)), 0.0, np.nan_to_num(errors, nan=np.inf))
-    worst = np.unravel_index(int(errors.argmax()), errors.shape)
-    if errors[worst] <= 1:
+    worst_index = np.unravel_index(int(errors.argmax()), errors.shape)
+    if errors[worst_index] <= 1:
         return None
-    location = f"{name}[{', '.join(map(str, worst))}]" if worst else name
+    location = f"{name}[{', '.join(map(str, worst_index))}]" if worst_index else name
     num_wrong = int((errors > 1).sum())
     text = f"{location} is off" + (f", and {num_wrong - 1} more of {errors.size}" if num_wrong > 1 else "")
-    return float(errors[worst]), text, repr(float(got[worst])), repr(float(expected[worst]))
+    return float(errors[worst_index]), text, repr(float(got[worst_index])), repr(float(expected[worst_index]))

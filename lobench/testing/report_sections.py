@@ -47,7 +47,7 @@ def sample_summary(name: str) -> Summary:
     """
     shapes = {"two": (2, 2, 12), "other": (3, 2, 11), "alone": (1, 1, 1), "diverged": (1, 1, 2)}
     num_methods, num_cases, num_seeds = shapes[name]
-    random = np.random.default_rng(num_seeds)
+    generator = np.random.default_rng(num_seeds)
     folder = Path(tempfile.mkdtemp(prefix="lobench-contract-"))
     with (folder / "curves.csv").open("w", newline="") as file:
         rows = csv.writer(file)
@@ -57,7 +57,7 @@ def sample_summary(name: str) -> Summary:
                 for seed in range(num_seeds):
                     diverges = name == "diverged" or (name == "two" and (method, case, seed) == (1, 0, 3))
                     for step in (0, 10, 200):
-                        loss = math.nan if diverges and step else float(random.lognormal(0.0, 1.0))
+                        loss = math.nan if diverges and step else float(generator.lognormal(0.0, 1.0))
                         rows.writerow([f"method <{method}>", f"case_{case}", seed, step, loss])
     import_curves(folder / "curves.csv", store=folder / "store")
     summary = summary_of(folder / "store")

@@ -90,8 +90,8 @@ def run_search(
         for params in settings:
             value = fitness(params)
             state: Any = "done" if value is not None else "failed"
-            frozen = MappingProxyType(dict(params))
-            trials.append(Trial(number=len(trials), parameters=frozen, state=state, fitness=value, wave=wave))
+            frozen_params = MappingProxyType(dict(params))
+            trials.append(Trial(number=len(trials), parameters=frozen_params, state=state, fitness=value, wave=wave))
         if num_trials is not None and len(trials) > 10 * num_trials:  # 10,000 waves of it would take minutes
             break
     raise AssertionError("the search has no end")
@@ -155,10 +155,10 @@ class SearchContract:
         size = self.make().size(space)
         for wave in range(trials[-1].wave + 1):
             earlier_trials = [trial for trial in trials if trial.wave < wave]
-            cut_off = [dict(trial.parameters) for trial in trials if trial.wave == wave]
+            interrupted_wave = [dict(trial.parameters) for trial in trials if trial.wave == wave]
             num_trials = self.num_trials if size is None else None
-            proposed = self.make().next_wave(space, earlier_trials, seed=1, width=3, num_trials=num_trials)
-            assert [dict(params) for params in proposed] == cut_off
+            proposed_wave = self.make().next_wave(space, earlier_trials, seed=1, width=3, num_trials=num_trials)
+            assert [dict(params) for params in proposed_wave] == interrupted_wave
 
     def test_the_order_in_which_trials_are_shown_does_not_matter(self, space: Space) -> None:
         expected = self.run(space, seed=2)

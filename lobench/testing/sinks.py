@@ -80,11 +80,11 @@ def sample_deliveries(num_checkpoints: int = 3, *, run: str = "") -> list[Delive
             Checkpoint(uri=f"checkpoint_{index}", sha256=f"{index:064x}", outer_step=10 * index, generation=+is_last)
         )
         evaluations = (
-            _evaluation(subject, "whole", SeedBlock(start=0, size=2), (1.0 + index, 2.0 + index), num_seeds=2),
-            _evaluation(subject, "blocks", SeedBlock(start=0, size=2), (4.0, 5.0), num_seeds=3),
-            _evaluation(subject, "blocks", SeedBlock(start=2, size=1), (6.0,), num_seeds=3),
-            _evaluation(subject, "diverges", SeedBlock(start=0, size=2), (3.0, _NAN), num_seeds=2),
-            _evaluation(subject, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
+            _evaluation_event(subject, "whole", SeedBlock(start=0, size=2), (1.0 + index, 2.0 + index), num_seeds=2),
+            _evaluation_event(subject, "blocks", SeedBlock(start=0, size=2), (4.0, 5.0), num_seeds=3),
+            _evaluation_event(subject, "blocks", SeedBlock(start=2, size=1), (6.0,), num_seeds=3),
+            _evaluation_event(subject, "diverges", SeedBlock(start=0, size=2), (3.0, _NAN), num_seeds=2),
+            _evaluation_event(subject, "breaks", SeedBlock(start=0, size=2), (), num_seeds=2),
         )
         events += [*evaluations, CheckpointFinished(subject=subject, evaluations=evaluations)]
     events.append(
@@ -130,7 +130,9 @@ def known_numbers() -> tuple[list[Delivery], list[KnownNumber]]:
             for size in sizes:
                 block = SeedBlock(start=5 + start, size=size)
                 block_finals = tuple(finals[start : start + size])
-                evaluations.append(_evaluation(subject, name, block, block_finals, num_seeds=len(finals), suite=suite))
+                evaluations.append(
+                    _evaluation_event(subject, name, block, block_finals, num_seeds=len(finals), suite=suite)
+                )
                 start += size
             number_keys: dict[str, Any] = {
                 "run": run,
@@ -164,7 +166,7 @@ def _number_deliveries(events: Iterable[tuple[str, _Event]]) -> list[Delivery]:
     return deliveries
 
 
-def _evaluation(
+def _evaluation_event(
     subject: Subject,
     name: str,
     block: SeedBlock,
@@ -230,7 +232,7 @@ class SinkContract:
 
     def open(self, store: Path) -> ResultSink:
         """Makes a sink whose store is `store`."""
-        return _open(self.factory, store, self.argument)
+        return _open_sink(self.factory, store, self.argument)
 
     def found(self, store: Path) -> Counter[str]:
         return Counter(repr(thing) for thing in self.contents(store))
@@ -399,7 +401,7 @@ class SinkContract:
         assert completed.returncode == -signal.SIGKILL, completed.stderr
 
 
-def _open(factory: str, store: Path, argument: str) -> ResultSink:
+def _open_sink(factory: str, store: Path, argument: str) -> ResultSink:
     store.mkdir(parents=True, exist_ok=True)
     sink: ResultSink = loaded(factory)(SinkContext(store=store, argument=argument, name="contract"))
     return sink
@@ -410,21 +412,21 @@ def _deliver_and_die(factory: str, store: str, argument: str, count: str, share:
     limit = 0
     if share:
         with tempfile.TemporaryDirectory() as folder:
-            sink = _open(factory, Path(folder) / "whole", argument)
+            sink = _open_sink(factory, Path(folder) / "whole", argument)
             limit = int(float(share) * _counting_calls(sink, deliveries, 0))
             sink.close()
-    _counting_calls(_open(factory, Path(store), argument), deliveries, limit)
+    _counting_calls(_open_sink(factory, Path(store), argument), deliveries, limit)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _counting_calls(sink: ResultSink, deliveries: Sequence[Delivery], limit: int) -> int:
     """Delivers, and returns the number of calls that this took. Kills this process at call `limit`; 0: never."""
-    count = 0
+    num_calls = 0
 
     def on_event(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-        if limit and count == limit:
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+        if limit and num_calls == limit:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(on_event)
@@ -432,7 +434,7 @@ def _counting_calls(sink: ResultSink, deliveries: Sequence[Delivery], limit: int
         sink.deliver(deliveries)
     finally:
         sys.setprofile(None)
-    return count
+    return num_calls
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class WatchedStore:
         return [row.curves for row in self.rows if row.curves is not None]
 
 
-class _Lines(WatchProgress):
+class _LineCollector(WatchProgress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -120,7 +120,7 @@ def watch_with(
     (suite / "bowl.gin").write_text(_CASES)
     if test:
         (suite / "test_contract.py").write_text(test)
-    progress = _Lines()
+    progress = _LineCollector()
     settings: WatchKeywords = {"executor": "inline", "checkpoints": "all", "store": "store", **options, "once": True}
     learned_bindings = ("Case.learned_optimizer = @LearnableSGD()",)
     plain_bindings = ("Case.optimizer = @sgd()", "sgd.learning_rate = 0.1")

@@ -39,32 +39,32 @@ class Backlog:
     def __init__(self, policy: AdmissionPolicy, history: History) -> None:
         self._policy = policy
         self._admissions = dict(history.admissions)
-        self._finished = set(history.finished)
+        self._finished_positions = set(history.finished)
         self._subjects: dict[int, SubjectKey] = {}
         self._variants: set[str] = set()
-        self._waiting: list[int] = []
-        self._fresh: set[int] = set()  # waiting positions that were never passed to the policy
+        self._waiting_positions: list[int] = []
+        self._fresh_positions: set[int] = set()  # waiting positions that were never passed to the policy
         self._replans: list[Replan] = []
-        self._newest = -1
+        self._newest_position = -1
         self.has_ended = False
 
     @property
     def has_waiting(self) -> bool:
-        return bool(self._waiting or self._replans)
+        return bool(self._waiting_positions or self._replans)
 
     @property
     def has_fresh(self) -> bool:
         """Whether a waiting checkpoint has no decision from an earlier run."""
-        return bool(self._fresh)
+        return bool(self._fresh_positions)
 
     @property
     def num_fresh(self) -> int:
         """Number of waiting checkpoints without a decision from an earlier run."""
-        return len(self._fresh)
+        return len(self._fresh_positions)
 
     def waiting(self) -> set[SubjectKey]:
         """Returns the subjects that wait for a decision of the policy."""
-        return {self._subjects[position] for position in self._waiting}
+        return {self._subjects[position] for position in self._waiting_positions}
 
     def variants(self) -> Set[str]:
         """Returns the variants of all subjects seen."""
@@ -79,13 +79,13 @@ class Backlog:
             return False
         self._subjects[position] = subject
         self._variants.add(subject.variant)
-        self._newest = max(self._newest, position)
+        self._newest_position = max(self._newest_position, position)
         admission = self._admissions.get(position)
-        if admission == "admitted" and position not in self._finished:
+        if admission == "admitted" and position not in self._finished_positions:
             return True
-        bisect.insort(self._waiting, position)
+        bisect.insort(self._waiting_positions, position)
         if admission is None:
-            self._fresh.add(position)
+            self._fresh_positions.add(position)
         return False
 
     def decide(self, *, idle: bool) -> list[Admit | Skip]:
@@ -93,24 +93,24 @@ class Backlog:
 
         The newest checkpoint is never skipped, and is admitted once the run has ended.
         """
-        if not self._waiting:
+        if not self._waiting_positions:
             return []
-        to_run, to_skip = self._policy.admit(tuple(self._waiting), idle=idle, last=self.has_ended)
-        if self._newest in to_skip:
-            to_skip = [position for position in to_skip if position != self._newest]
-            to_run = [*to_run, self._newest] if self.has_ended else to_run
-        decided = {*to_skip, *to_run}
-        if not decided:
+        to_run, to_skip = self._policy.admit(tuple(self._waiting_positions), idle=idle, last=self.has_ended)
+        if self._newest_position in to_skip:
+            to_skip = [position for position in to_skip if position != self._newest_position]
+            to_run = [*to_run, self._newest_position] if self.has_ended else to_run
+        all_decided = {*to_skip, *to_run}
+        if not all_decided:
             return []
-        self._waiting = [position for position in self._waiting if position not in decided]
-        replans = [Replan(position, False) for position in to_skip if position in self._finished]
-        replans += [Replan(position, True) for position in to_run if position not in self._fresh]
+        self._waiting_positions = [position for position in self._waiting_positions if position not in all_decided]
+        replans = [Replan(position, False) for position in to_skip if position in self._finished_positions]
+        replans += [Replan(position, True) for position in to_run if position not in self._fresh_positions]
         self._replans += sorted(replans)
         newly_skipped, newly_admitted = (
-            [position for position in decided_positions if position in self._fresh]
+            [position for position in decided_positions if position in self._fresh_positions]
             for decided_positions in (to_skip, to_run)
         )
-        self._fresh -= decided
+        self._fresh_positions -= all_decided
         self._admissions.update(dict.fromkeys(newly_skipped, "skipped"))
         self._admissions.update(dict.fromkeys(newly_admitted, "admitted"))
         return [*map(Skip, newly_skipped), *map(Admit, newly_admitted)]
@@ -127,7 +127,7 @@ class Backlog:
 
     def reopen(self, position: int) -> None:
         self._admissions[position] = "admitted"
-        self._finished.discard(position)
+        self._finished_positions.discard(position)
 
     def finish(self, position: int) -> None:
-        self._finished.add(position)
+        self._finished_positions.add(position)

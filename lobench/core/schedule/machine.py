@@ -35,8 +35,8 @@ class Groups:
     """
 
     def __init__(self, size: int, troubled: Container[Any]) -> None:
-        self._size, self._troubled = size, troubled
-        self._apart: set[Any] = set()
+        self._size, self._losses = size, troubled
+        self._keys_to_run_alone: set[Any] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: QueueEntry) -> list[QueueEntry]:
         """Takes the work to compute together with an entry out of the queue, and returns it. It may be empty."""
@@ -47,16 +47,16 @@ class Groups:
     def dissolve(self, worker: Worker) -> list[QueueEntry]:
         """Returns the work promised to a lost worker. If it computed a group, its members run alone from now on."""
         if worker.lease is not None and worker.lease.together > 1:
-            self._apart.update(entry.key for entry in worker.promised)
+            self._keys_to_run_alone.update(entry.key for entry in worker.promised)
         return worker.promised
 
     def _choose(self, alike: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
-        sharing = [entry for entry in alike if self._may_share(entry)][: self._size - 1]
-        return sharing if len(sharing) == self._size - 1 else ()
+        group_entries = [entry for entry in alike if self._may_share(entry)][: self._size - 1]
+        return group_entries if len(group_entries) == self._size - 1 else ()
 
     def _may_share(self, entry: QueueEntry) -> bool:
         """Returns whether work may be in a group. Work that failed once runs alone, unaffected by other work."""
-        is_troubled = not entry.rank.fresh or entry.key in self._apart or entry.key in self._troubled
+        is_troubled = not entry.rank.fresh or entry.key in self._keys_to_run_alone or entry.key in self._losses
         return not is_troubled and entry.work.alike is not None
 
 
@@ -105,22 +105,22 @@ class Machine:
     ) -> None:
         self._rules = rules or Rules()
         self._workers, self._queue = Workers(max_cores, max_gpus), WorkQueue()
-        self._widest: float = max_cores
+        self._max_width: float = max_cores
         self._losses = Losses(deaths or {}, self._rules)
         self._groups = Groups(together, self._losses)
         self._durations = Durations()
         self._works: dict[Any, Work] = {}  # work that has not ended
-        self._dropped: set[Any] = set()  # cancelled work that is leased or promised
+        self._dropped_keys: set[Any] = set()  # cancelled work that is leased or promised
         self._next_lease = 0
         self._now = 0.0
         self._last_tick = -math.inf
-        self._draining = False
+        self._is_draining = False
         self._actions: list[Action] = []
 
     @property
     def is_draining(self) -> bool:
         """Whether no more work will be leased."""
-        return self._draining
+        return self._is_draining
 
     @property
     def num_running(self) -> int:
@@ -171,7 +171,7 @@ class Machine:
                 self._worker_died(event)
             case events.Capacity():
                 self._workers.resize(event)
-                self._widest = event.limit  # more than the widest machine of now, because a wider one may come
+                self._max_width = event.limit  # more than the widest machine of now, because a wider one may come
                 for worker in self._workers.surplus():
                     self._kill(worker, "the machines have changed, and may have no room for it")
             case events.Returned():
@@ -179,13 +179,13 @@ class Machine:
             case events.Tick(now):
                 self._tick(now)
             case events.Drain():
-                self._draining = True
+                self._is_draining = True
         return tuple(self._actions)
 
     def place(self) -> tuple[Action, ...]:
         """Leases work that fits, and starts the workers that are needed."""
         self._actions = []
-        if not self._draining:
+        if not self._is_draining:
             self._lease_fitting()
         return tuple(self._actions)
 
@@ -197,7 +197,7 @@ class Machine:
           at_most: Largest number of workers of that size, including existing ones. None: no limit.
         """
         self._actions = []
-        while not self._draining and self._workers.has_room(size):
+        while not self._is_draining and self._workers.has_room(size):
             if at_most is not None and self._workers.count(size) >= at_most:
                 break
             self._start(size)
@@ -210,12 +210,12 @@ class Machine:
           AssertionError: The state is inconsistent.
         """
         self._workers.check()
-        queued = [entry.key for entry in self._queue]
-        assigned = [entry.key for entry in self._workers.held()]
-        states = Counter([*queued, *assigned])
+        queued_keys = [entry.key for entry in self._queue]
+        assigned_keys = [entry.key for entry in self._workers.held()]
+        states = Counter([*queued_keys, *assigned_keys])
         assert not (duplicates := [key for key, count in states.items() if count > 1]), f"in two states: {duplicates}"
         assert states.keys() == self._works.keys(), f"lost, or ended and kept: {states.keys() ^ self._works.keys()}"
-        assert self._dropped <= set(assigned), "dropped, and neither leased nor promised"
+        assert self._dropped_keys <= set(assigned_keys), "dropped, and neither leased nor promised"
         leases = [leased.lease for _, _, leased in self._workers.busy()]
         assert len(set(leases)) == len(leases) and max(leases, default=-1) < self._next_lease, "a lease given twice"
         for number, worker, leased in self._workers.busy():
@@ -230,7 +230,7 @@ class Machine:
     def _add(self, works: Iterable[Work]) -> None:
         for work in works:
             if work.key in self._works:
-                self._dropped.discard(work.key)
+                self._dropped_keys.discard(work.key)
                 continue
             self._works[work.key] = work
             size = self._fitting_size(work.size)
@@ -239,13 +239,13 @@ class Machine:
 
     def _drop(self, keys: set[Any]) -> None:
         self._queue.drop(keys)
-        assigned = {entry.key for entry in self._workers.held()}
-        self._dropped |= keys & assigned
-        for key in keys - assigned:
+        assigned_keys = {entry.key for entry in self._workers.held()}
+        self._dropped_keys |= keys & assigned_keys
+        for key in keys - assigned_keys:
             self._works.pop(key, None)
 
     def _requeue(self, entry: QueueEntry) -> None:
-        if entry.key in self._dropped:
+        if entry.key in self._dropped_keys:
             self._forget(entry.work)
         else:
             self._queue.push(self._fitting_size(entry.work.size), entry)
@@ -260,10 +260,10 @@ class Machine:
 
     def _forget(self, work: Work) -> None:
         del self._works[work.key]
-        self._dropped.discard(work.key)
+        self._dropped_keys.discard(work.key)
 
     def _fitting_size(self, size: Size) -> Size:
-        return size if size.num_cpus <= self._widest else size._replace(num_cpus=int(self._widest))
+        return size if size.num_cpus <= self._max_width else size._replace(num_cpus=int(self._max_width))
 
     # Workers.
 
@@ -274,7 +274,7 @@ class Machine:
             return
         if not removed_worker.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
             self._actions.append(events.Fail(reason))
-            self._draining = True
+            self._is_draining = True
         if removed_worker.lease is not None:
             self._blame(removed_worker.lease, event.message, lost=event.lost)
 

@@ -54,11 +54,11 @@ class AutoIteratedGrid:
     def next_wave(
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
-        num_left = trials_left(history, num_trials)
+        num_trials_left = trials_left(history, num_trials)
         replay = _Replay(space, history)
-        missing = _first_round(replay)
-        count = 0
-        while not missing and num_left:
+        missing_settings = _first_round(replay)
+        num_extra_sweeps = 0
+        while not missing_settings and num_trials_left:
             candidates = [(p, values) for p in space.parents_first if len(values := _next_values(replay, p)) > 1]
             if not candidates:
                 break
@@ -67,9 +67,11 @@ class AutoIteratedGrid:
                 candidate for candidate in candidates if candidate[0].path not in replay.num_sweeps
             ] or candidates
             spreads = [replay.spread(parameter) for parameter, _ in candidates]
-            missing = replay.sweep(*candidates[_weighted_index(spreads, Draws(seed, "auto_ic_grid", count))])
-            count += 1
-        return missing[:num_left]
+            missing_settings = replay.sweep(
+                *candidates[_weighted_index(spreads, Draws(seed, "auto_ic_grid", num_extra_sweeps))]
+            )
+            num_extra_sweeps += 1
+        return missing_settings[:num_trials_left]
 
 
 class _Replay:
@@ -86,9 +88,9 @@ class _Replay:
         self.values = {parameter.path: _middle_value(grid_values(parameter)) for parameter in space.parameters}
         self.tried: dict[str, tuple[Value, ...]] = {}
         self.num_sweeps: dict[str, int] = {}
-        self._last: dict[str, list[Trial]] = {}
-        self._later = {_key(trial.parameters): trial for trial in history}
-        self._known: dict[frozenset[tuple[str, Value]], Trial] = {}
+        self._last_sweeps: dict[str, list[Trial]] = {}
+        self._trials_by_key = {_settings_key(trial.parameters): trial for trial in history}
+        self._replayed_trials: dict[frozenset[tuple[str, Value]], Trial] = {}
 
     def is_active(self, parameter: Parameter) -> bool:
         return parameter.path in self.space.active(self.values)
@@ -96,40 +98,44 @@ class _Replay:
     def unseen(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
         """Returns the settings of a sweep that are in no earlier sweep."""
         settings = (self.space.active({**self.values, parameter.path: value}) for value in values)
-        return [setting for setting in settings if _key(setting) not in self._known]
+        return [setting for setting in settings if _settings_key(setting) not in self._replayed_trials]
 
     def sweep(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
         """Varies a parameter and keeps its best value, or returns the settings that the history lacks."""
-        unseen = self.unseen(parameter, values)
-        missing = [setting for setting in unseen if _key(setting) not in self._later]
-        if missing:
-            return missing
-        for setting in unseen:
-            self._known[_key(setting)] = self._later[_key(setting)]
+        unseen_settings = self.unseen(parameter, values)
+        missing_settings = [setting for setting in unseen_settings if _settings_key(setting) not in self._trials_by_key]
+        if missing_settings:
+            return missing_settings
+        for setting in unseen_settings:
+            self._replayed_trials[_settings_key(setting)] = self._trials_by_key[_settings_key(setting)]
         path = parameter.path
         self.tried[path] = tuple(dict.fromkeys((*self.tried.get(path, ()), *values)))
         self.num_sweeps[path] = self.num_sweeps.get(path, 0) + 1
         settings = [self.space.active({**self.values, path: value}) for value in (*values, self.values[path])]
-        self._last[path] = [self._known[key] for key in dict.fromkeys(map(_key, settings)) if key in self._known]
-        best = best_trial(self._last[path])
-        if best is not None:
-            self.values[path] = best.parameters[path]
+        self._last_sweeps[path] = [
+            self._replayed_trials[key]
+            for key in dict.fromkeys(map(_settings_key, settings))
+            if key in self._replayed_trials
+        ]
+        best_swept = best_trial(self._last_sweeps[path])
+        if best_swept is not None:
+            self.values[path] = best_swept.parameters[path]
         return []
 
     def spread(self, parameter: Parameter) -> float:
         """Returns the standard deviation of the fitness over the parameter's last sweep; 0 without one."""
-        fitness = [trial.fitness for trial in self._last.get(parameter.path, ()) if trial.fitness is not None]
-        finite = [value for value in fitness if math.isfinite(value)]
-        return statistics.pstdev(finite) if finite else 0.0
+        fitnesses = [trial.fitness for trial in self._last_sweeps.get(parameter.path, ()) if trial.fitness is not None]
+        finite_values = [value for value in fitnesses if math.isfinite(value)]
+        return statistics.pstdev(finite_values) if finite_values else 0.0
 
 
 def _first_round(replay: _Replay) -> list[dict[str, Value]]:
     """Varies each active parameter once, and returns the missing settings."""
     for parameter in replay.space.parents_first:
         if replay.is_active(parameter):
-            missing = replay.sweep(parameter, grid_values(parameter))
-            if missing:
-                return missing
+            missing_settings = replay.sweep(parameter, grid_values(parameter))
+            if missing_settings:
+                return missing_settings
     return []
 
 
@@ -204,5 +210,5 @@ def _middle_value(values: Sequence[Value]) -> Value:
     return values[len(values) // 2]
 
 
-def _key(params: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
+def _settings_key(params: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
     return frozenset(params.items())

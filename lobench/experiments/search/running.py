@@ -86,7 +86,9 @@ class SearchRun(ABC):
         self._cases: dict[str, Sequence[CaseInfo]] = {}  # by variant
         self._reports: set[SearchKey] = set()  # best trials that are evaluated on fresh seeds
         self._unreported: set[SearchKey] | None = None  # reports without an evaluation yet; None: the best is unknown
-        self._written = {trial.number: trial for trial in known_trials.trials if known_trials.form == context.form}
+        self._written_trials = {
+            trial.number: trial for trial in known_trials.trials if known_trials.form == context.form
+        }
 
     def begin(self) -> None:
         """Continues from the trials in the ledger, and requests the next ones."""
@@ -138,11 +140,11 @@ class SearchRun(ABC):
         experiment = self._context.experiment
         held_blocks = member_blocks(self._context.ledger, experiment.name)
         cases_to_report = report_cases(cases, experiment, self.method.report_sessions, held_blocks)
-        num_left = self.planned.num_trials - len(self.history.trials)
+        num_trials_left = self.planned.num_trials - len(self.history.trials)
         num_blocks, num_reported = (
             sum(len(case.blocks()) for case in case_group) for case_group in (cases, cases_to_report)
         )
-        return self.num_subjects * (num_left * num_blocks + num_reported)
+        return self.num_subjects * (num_trials_left * num_blocks + num_reported)
 
     @property
     def num_subjects(self) -> int:
@@ -241,17 +243,19 @@ class SearchRun(ABC):
 
     def _go_on(self) -> None:
         """Requests the next wave when one has ended, and the evaluation of the best trial when the search has ended."""
-        num_before = len(self.history.trials)
-        new = self.history.advance()
-        num_left = len(self.history.trials) - len(new)
-        if num_left < num_before:
-            text = f"the suite has changed; all trials after trial {num_left - 1} are chosen again"
+        num_old_trials = len(self.history.trials)
+        new_trials = self.history.advance()
+        num_kept_trials = len(self.history.trials) - len(new_trials)
+        if num_kept_trials < num_old_trials:
+            text = f"the suite has changed; all trials after trial {num_kept_trials - 1} are chosen again"
             self._context.log(f"{self.method.title}: {text}")
-            self._context.ledger.forget_trials(self._context.form, self.method.name, num_left)
-            self._written = {number: trial for number, trial in self._written.items() if number < num_left}
-            self._forget(num_left)
-        self._record(new)
-        self._start_trials(new)
+            self._context.ledger.forget_trials(self._context.form, self.method.name, num_kept_trials)
+            self._written_trials = {
+                number: trial for number, trial in self._written_trials.items() if number < num_kept_trials
+            }
+            self._forget(num_kept_trials)
+        self._record(new_trials)
+        self._start_trials(new_trials)
         if self.history.is_over and self._unreported is None:
             self._report()
 
@@ -267,11 +271,11 @@ class SearchRun(ABC):
             self._context.log(f"{title}: none of {len(self.history.trials)} trials is feasible")
             return
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
-        count = len(self.history.trials)
+        num_trials = len(self.history.trials)
         meaning = "on the search's seeds and scale, which compares trials alone; trials count from 0"
-        result = f"trial {best.number} of {count} is the best, with a mean score of {best.fitness:.4g} ({meaning})"
+        result = f"trial {best.number} of {num_trials} is the best, with a mean score of {best.fitness:.4g} ({meaning})"
         if (best.fitness or 0.0) <= DIVERGED_SCORE:
-            result = f"all {count} trials diverged, and none is the best; trial {best.number} is shown"
+            result = f"all {num_trials} trials diverged, and none is the best; trial {best.number} is shown"
         self._context.log(f"{title}: {result}: {values}")
         if self.method.report_sessions != 0:
             experiment = self._context.experiment
@@ -283,12 +287,12 @@ class SearchRun(ABC):
             self._waiting += given_on_fresh_seeds
 
     def _record(self, trials: Sequence[Trial]) -> None:
-        new = [trial for trial in trials if self._written.get(trial.number) != trial]
-        with self._context.ledger.transaction() if new else contextlib.nullcontext():
-            for trial in new:
+        changed_trials = [trial for trial in trials if self._written_trials.get(trial.number) != trial]
+        with self._context.ledger.transaction() if changed_trials else contextlib.nullcontext():
+            for trial in changed_trials:
                 values = {field.name: getattr(trial, field.name) for field in fields(Trial)}
                 self._context.ledger.set_trial(self._context.form, TrialRow(method=self.method.name, **values))
-                self._written[trial.number] = trial
+                self._written_trials[trial.number] = trial
 
 
 class SubjectSearch(SearchRun):
