@@ -134,21 +134,21 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
             continue
         values = np.asarray(curves.metrics[metric])[row]
         # Stored values are float32: 3.28 is stored as 3.2799999.
-        edge = np.float32(target)
-        is_there = values <= edge if direction is Direction.MIN else values >= edge
+        target_value = np.float32(target)
+        has_reached = values <= target_value if direction is Direction.MIN else values >= target_value
         steps_by_seed[seed] = math.inf
-        if is_there.any():
-            index = int(is_there.argmax())
+        if has_reached.any():
+            index = int(has_reached.argmax())
             steps_by_seed[seed] = float(curves.eval_steps[index])
             gap = max(gap, curves.eval_steps[index] - curves.eval_steps[index - 1] if index else 0)
         horizon = max(horizon, curves.eval_steps[-1])
-    values_ = list(steps_by_seed.values())
-    all_there = bool(values_) and all(map(math.isfinite, values_))
-    least = gap**2 / 12 if len(set(values_)) == 1 else 0.0
+    step_counts = list(steps_by_seed.values())
+    have_all_reached = bool(step_counts) and all(map(math.isfinite, step_counts))
+    least_variance = gap**2 / 12 if len(set(step_counts)) == 1 else 0.0
     return StepsToTarget(
         steps=steps_by_seed,
-        mean=stratified_t_mean([values_], 1 - alpha, least=[least]) if all_there else Interval(),
-        median=_median(values_, alpha),
+        mean=stratified_t_mean([step_counts], 1 - alpha, least=[least_variance]) if have_all_reached else Interval(),
+        median=_median(step_counts, alpha),
         horizon=horizon,
         gap=gap,
     )
@@ -197,11 +197,11 @@ def compare_steps(
         difference = _difference(steps_of_a, steps_of_b, cells, alpha)
         case_target = Target(metric=metric, value=target.value)
         time = None
-        if (shared := shared_costs(cells, metric)) is not None:
-            costs = shared.timed_sides
+        if (common_costs := shared_costs(cells, metric)) is not None:
+            costs = common_costs.timed_sides
             times_of_sides = [steps.timed(cost) for steps, cost in zip((steps_of_a, steps_of_b), costs, strict=True)]
             time = TimeToTarget(
-                machine=shared.machine,
+                machine=common_costs.machine,
                 is_unsteady=any(cost.is_unsteady for cost in costs),
                 a=times_of_sides[0],
                 b=times_of_sides[1],

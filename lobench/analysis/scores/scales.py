@@ -31,7 +31,7 @@ from lobench.engine.store.series import has_number
 
 __all__ = ["CaseBaselines", "Scales", "seed_scores"]
 
-_AT_ONE = 1e-6  # rounding error of a mean score of 1
+_ONE_TOLERANCE = 1e-6  # rounding error of a mean score of 1
 _MAX_NAMED_CASES = 4  # number of cases and of next steps in one line
 
 
@@ -95,22 +95,22 @@ class CaseBaselines:
         Raises:
           BaselineError: A file cannot be read.
         """
-        moved: tuple[str, ...] = ()
+        moved_notes: tuple[str, ...] = ()
         if places is None:
-            placed = baselines_of_cases(cases.values())
-            places, moved = placed.folders, placed.notes
-        loaded = [Baseline.load(path) for path in baseline_files(places)]
-        loaded = [baseline for baseline in loaded if baseline.label == loaded[0].label]
+            located_baselines = baselines_of_cases(cases.values())
+            places, moved_notes = located_baselines.folders, located_baselines.notes
+        loaded_baselines = [Baseline.load(path) for path in baseline_files(places)]
+        loaded_baselines = [baseline for baseline in loaded_baselines if baseline.label == loaded_baselines[0].label]
         tuned: dict[str, BaselineCase] = {}
         problems = []
-        for identity, info in cases.items():
-            baseline_case = _baseline_or_error(loaded, info)
+        for identity, case_info in cases.items():
+            baseline_case = _baseline_or_error(loaded_baselines, case_info)
             if isinstance(baseline_case, BaselineError):
                 problems.append(baseline_case)
             elif baseline_case is not None:
                 tuned[identity] = baseline_case
-        first = loaded[0] if loaded else None
-        return cls(first=first, tuned=tuned, problems=tuple(problems), moved=moved)
+        first_baseline = loaded_baselines[0] if loaded_baselines else None
+        return cls(first=first_baseline, tuned=tuned, problems=tuple(problems), moved=moved_notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +130,13 @@ class Scales:
     baselines: CaseBaselines = field(default_factory=CaseBaselines)
     cases: Mapping[str, CaseInfo]
     labels: Mapping[int, str] = field(default_factory=dict)
-    _declared: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
-    _known: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
-    _made: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
+    _directions: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
+    _scales: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
+    _unsigned_scales: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
-    _best: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    _best_labels: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
     _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
-    _scored: dict[tuple[str, str], _CaseScores] = field(default_factory=dict, repr=False, compare=False)
+    _case_scores: dict[tuple[str, str], _CaseScores] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -171,8 +171,8 @@ class Scales:
             for identity, cell in subject.every_form().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label
-        current = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-        return cls(among=cells, labels=labels, baselines=CaseBaselines.of(current, places), cases=current)
+        current_cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
+        return cls(among=cells, labels=labels, baselines=CaseBaselines.of(current_cases, places), cases=current_cases)
 
     @property
     def num_cases(self) -> int:
@@ -192,12 +192,12 @@ class Scales:
         """
         name = metric or cell.case.primary_metric
         identity = cell.case.identity
-        if (identity, name) not in self._scored:
-            self._scored[identity, name] = self._scores_among(identity, name)
-        of_block, starts_by_cell, values = self._scored[identity, name]
+        if (identity, name) not in self._case_scores:
+            self._case_scores[identity, name] = self._scores_among(identity, name)
+        block_scores, starts_by_cell, values = self._case_scores[identity, name]
         block = self._columns[identity, name].block
-        if block is not None and of_block is not None and (row := block.rows.get(id(cell))) is not None:
-            return dict(zip(block.seeds, of_block[row].tolist(), strict=True))
+        if block is not None and block_scores is not None and (row := block.rows.get(id(cell))) is not None:
+            return dict(zip(block.seeds, block_scores[row].tolist(), strict=True))
         if (start := starts_by_cell.get(id(cell))) is not None:
             seeds = cell.seeds_of(name)
             return dict(zip(seeds, values[start : start + len(seeds)].tolist(), strict=True))
@@ -237,32 +237,32 @@ class Scales:
         case = column.cells[0].case
         common_starts = self.starts(case, metric)
         scale = self.scale(case, metric)
-        of_block = None
+        block_scores = None
         if block is not None:
             starts = np.broadcast_to([common_starts.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
-            of_block = scores(block.finals, scale, starts=starts, diverged=block.lost)
-        of_others = np.zeros(0)
+            block_scores = scores(block.finals, scale, starts=starts, diverged=block.lost)
+        other_scores = np.zeros(0)
         if other_cells:
             start_values = list[float]()
-            diverged = list[bool]()
+            is_diverged = list[bool]()
             for cell in other_cells:
                 # A lobench seed that is not in `common` has no finite start in any cell.
                 starts_by_seed = common_starts if cell.draws == LOBENCH_SEEDS else {}
                 unconverged = cell.unconverged
                 seeds = cell.seeds_of(metric)
                 start_values += map(starts_by_seed.get, seeds, itertools.repeat(math.nan))
-                diverged += map(unconverged.__contains__, seeds)
-            of_others = scores(column.finals[-len(start_values) :], scale, starts=start_values, diverged=diverged)
+                is_diverged += map(unconverged.__contains__, seeds)
+            other_scores = scores(column.finals[-len(start_values) :], scale, starts=start_values, diverged=is_diverged)
         cell_starts = itertools.accumulate([len(cell.seeds_of(metric)) for cell in other_cells], initial=0)
-        return _CaseScores(of_block, dict(zip(map(id, other_cells), cell_starts, strict=False)), of_others)
+        return _CaseScores(block_scores, dict(zip(map(id, other_cells), cell_starts, strict=False)), other_scores)
 
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
         if key not in self._columns:
             all_cells = self.among.get(identity, ())
-            primary = all_cells[0].case.primary_metric if all_cells else metric
-            like = self._column(identity, primary).block if metric != primary else None
-            block = CellBlock.of(all_cells, metric, like=like)
+            primary_metric = all_cells[0].case.primary_metric if all_cells else metric
+            primary_block = self._column(identity, primary_metric).block if metric != primary_metric else None
+            block = CellBlock.of(all_cells, metric, like=primary_block)
             cells = list[Cell]() if block is None else block.cells
             values = list[float]()
             if len(cells) < len(all_cells):
@@ -274,8 +274,8 @@ class Scales:
                         cells.append(cell)
                         values += finals
             values_of_others = np.asarray(values, np.float64)
-            parts = [*([block.finals.ravel()] if block is not None else []), *([values_of_others] if values else [])]
-            self._columns[key] = _Column(cells, parts[0] if len(parts) == 1 else np.concatenate([*parts, []]), block)
+            arrays = [*([block.finals.ravel()] if block is not None else []), *([values_of_others] if values else [])]
+            self._columns[key] = _Column(cells, arrays[0] if len(arrays) == 1 else np.concatenate([*arrays, []]), block)
         return self._columns[key]
 
     def _cells_that_differ(self, identity: str, metric: str) -> Sequence[Cell]:
@@ -286,8 +286,8 @@ class Scales:
             return cells
         if len(block.cells) == len(cells):
             return cells[:1]
-        left_out = {*map(id, block.cells[1:])}
-        return [cell for cell in cells if id(cell) not in left_out]
+        left_out_ids = {*map(id, block.cells[1:])}
+        return [cell for cell in cells if id(cell) not in left_out_ids]
 
     def seed_scores(
         self,
@@ -345,10 +345,10 @@ class Scales:
         If a loss of any subject is signed, the scale is linear for all subjects.
         """
         key = (self._identity(case), metric)
-        if key not in self._known:
+        if key not in self._scales:
             case_scale = self._unsigned_scale(key[0], case, metric)
-            self._known[key] = case_scale.linear() if self._is_signed(key[0], metric, case_scale) else case_scale
-        return self._known[key]
+            self._scales[key] = case_scale.linear() if self._is_signed(key[0], metric, case_scale) else case_scale
+        return self._scales[key]
 
     def is_signed(self, case: CaseInfo, metric: str) -> bool:
         """Returns whether a case's scale is linear only because a loss is below 0, in which case no gate may decide."""
@@ -364,20 +364,24 @@ class Scales:
         requested_metrics = (
             (identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items()
         )
-        undirected = (
+        undirected_metrics = (
             (identity, name) for identity, name in requested_metrics if self._direction(identity, name) is None
         )
         return sorted(
-            {name for identity, name in undirected if any(name in cell.metric_names for cell in self.among[identity])}
+            {
+                name
+                for identity, name in undirected_metrics
+                if any(name in cell.metric_names for cell in self.among[identity])
+            }
         )
 
     def _direction(self, identity: str, metric: str) -> Direction | None:
-        if identity not in self._declared:
+        if identity not in self._directions:
             cells = self.among.get(identity, ())
-            self._declared[identity] = {
+            self._directions[identity] = {
                 name: direction for cell in cells for name, direction in cell.directions.items()
             }
-        return direction_of(metric, self._declared[identity])
+        return direction_of(metric, self._directions[identity])
 
     def _identity(self, case: CaseInfo) -> str:
         """Returns the identity of a case in `among`, or "".
@@ -395,11 +399,11 @@ class Scales:
     def _unsigned_scale(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale set by the baseline, or by the stored subjects, before signed losses are considered."""
         key = (identity, metric)
-        if key not in self._made:
-            self._made[key] = self._make(identity, case, metric)
-        return self._made[key]
+        if key not in self._unsigned_scales:
+            self._unsigned_scales[key] = self._make_scale(identity, case, metric)
+        return self._unsigned_scales[key]
 
-    def _make(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
+    def _make_scale(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
         tuned_case = self.baselines.tuned.get(identity)
         cells = self.among.get(identity, ())
         direction = self._direction(identity, metric)
@@ -435,15 +439,15 @@ class Scales:
                 for index, cell_starts in enumerate(starts_of_cells)
                 for seed, start_value in cell_starts.items()
             }
-        flat = np.asarray(finals, np.float64)
+        all_finals = np.asarray(finals, np.float64)
         if block is not None:
             block_finals = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
-            flat = np.concatenate([block_finals.ravel(), flat])
+            all_finals = np.concatenate([block_finals.ravel(), all_finals])
         declared_scale = (case.scale or "") if is_primary else ""
         scale = ScoreScale.among_values(
             metric,
             direction,
-            finals=flat,
+            finals=all_finals,
             seeds=seeds,
             starts=starts,
             declared=declared_scale,
@@ -525,32 +529,32 @@ class Scales:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
         names = case_names(list(self.cases.values()))
         names_by_setter = dict[str, list[str]]()
-        where = f"over {self._replicate}s that converge"
+        condition = f"over {self._replicate}s that converge"
         for identity, case in self.cases.items():
-            if identity not in self._best:
-                self._best[identity] = self._label_of_best(identity, case)
-            if (label := self._best[identity]) is not None:
+            if identity not in self._best_labels:
+                self._best_labels[identity] = self._label_of_best(identity, case)
+            if (label := self._best_labels[identity]) is not None:
                 names_by_setter.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
-            return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {where}"]
+            return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {condition}"]
         setters = [
             f"{label} ({first_of(sorted(names), _MAX_NAMED_CASES)})" for label, names in sorted(names_by_setter.items())
         ]
-        return [f"the score 1 is the mean of {first_of(setters, _MAX_NAMED_CASES)}, {where}"] if setters else []
+        return [f"the score 1 is the mean of {first_of(setters, _MAX_NAMED_CASES)}, {condition}"] if setters else []
 
     def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
         if identity in self.baselines.tuned or not self.scale(case, case.primary_metric).is_usable:
             return None
-        best: tuple[float, str] | None = None
+        best_distance: tuple[float, str] | None = None
         for cell in self._cells_near_one(identity, case):
             finals = cell.converged_finals(case.primary_metric)
             scores = self.scores(cell, None)
             finite_scores = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
             if finite_scores and 2 * len(finite_scores) >= len(finals):
                 distance = abs(math.fsum(finite_scores) / len(finite_scores) - 1)
-                best = min(best or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
-        return best[1] or None if best is not None and best[0] < _AT_ONE else None
+                best_distance = min(best_distance or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
+        return best_distance[1] or None if best_distance is not None and best_distance[0] < _ONE_TOLERANCE else None
 
     def _cells_near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
         """Returns all cells of a case whose mean score may be 1 up to rounding. It may contain further cells."""
@@ -558,11 +562,11 @@ class Scales:
         if (block := column.block) is None:
             return self.among.get(identity, ())
         self.scores(block.cells[0], None)
-        case_scores = self._scored[identity, case.primary_metric].block
+        case_scores = self._case_scores[identity, case.primary_metric].block
         assert case_scores is not None
         is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
         distances = np.abs(np.where(is_known, case_scores - 1, 0.0).sum(axis=1))
-        near_indices = np.flatnonzero(distances < 2 * len(block.seeds) * _AT_ONE).tolist()
+        near_indices = np.flatnonzero(distances < 2 * len(block.seeds) * _ONE_TOLERANCE).tolist()
         return [*(block.cells[index] for index in near_indices), *column.others]
 
     def describe_shortly(self) -> str:

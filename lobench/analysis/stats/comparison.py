@@ -203,10 +203,10 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     count_fields = dict(zip(_COUNTS, counts, strict=True))
     default_method: Method = "paired" if samples.is_paired else "welch"
     if num_seeds == 0 or not samples.has_scale:
-        nothing_common = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
+        missing_text = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
         all_diverged = num_seeds > 0 and counts.a == counts.num_a and counts.b == counts.num_b
-        why = "every seed diverged" if all_diverged else "no method improves on step 0"
-        note = nothing_common if num_seeds == 0 else f"no score: {why}"
+        reason = "every seed diverged" if all_diverged else "no method improves on step 0"
+        note = missing_text if num_seeds == 0 else f"no score: {reason}"
         return MeanDifference(num_seeds=num_seeds, method=default_method, note=note, **count_fields)
     location = locate(samples)
     converged = samples.converged()
@@ -314,8 +314,8 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
         mean_parts.add(samples[case], paired)
     overall = mean_parts.effect(alpha)
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
-    tested = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
-    groups = tuple(tuple(tested[index] for index in indices) for indices in overall.groups)
+    tested_cases = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
+    groups = tuple(tuple(tested_cases[index] for index in indices) for indices in overall.groups)
     ratio, p_ratio = seed_means_ratio(mean_parts.tested)
     return PairComparison(
         cases=cases,
@@ -349,7 +349,7 @@ def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
     return Effect.UNDECIDED if verdict is Effect.MIXED and missing_a + missing_b else verdict
 
 
-def _sum_of_missing(samples: Iterable[Samples]) -> tuple[int, int]:
+def _num_missing(samples: Iterable[Samples]) -> tuple[int, int]:
     missing = [sample.missing for sample in samples]
     return sum(a for a, _ in missing), sum(b for _, b in missing)
 
@@ -365,13 +365,13 @@ def simultaneous(
     """
     if num_cases == 1 or math.isnan(paired.lower):
         return paired
-    strict = mean_difference(samples, 1 - alpha / num_cases)
-    lower, upper = strict.lower, strict.upper
+    strict_difference = mean_difference(samples, 1 - alpha / num_cases)
+    lower, upper = strict_difference.lower, strict_difference.upper
     level = alpha * paired.p_value / p_holm if p_holm > 0 else alpha / num_cases
     is_decided = p_holm <= alpha and paired.p_converged <= level / (1 if math.isnan(paired.p_diverged) else 2)
     if is_decided and not (lower > 0 or upper < 0):
-        step = mean_difference(samples, 1 - level)
-        lower, upper = (step.lower, upper) if paired.mean > 0 else (lower, step.upper)
+        step_difference = mean_difference(samples, 1 - level)
+        lower, upper = (step_difference.lower, upper) if paired.mean > 0 else (lower, step_difference.upper)
     return dataclasses.replace(paired, lower=lower, upper=upper)
 
 
@@ -420,9 +420,9 @@ class MeanParts:
         mean = mean_over_all.location
         p_converged = mean.p_value() if mean else math.nan
         p_value = _combined_p_value(p_converged, p_diverged)
-        fewer = sum(case_counts.b for case_counts in counts) < sum(case_counts.a for case_counts in counts)
-        verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, fewer, p_value, alpha)
-        verdict = capped(verdict, _sum_of_missing(self.lacking))
+        is_fewer = sum(case_counts.b for case_counts in counts) < sum(case_counts.a for case_counts in counts)
+        verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, is_fewer, p_value, alpha)
+        verdict = capped(verdict, _num_missing(self.lacking))
         return MeanEffect(
             mean, p_value, p_converged, p_diverged, verdict, mean_over_all.groups, mean_over_all.num_incomplete
         )
@@ -475,27 +475,29 @@ def effect_words(difference: MeanDifference, p_holm: float = math.nan, alpha: fl
       alpha: Level of the verdicts on all cases together.
     """
     counts = Counts(difference.diverged_a, difference.num_a, difference.diverged_b, difference.num_b)
-    shared = f"{difference.num_converged} seeds" if difference.method == "paired" else "seeds"
+    seeds_text = f"{difference.num_converged} seeds" if difference.method == "paired" else "seeds"
     level = alpha * difference.p_value / p_holm if p_holm > 0 else alpha
-    return _words(difference.mean, difference.p_converged, shared, counts, difference.p_diverged, level)
+    return _effect_text(difference.mean, difference.p_converged, seeds_text, counts, difference.p_diverged, level)
 
 
 def comparison_words(pair: PairComparison) -> str:
     """Returns the text of `effect_words` for the mean over the cases."""
-    return _words(pair.overall.mean, pair.p_converged, "seeds", pair.diverged, pair.p_diverged, pair.alpha)
+    return _effect_text(pair.overall.mean, pair.p_converged, "seeds", pair.diverged, pair.p_diverged, pair.alpha)
 
 
-def _words(mean: float, p_converged: float, shared: str, counts: Counts, p_diverged: float, alpha: float) -> str:
+def _effect_text(
+    mean: float, p_converged: float, seeds_text: str, counts: Counts, p_diverged: float, alpha: float
+) -> str:
     if not counts.a + counts.b:
         return ""
-    diverged = f"diverged or exploded {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
-    diverged += f" ({_p_text(p_diverged)})" if 2 * p_diverged <= alpha else ""
+    divergence_text = f"diverged or exploded {counts.b} of {counts.num_b} against {counts.a} of {counts.num_a}"
+    divergence_text += f" ({_p_text(p_diverged)})" if 2 * p_diverged <= alpha else ""
     if math.isnan(p_converged):
-        return diverged
+        return divergence_text
     outcome = ("better" if mean > 0 else "worse") if 2 * p_converged <= alpha else "no difference"
     is_close = p_converged <= 0.05 and outcome == "no difference"
     level = f", level {f'{alpha / 2:.2g}'.removeprefix('0')}" if is_close else ""  # the other half is for the counts
-    return f"{outcome} on the {shared} that converge ({_p_text(p_converged)}{level}); {diverged}"
+    return f"{outcome} on the {seeds_text} that converge ({_p_text(p_converged)}{level}); {divergence_text}"
 
 
 def _p_text(value: float) -> str:

@@ -13,9 +13,9 @@ from lobench.analysis.stats.intervals import Interval
 __all__ = ["mean_ranks"]
 
 _NUM_RESAMPLES = 2000
-_MOST_SIDES = 256  # resampled together; 2,000 sides would take 100 MB
+_MAX_SIDES = 256  # resampled together; 2,000 sides would take 100 MB
 _PERCENTS = (50 * (1 - 0.95), 100 - 50 * (1 - 0.95))
-_FEW_SEEDS = 6  # up to this number, many draws are equal
+_MAX_CODED_SEEDS = 6  # up to this number, many draws are equal
 
 Scores = Mapping[str, Mapping[int, float]]
 
@@ -37,35 +37,35 @@ def mean_ranks(subject_scores: Sequence[Scores], groups: Sequence[Sequence[str]]
     cases = [case for case in subject_scores[0] if all(_is_known(scores.get(case)) for scores in subject_scores)]
     if not cases:
         return [Interval() for _ in subject_scores], 0
-    draw = np.random.default_rng(0)  # equal scores give equal intervals
-    means = np.asarray([_means([list(scores[case].values()) for scores in subject_scores]) for case in cases])
+    rng = np.random.default_rng(0)  # equal scores give equal intervals
+    means = np.asarray([_row_means([list(scores[case].values()) for scores in subject_scores]) for case in cases])
     group_by_case = {case: group for group, members in enumerate(groups) for case in members if len(members) > 1}
-    drawn_for: dict[int, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
-    resampled = []
+    draws_by_group: dict[int, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
+    resampled_ranks = []
     for case in cases:
         values = [scores[case] for scores in subject_scores]
         group = group_by_case.get(case)
         if group is None or not all(scores.keys() == values[0].keys() for scores in values):
-            resampled.append(_resampled_ranks(values, draw))
+            resampled_ranks.append(_resampled_ranks(values, rng))
             continue
         seeds = tuple(sorted(values[0]))
-        if drawn_for.get(group, ((), None))[0] != seeds:
-            drawn_for[group] = seeds, draw.integers(0, len(seeds), (_NUM_RESAMPLES, len(seeds)))
-        resampled.append(_resampled_ranks(values, draw, drawn_for[group][1].copy()))
-    drawn_cases = draw.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
+        if draws_by_group.get(group, ((), None))[0] != seeds:
+            draws_by_group[group] = seeds, rng.integers(0, len(seeds), (_NUM_RESAMPLES, len(seeds)))
+        resampled_ranks.append(_resampled_ranks(values, rng, draws_by_group[group][1].copy()))
+    drawn_cases = rng.integers(0, len(cases), (_NUM_RESAMPLES, len(cases)))
     # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
-    kind = np.float32 if len(cases) * len(subject_scores) < 1 << 23 else np.float64
-    times = []  # how often a resample has each draw of a case
-    for index, (ranks, rows) in enumerate(resampled):
-        times_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), kind)
-        times_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn_cases == index, axis=1)
-        times.append(times_of_case)
-    every_draw = np.concatenate(times, axis=1)
-    every_rank = np.concatenate([ranks for ranks, _ in resampled]).astype(kind)
+    dtype = np.float32 if len(cases) * len(subject_scores) < 1 << 23 else np.float64
+    draw_counts = []  # how often a resample has each draw of a case
+    for index, (ranks, rows) in enumerate(resampled_ranks):
+        counts_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), dtype)
+        counts_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn_cases == index, axis=1)
+        draw_counts.append(counts_of_case)
+    all_counts = np.concatenate(draw_counts, axis=1)
+    all_ranks = np.concatenate([ranks for ranks, _ in resampled_ranks]).astype(dtype)
     bounds = list[tuple[float, float]]()
-    for start in range(0, len(subject_scores), _MOST_SIDES):
-        chosen = every_draw @ every_rank[:, start : start + _MOST_SIDES]
-        lower, upper = np.percentile(chosen.astype(np.float64) / len(cases), _PERCENTS, axis=0)
+    for start in range(0, len(subject_scores), _MAX_SIDES):
+        rank_sums = all_counts @ all_ranks[:, start : start + _MAX_SIDES]
+        lower, upper = np.percentile(rank_sums.astype(np.float64) / len(cases), _PERCENTS, axis=0)
         bounds += zip(lower.tolist(), upper.tolist(), strict=True)
     means_and_bounds = zip(_ranks(means).mean(0).tolist(), bounds, strict=True)
     return [
@@ -91,7 +91,7 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return ranks
 
 
-def _means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+def _row_means(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     if len({len(row) for row in rows}) == 1:
         return np.asarray(np.asarray(rows, np.float64).mean(axis=1))
     return np.asarray([np.mean(row) for row in rows])
@@ -102,13 +102,13 @@ def _is_known(scores: Mapping[int, float] | None) -> bool:
 
 
 def _resampled_ranks(
-    scores: Sequence[Mapping[int, float]], draw: np.random.Generator, draws: NDArray[np.intp] | None = None
+    scores: Sequence[Mapping[int, float]], rng: np.random.Generator, draws: NDArray[np.intp] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Returns the ranks by the means of one case's resampled seeds, computed once for each distinct draw.
 
     Args:
       scores: Scores of each side, by seed.
-      draw: Random generator.
+      rng: Random generator.
       draws: Draws of the common seeds, int[num_resamples, num_seeds]. None: draws them here.
 
     Returns:
@@ -120,15 +120,15 @@ def _resampled_ranks(
     if all(case_scores.keys() == scores[0].keys() for case_scores in scores):
         num_seeds = len(columns[0])
         if draws is None:
-            draws = draw.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
+            draws = rng.integers(0, num_seeds, (_NUM_RESAMPLES, num_seeds))
         rows = np.arange(_NUM_RESAMPLES)
-        if num_seeds <= _FEW_SEEDS:
+        if num_seeds <= _MAX_CODED_SEEDS:
             draws.sort(axis=1)
             draw_codes = draws @ num_seeds ** np.arange(num_seeds)
             _, first_indices, rows = np.unique(draw_codes, return_index=True, return_inverse=True)
             draws = draws[first_indices]
         means = np.take(np.stack(columns), draws, axis=1).mean(-1)
         return _ranks(np.ascontiguousarray(means.T)), rows
-    draws_by_subject = [draw.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]
+    draws_by_subject = [rng.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]
     means = [values[draws].mean(1) for values, draws in zip(columns, draws_by_subject, strict=True)]
     return _ranks(np.stack(means, axis=1)), np.arange(_NUM_RESAMPLES)

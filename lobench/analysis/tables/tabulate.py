@@ -43,7 +43,7 @@ COSTS_NOTE = (
     "seconds are of training one seed, without compilation and evaluations; at equal time: values at the end "
     "of the fastest method on the same machine"
 )
-_TESTS: dict[Method, str] = {
+_TEST_NAMES: dict[Method, str] = {
     "paired": "a paired t test",
     "mcnemar": "McNemar's exact test",
     "welch": "Welch's t test",
@@ -82,7 +82,7 @@ def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3
       ConfigError: The specification names a method, case or metric that does not exist.
     """
     summary.snapshot.require_rows()
-    return _Maker(summary, spec or TableSpec(), digits).table()
+    return _TableMaker(summary, spec or TableSpec(), digits).table()
 
 
 def renamed(summary: Summary, spec: TableSpec) -> Summary:
@@ -94,7 +94,7 @@ def renamed(summary: Summary, spec: TableSpec) -> Summary:
     return summary.of_part(pick_methods(summary.snapshot, spec.methods, spec.names))
 
 
-class _Maker:
+class _TableMaker:
     """Lays out one table. Methods are given by their index; -1 is the tuned baseline, which comes last."""
 
     def __init__(self, summary: Summary, spec: TableSpec, digits: int) -> None:
@@ -102,7 +102,7 @@ class _Maker:
         self._has_baseline = bool(baseline) and (not spec.methods or baseline in spec.methods)
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
-        self._ranked = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
+        self._ranked_metrics = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
         self._notes += [*summary.scales.baselines.moved, *filter(None, [summary.snapshot.edited_code_line()])]
         method_groups, case_groups = _groups(summary, spec)
@@ -113,16 +113,16 @@ class _Maker:
         if not spec.methods and groups.runs and len(indices) > _MOST_COLUMNS:
             indices = groups.ends(summary.shown)
             self._notes += _left_out_notes(snapshot, indices)
-        self._whole = summary.snapshot
+        self._full_snapshot = summary.snapshot
         titles = [snapshot.labels[index] for index in indices]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
         self._methods = _order_by_group([*indices, *([-1] if self._has_baseline else [])], titles, method_groups)
         self._cases = _order_by_group(
             list(range(len(snapshot.cases))),
             [self._case_title(case) for case in range(len(snapshot.cases))],
-            case_groups or self._suites(),
+            case_groups or self._cases_by_suite(),
         )
-        self._metrics, self._tests = self._metric_names(), set[Method]()
+        self._metrics, self._tests_used = self._metric_names(), set[Method]()
         self._eliminated = _eliminated_entries(summary, snapshot)
         self._notes += race_notes(summary)
         searches = [snapshot.search(index) for index, _ in self._methods if index >= 0]
@@ -138,10 +138,10 @@ class _Maker:
                     raise unknown_name(key, name, sorted(stored_metrics))
         for name in self._spec.names:
             if name not in stored_metrics | {"primary", "primary metric", self._summary.baseline_label}:
-                check_named(self._whole, name)
+                check_named(self._full_snapshot, name)
         return list(self._spec.metrics) or list(self._summary.metrics)
 
-    def _suites(self) -> dict[str, list[int]]:
+    def _cases_by_suite(self) -> dict[str, list[int]]:
         """Returns the cases by suite; {} if there is a single suite."""
         cases_by_suite: dict[str, list[int]] = {}
         for index, case in enumerate(self._summary.snapshot.cases):
@@ -180,9 +180,9 @@ class _Maker:
         """Returns the meaning of bold entries, which depends on the tests that were used."""
         if self._spec.bold == "none":
             return ""
-        if self._spec.bold == "best" or not self._tests:
+        if self._spec.bold == "best" or not self._tests_used:
             return "the best"
-        tests = " or ".join(_TESTS[test] for test in _TESTS if test in self._tests)
+        tests = " or ".join(_TEST_NAMES[test] for test in _TEST_NAMES if test in self._tests_used)
         return f"the best, or not significantly worse by {tests} (level .05 for all methods together)"
 
     def _panels_of_cases(self) -> list[Panel]:
@@ -228,13 +228,13 @@ class _Maker:
             cells = [self._cell(method, case, name) if method >= 0 else None for method, _ in self._methods]
             for class_cost in class_costs(cells, name):
                 entries_of_class = entries_by_panel.setdefault(str(class_cost.machine), {})
-                for title, entries in self._costs(name, class_cost.sides, steps_to_tuned.get(case, {})).items():
+                for title, entries in self._cost_entries(name, class_cost.sides, steps_to_tuned.get(case, {})).items():
                     entries_of_class.setdefault(title, {})[case] = entries
         if not entries_by_panel:
             return []
-        has_several = len(entries_by_panel) > 1
-        measured_on = f"measured on {next(iter(entries_by_panel))} (x: threads, or devices)"
-        self._notes += [COSTS_NOTE if has_several else f"{COSTS_NOTE}; {measured_on}"]
+        has_several_machines = len(entries_by_panel) > 1
+        machine_text = f"measured on {next(iter(entries_by_panel))} (x: threads, or devices)"
+        self._notes += [COSTS_NOTE if has_several_machines else f"{COSTS_NOTE}; {machine_text}"]
         panels = []
         for machine, titles in entries_by_panel.items():
             for title, entries_by_case in titles.items():
@@ -256,14 +256,14 @@ class _Maker:
                     digits=self._digits,
                     lines=tuple(lines),
                     machine=machine,
-                    is_machine_in_heading=has_several,
+                    is_machine_in_heading=has_several_machines,
                 )
                 panels.append(panel)
         entries = [entry for panel in panels for line in panel.lines for entry in line.entries]
         self._notes += [UNSTEADY_NOTE] if any(entry is not None and entry.is_unsteady for entry in entries) else []
         return panels
 
-    def _costs(
+    def _cost_entries(
         self, metric: str, side_costs: Sequence[SideCost | None], steps_to_tuned: Mapping[int, float]
     ) -> dict[str, list[Entry | None]]:
         """Returns the entries of each panel of costs on a case, by method. Empty panels are left out."""
@@ -304,7 +304,7 @@ class _Maker:
         name = self._summary.metric_of(case, metric)
         cells = [self._cell(method, case, name) for method, _ in self._methods]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
-        bold = self._bold(name, cells)
+        bold = self._bold_columns(name, cells)
         entries = self._entries_of(columns, name, bold)
         entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
@@ -348,7 +348,7 @@ class _Maker:
             entries[index] = Entry(interval=interval, num_lost=num_lost, num_seeds=len(values), is_bold=index in bold)
         return entries
 
-    def _bold(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
+    def _bold_columns(self, metric: str, cells: Sequence[Cell | None]) -> frozenset[int]:
         """Returns the columns to print in bold.
 
         They are the best mean and, unless `bold` is "best", all columns that are not significantly worse.
@@ -356,7 +356,7 @@ class _Maker:
         if self._spec.bold == "none":
             return frozenset()
         bold = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
-        self._tests |= bold.tests
+        self._tests_used |= bold.tests
         return bold.places
 
     def _summaries(self, metric: str) -> list[list[Entry | None]]:
@@ -374,11 +374,13 @@ class _Maker:
         scores_by_method = {method: scores for method, scores in scores_by_method.items() if scores}
         subjects = self._summary.snapshot.subjects
         cells = [subjects[method].cells for method in scores_by_method if method >= 0]
-        groups = case_groups(
+        case_group_lists = case_groups(
             cells,
             list(dict.fromkeys(case for scores_of_method in scores_by_method.values() for case in scores_of_method)),
         )
-        ranks, num_cases = mean_ranks(list(scores_by_method.values()), groups) if len(scores_by_method) > 2 else ([], 0)
+        ranks, num_cases = (
+            mean_ranks(list(scores_by_method.values()), case_group_lists) if len(scores_by_method) > 2 else ([], 0)
+        )
         if num_cases < 2:
             return []
         self._note_ranks(self._summary.metric_label(metric), len(scores_by_method), num_cases)
@@ -393,10 +395,10 @@ class _Maker:
     def _note_ranks(self, label: str, num_sides: int, num_cases: int) -> None:
         """Adds a metric to the note on mean ranks with the same numbers of methods and cases."""
         counts = num_sides, num_cases
-        labels = self._ranked.pop(counts, [])
+        labels = self._ranked_metrics.pop(counts, [])
         old_note = _ranks_note(labels, *counts)
-        self._ranked[counts] = [*labels, label]
-        new_note = _ranks_note(self._ranked[counts], *counts)
+        self._ranked_metrics[counts] = [*labels, label]
+        new_note = _ranks_note(self._ranked_metrics[counts], *counts)
         if old_note in self._notes:
             self._notes[self._notes.index(old_note)] = new_note
         else:
@@ -418,13 +420,13 @@ class _Maker:
         self._note_left_out(metric)
         if all(math.isnan(interval.mean) for interval in means.values()):
             return []
-        full_snapshot = self._whole
-        is_all = {subject.who.key for subject in full_snapshot.stored} <= {
+        full_snapshot = self._full_snapshot
+        are_all_shown = {subject.who.key for subject in full_snapshot.stored} <= {
             subject.who.key for subject in full_snapshot.subjects
         }
-        best = "the best mean of all methods here" if is_all else "the best mean that is stored"
-        note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best}, on each case (no baseline found)"
-        if not is_all:
+        best_text = "the best mean of all methods here" if are_all_shown else "the best mean that is stored"
+        note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best_text}, on each case (no baseline found)"
+        if not are_all_shown:
             note = "; ".join((note, *self._summary.scales.best_subject_lines()))
         if not self._summary.scales.baselines.tuned and note not in self._notes:
             self._notes.append(note)
@@ -433,15 +435,15 @@ class _Maker:
         is_primary = all(
             self._summary.metric_of(case_index, metric) == case.primary_metric for case_index, case in enumerate(cases)
         )
-        bold: set[int] = set()
+        bold_indices: set[int] = set()
         if self._spec.bold != "none":
             bold_methods = bold_means(self._summary, method_indices, metric, alone=self._spec.bold == "best")
-            self._tests |= bold_methods.tests
-            bold = {method_indices[index] for index in bold_methods.places}
+            self._tests_used |= bold_methods.tests
+            bold_indices = {method_indices[index] for index in bold_methods.places}
             # The tuned baseline scores 1 by definition.
             references = {method for method, _ in self._methods if method < 0}
             if references and not any(interval.mean >= 1 for interval in means.values()):
-                bold = references
+                bold_indices = references
         baseline_interval = Interval(mean=1.0)
         entries = [
             (self._eliminated[method] if is_primary else None)
@@ -452,7 +454,7 @@ class _Maker:
                 interval=means.get(method, baseline_interval),
                 num_lost=snapshot.subjects[method].num_diverged if method >= 0 else 0,
                 num_seeds=snapshot.subjects[method].num_seeds if method >= 0 else 0,
-                is_bold=method in bold,
+                is_bold=method in bold_indices,
                 is_score=True,
                 num_missing=snapshot.subjects[method].num_missing if method >= 0 else 0,
                 num_exploded=snapshot.subjects[method].num_exploded if method >= 0 else 0,
@@ -556,12 +558,12 @@ def race_notes(summary: Summary) -> list[str]:
                 else ""
             )
             notes.append(f"{label} left at {look_texts[exit_look - 1]}: worse than {opponent}{divergence_text}")
-    is_over = len(notes) > 1
+    has_eliminated = len(notes) > 1
     notes += [f"{leader}: {edge}" for edge in race.edges]
-    if is_over:
-        level = f"{1 - stored_race.rules.alpha:g}"
+    if has_eliminated:
+        level_text = f"{1 - stored_race.rules.alpha:g}"
         notes.append(
-            f"against: its score less the other's, by bounds that hold at all looks and for all pairs with {level}"
+            f"against: its score less the other's, by bounds that hold at all looks and for all pairs with {level_text}"
         )
     return notes
 
@@ -588,11 +590,13 @@ def _order_by_group(
       titles: Titles of these methods or cases.
       groups: Indices of each group.
     """
-    title = dict(zip(indices, titles, strict=True))
-    grouped_methods = [(index, group) for group, members in groups.items() for index in members if index in title]
+    title_by_index = dict(zip(indices, titles, strict=True))
+    grouped_methods = [
+        (index, group) for group, members in groups.items() for index in members if index in title_by_index
+    ]
     grouped_indices = {index for index, _ in grouped_methods}
     grouped_methods += [(index, "") for index in indices if index not in grouped_indices]
-    return [(index, Heading(label=title[index], group=group)) for index, group in grouped_methods]
+    return [(index, Heading(label=title_by_index[index], group=group)) for index, group in grouped_methods]
 
 
 def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
@@ -609,8 +613,8 @@ def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], di
         if members and all(index is not None for index in cases):
             groups_of_cases[group] = [index for index in cases if index is not None]
             continue
-        find: Callable[[str], int] = lambda name: (  # noqa: E731
+        find_method: Callable[[str], int] = lambda name: (  # noqa: E731
             -1 if name == summary.baseline_label else place_of_method(snapshot, "groups", name)
         )
-        groups_of_methods[group] = [find(name) for name in members]
+        groups_of_methods[group] = [find_method(name) for name in members]
     return groups_of_methods, groups_of_cases
