@@ -1,7 +1,7 @@
 """Colours of methods in charts, common to the page and the figures of a paper.
 
 Any two differ by more than 20 (CIEDE2000) for normal sight, protanopes and deuteranopes (Machado et al. 2009), and each
-has a contrast of 3:1 or more to its paper.
+has a contrast of 3:1 or more to the background.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class ExperimentRunExtension:
                 return self._state_of_script(run, state)
             if not self._retry_errors or state not in WITHOUT_CHECKPOINT:
                 return state
-            # Infeasible with a checkpoint: it ended well, and the cases could not be bound. They are bound again.
+            # An infeasible run with a checkpoint ended well, but its cases could not be bound. They are bound again.
             return "done" if state == "infeasible" and holds_checkpoint(run, readers) else "waiting"
 
         return state_of

@@ -217,8 +217,8 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
     scores = [summary.mean_score(index, metric or "primary") for index in range(len(snapshot.subjects))]
     means = [score.interval for score in scores]
     out_at = summary.race.out_at if summary.race is not None else [None] * len(means)
-    # A method that left a race has few seeds, one without a finite seed has no result, and one
-    # that lacks planned seeds may have lost the bad ones: none of them is the best.
+    # The best method must still be in the race, have a seed that neither diverged nor exploded, and have all planned
+    # seeds, because missing seeds may be bad ones.
     candidates = [
         index
         for index, score in enumerate(scores)

@@ -130,7 +130,7 @@ class MeanScore:
             return dataclasses.replace(interval, lower=lower, upper=upper)
         if interval.upper > interval.lower:
             return interval
-        # All draws are equal: the width is that of the mean, which rounding gives to seeds that agree.
+        # If all draws are equal, the interval is as wide as the mean's, which is due to rounding if all seeds agree.
         half = (self.interval.upper - self.interval.lower) / 2
         return dataclasses.replace(interval, lower=interval.mean - half, upper=interval.mean + half)
 

@@ -28,7 +28,7 @@ __all__ = ["Belief", "Probe", "fall_posterior", "is_located", "named_pair", "nex
 
 Array: TypeAlias = np.ndarray
 
-# Variance of checkpoint effects, in variances of a probe's noise, and their prior probabilities.
+# Prior probabilities of the variance of checkpoint effects, given as a multiple of the variance of a probe's noise.
 _WOBBLES = {0.0: 0.2, 0.3: 0.2, 1.0: 0.2, 3.0: 0.1, 30.0: 0.1, 300.0: 0.1, 3000.0: 0.1}
 # Standard deviations of the fall's prior, as multiples of a probe's standard deviation.
 _FALL_SIZES = np.asarray([2.0, 8.0, 32.0, 128.0])

@@ -173,7 +173,7 @@ def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) ->
         compared_curves = [Curves.from_payload(payload) for payload in (own_payload, other_payload)]
     metrics_by_side = [_own_metrics(curves) for curves in compared_curves]
     names = metrics_by_side[0].keys() & metrics_by_side[1].keys()
-    # Payloads of an older lobench do not list the metrics of plugins: metrics of one side may be such.
+    # Payloads of an older lobench do not list the metrics of plugins. A metric of one side only may then be a plugin's.
     is_known = all(curves.added is not None for curves in compared_curves)
     if metrics_by_side[0].keys() != metrics_by_side[1].keys() and (is_known or not names):
         return False

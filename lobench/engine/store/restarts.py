@@ -89,7 +89,7 @@ class Restarts:
             return  # a merged store may have the event without the sighting
         self.superseded.discard(position)
         generation, variant = detail["generation"], detail["variant"]
-        # Last superseded positions in other lineages: of files without a number.
+        # Last superseded position of each lineage. Files without a number have lineages of their own.
         last_positions: dict[CheckpointSeries, int] = {}
         series = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):

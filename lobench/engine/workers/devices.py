@@ -147,7 +147,7 @@ def settle_blas(num_cpus: int) -> None:
 def cpu_class() -> str:
     """Returns the instructions that XLA uses here: this machine's instruction set, and XLA's limit if one is set.
 
-    For example `x86-64-v4, at most AVX2` with `XLA_FLAGS=--xla_cpu_max_isa=AVX2`: its results have other bits.
+    For example `x86-64-v4, at most AVX2` with `XLA_FLAGS=--xla_cpu_max_isa=AVX2`. Such a limit changes bits of results.
     """
     limits = re.findall(r"--xla_cpu_max_isa=(\w+)", os.environ.get("XLA_FLAGS", ""))
     return f"{instruction_set()}, at most {limits[-1]}" if limits else instruction_set()

@@ -178,7 +178,7 @@ class LocalPool:
             if key.fileobj == self._processes[key.data].sentinel:
                 doubtful_workers.add(key.data)
             if events & selectors.EVENT_WRITE:
-                # In this order, because another thread may send between the two calls.
+                # Before the flush, because another thread may send between the two calls.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
                 self._keep_sending(key.data, self._processes[key.data].channel.flush())
         for worker in sorted(replying_workers & self._processes.keys()):

@@ -56,7 +56,7 @@ def _entry(name: str, text: str, further_texts: Mapping[str, str], **options: An
     return name, Counterparts(texts={name.rpartition(".")[0]: text, **further_texts}, **options)
 
 
-# As in revision 32186aa.
+# Hashes of modules in revision 32186aa of google/learned_optimization.
 _BASE = "33b53c205e5082c5e7cf786f0f47e6a8e87730f3895531cadba4745c815c74d3"  # sha256 of the module `base`
 KNOWN: Mapping[str, Counterparts] = dict(
     [

@@ -226,7 +226,7 @@ class KeptExecutables:
             _log.info("not looked for: it reaches %s", error)
             return None
         trace = WatchedTrace()
-        # Parts that an earlier trace shares with the next are not traced again.
+        # jax does not trace parts again that it has traced for an earlier request, so what that trace saw counts too.
         trace.saw = self._earlier_trace.saw if self._earlier_trace is not None else ""
         self._earlier_trace = trace
         return Asked(Path(folder) / "executables" / digest, digest, compute_key, trace)

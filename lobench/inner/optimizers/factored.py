@@ -207,7 +207,8 @@ class Accumulators:
     """Momenta, second moments and factored second moments of all tensors.
 
     Attributes:
-      momentum_decays, rms_decays, factored_decays: Decays of the three, float32[num_decays] each.
+      momentum_decays, rms_decays, factored_decays: Decays of the momenta, the second moments and the factored second
+        moments, float32[num_decays] each.
       layout: Function that returns a tensor in the layout of the features.
     """
 

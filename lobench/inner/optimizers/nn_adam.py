@@ -136,5 +136,5 @@ def _inputs(hyper: jax.Array, ranks: np.ndarray, spreads: jax.Array) -> jax.Arra
         log_r,
         sign_r,
     ]
-    # The order of the variances is g, m, p, r in both.
+    # The variances have the same order as these columns: g, m, p, r.
     return jnp.concatenate([jnp.stack(columns), variances]).T

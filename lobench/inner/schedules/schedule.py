@@ -177,7 +177,7 @@ class LossSchedule(Schedule):
         """Returns the state after a loss.
 
         Args:
-          state: State before it.
+          state: State before the loss.
           loss: Loss of the update's batch, float32[].
         """
 

@@ -1,4 +1,4 @@
-"""Autoencoders of images: one with a narrow layer, and a variational one."""
+"""Autoencoders of images: a deep autoencoder with a narrow layer, and a variational autoencoder."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class SeriesClassifier(ReferencedTask, MeasuredTask):
             outputs = recurrent_outputs(params, jnp.swapaxes(series, 0, 1), cell=self._network)
             return outputs[-1] @ params["w_out"] + params["b_out"]
         if self._network == "conv":
-            # As one matrix product, as a convolution of images is.
+            # The convolution is computed as one matrix product, like convolutions of images.
             taps = [series[:, tap : length - _TAPS + 1 + tap] for tap in range(_TAPS)]
             hidden = jax.nn.relu(jnp.concatenate(taps, axis=-1) @ params["w0"] + params["b0"]).mean(axis=1)
         else:

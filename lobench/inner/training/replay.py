@@ -60,7 +60,7 @@ class _WatchedSteps(TrainingLoop):
     is_watched = True
 
     def _stop_after(self, start: int, chunk_size: int = 1) -> int:
-        # Batches of an iterator were read ahead for single steps.
+        # If an iterator feeds the training, its batches were read ahead for single steps.
         is_single = self.is_watched or self._feed.feeds_training
         return start + 1 if is_single else super()._stop_after(start, chunk_size)
 

@@ -222,7 +222,7 @@ class Overfitted:
             contrast_location([*located_samples[0], *located_samples[1]], weights) if all(located_samples) else None
         )
         if location is not None:
-            # B - A out of distribution less that in distribution: the harm is its negative.
+            # The location is of B - A out of distribution minus B - A in distribution. The harm is its negative.
             harm = 0.0 - location.estimate.mean
             bound = 0.0 - location.bounds(tail_level)[1]
             p_mean = location.below(-margin)

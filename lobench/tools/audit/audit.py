@@ -49,7 +49,8 @@ Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditabl
 
 # Errors of a row that was not written by lobench.
 _ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)
-# XLA compiles the same code for all processors of this class (`lobench.inner.backend`); else it depends on the model.
+# XLA compiles the same code for all processors of this class (`lobench.inner.backend`). For other processors, the code
+# depends on the model.
 _ONE_TARGET = "cpu: x86-64-v4"
 _MACHINE_OUTCOMES = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
 _ALWAYS = (

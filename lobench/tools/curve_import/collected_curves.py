@@ -211,7 +211,7 @@ def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequ
     """Returns the sources with the names of their runs.
 
     A file found in a folder is named by its path below the folder. A file given by itself keeps its name, unless files
-    in several folders share it. Then each is named by its folder, relative to the common one.
+    in several folders share it. Then each is named by its folder, relative to the common folder.
     """
     files_below_roots = [file.path for file in found_files.values() if file.root is not None and not file.path.is_dir()]
     num_files_by_folder = Counter(path.parent for path in files_below_roots)

@@ -95,7 +95,7 @@ class WandbSink(RunSink["_Run"]):
         init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
         if self._given:
             self._take_given(training, label)
-            # Several processes write to the run: W&B's server numbers the rows of a shared one.
+            # Several processes write to the run. In shared mode W&B's server numbers the rows.
             init |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
             return _Run(self._folder, self._given, init, owned=False)
         config = {"store": str(self.context.store), "suites": list(self.context.suites)}
