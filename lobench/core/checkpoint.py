@@ -36,14 +36,16 @@ COUNTER_NAMES = (*STEP_NAMES, *GENERATION_NAMES)  # leaves with the position of 
 WRAPPER_NAMES = ("theta", "params")  # subtrees with theta, in a checkpoint with other leaves
 
 # Names of leaves besides theta: states of a meta-optimizer, a trainer or a random generator.
-_MOMENTS = re.compile(r"(^|/)(mu|nu|trace)(/|$)")
-_STATES = re.compile(
+_MOMENTS_PATTERN = re.compile(r"(^|/)(mu|nu|trace)(/|$)")
+_STATES_PATTERN = re.compile(
     r"(^|/)(([^/]*_)?((opt|optim|optimizer|optimiser)(_state)?|state|rng|rng_key|prng|prng_key|seed)|mu|nu|trace)(/|$)"
 )
 
 MOST_DIGITS = 18  # digits that fit into an integer of the ledger
-_COUNTED = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
-_NUMBER = re.compile(rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _COUNTED)})\d+", re.IGNORECASE)
+_NUMBERED_WORDS = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "theta", "params")
+_NUMBER_PATTERN = re.compile(
+    rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _NUMBERED_WORDS)})\d+", re.IGNORECASE
+)
 
 OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-8, that this theta was trained with
 
@@ -124,7 +126,7 @@ def index_in_name(name: str) -> int | None:
     A number counts after a separator, or after a unit that trainers count: `params_5`, `0005`, `step5`, but not
     `name6`.
     """
-    numbers_in_name = _NUMBER.findall(name)
+    numbers_in_name = _NUMBER_PATTERN.findall(name)
     return int(numbers_in_name[-1]) if numbers_in_name and len(numbers_in_name[-1]) <= MOST_DIGITS else None
 
 
@@ -207,14 +209,14 @@ def _first_part_named(path: str, name: str, max_depth: int) -> str:
 
 
 def _is_beside_theta(path: str) -> bool:
-    return _STATES.search(path) is not None or path.rsplit("/", 1)[-1] in COUNTER_NAMES
+    return _STATES_PATTERN.search(path) is not None or path.rsplit("/", 1)[-1] in COUNTER_NAMES
 
 
 def _has_copy(leaves: Mapping[str, np.ndarray], theta: Mapping[str, np.ndarray]) -> bool:
     """Whether there is a subtree with the paths and shapes of theta, except for the moments of a meta-optimizer."""
     first_path = next(iter(theta))
     for path in leaves:
-        if _MOMENTS.search(path) or not (path == first_path or path.endswith(f"/{first_path}")):
+        if _MOMENTS_PATTERN.search(path) or not (path == first_path or path.endswith(f"/{first_path}")):
             continue
         prefix = path[: len(path) - len(first_path)]
         if all(f"{prefix}{name}" in leaves and leaves[f"{prefix}{name}"].shape == theta[name].shape for name in theta):

@@ -23,8 +23,8 @@ __all__ = ["Codec", "Message", "has_begun_well", "kind_of"]
 
 _LENGTH = struct.Struct("<I")
 _OPENING = b'{"kind": "'  # start of the JSON part
-_LONGEST_KIND = 64
-_SHOWN_CHARACTERS = 60  # characters of an invalid value in error messages
+_MAX_KIND_LENGTH = 64
+_MAX_SHOWN_CHARACTERS = 60  # characters of an invalid value in error messages
 
 _Reader = Callable[[object, str], Any]
 
@@ -91,19 +91,21 @@ class Codec(Generic[M]):
           ValueError: The bytes are not a message of any of these kinds. The text names the faulty field.
         """
         values, payload = _header_and_body(data)
-        name = values.pop("kind", None)
-        if not isinstance(name, str):
+        kind_name = values.pop("kind", None)
+        if not isinstance(kind_name, str):
             raise ValueError("no message: it has no kind")
-        kind = self._kinds.get(name)
+        kind = self._kinds.get(kind_name)
         if kind is None:
-            raise ValueError(f"a message of unknown kind {_shorten(name)}, expected one of {', '.join(self._kinds)}")
+            raise ValueError(
+                f"a message of unknown kind {_shorten(kind_name)}, expected one of {', '.join(self._kinds)}"
+            )
         if payload_name := _payload_name(kind):
             if payload_name in values:
-                raise ValueError(f"{name}.{payload_name}: it belongs behind the fields, not among them")
+                raise ValueError(f"{kind_name}.{payload_name}: it belongs behind the fields, not among them")
             values[payload_name] = payload
         elif payload:
-            raise ValueError(f"{name}: {len(payload)} bytes behind a message that has no payload")
-        message: M = _dataclass_reader(kind)(values, name)
+            raise ValueError(f"{kind_name}: {len(payload)} bytes behind a message that has no payload")
+        message: M = _dataclass_reader(kind)(values, kind_name)
         return message
 
 
@@ -124,7 +126,7 @@ def kind_of(message: bytes) -> str:
     start = _LENGTH.size + len(_OPENING)
     if message[_LENGTH.size : start] != _OPENING:
         return ""
-    return message[start : start + _LONGEST_KIND].partition(b'"')[0].decode(errors="replace")
+    return message[start : start + _MAX_KIND_LENGTH].partition(b'"')[0].decode(errors="replace")
 
 
 def _header_and_body(data: bytes) -> tuple[dict[str, object], bytes]:
@@ -166,7 +168,7 @@ def _reader(hint: Any) -> _Reader:
         return functools.partial(_read_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
     if origin in (types.UnionType, typing.Union):
         readers = tuple(_reader(argument) for argument in arguments if argument is not types.NoneType)
-        item_reader = readers[0] if len(readers) == 1 else functools.partial(_any_of, readers, str(hint))
+        item_reader = readers[0] if len(readers) == 1 else functools.partial(_read_union, readers, str(hint))
         return functools.partial(_read_optional, item_reader) if types.NoneType in arguments else item_reader
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return functools.partial(_read_list, _reader(arguments[0]))
@@ -195,7 +197,7 @@ def _read_optional(item_reader: _Reader, value: object, where: str) -> object:
     return None if value is None else item_reader(value, where)
 
 
-def _any_of(readers: tuple[_Reader, ...], expected: str, value: object, where: str) -> object:
+def _read_union(readers: tuple[_Reader, ...], expected: str, value: object, where: str) -> object:
     for reader in readers:
         with contextlib.suppress(ValueError):
             return reader(value, where)
@@ -251,4 +253,4 @@ def _invalid_error(value: object, where: str, expected: str) -> ValueError:
 
 def _shorten(value: object) -> str:
     text = ascii(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."

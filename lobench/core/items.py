@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 __all__ = ["item_seed", "seeds_of_items"]
 
-_FIRST = 1 << 52  # above all seeds, and with 52 further bits below 2**53, up to which JSON's numbers are exact
+_FIRST_ITEM_NUMBER = (
+    1 << 52
+)  # above all seeds, and with 52 further bits below 2**53, up to which JSON's numbers are exact
 
 
 def item_seed(name: str) -> int:
@@ -19,7 +21,7 @@ def item_seed(name: str) -> int:
     7109408615671920
     """
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).digest()
-    return _FIRST + int.from_bytes(digest[:8], "big") % _FIRST
+    return _FIRST_ITEM_NUMBER + int.from_bytes(digest[:8], "big") % _FIRST_ITEM_NUMBER
 
 
 def seeds_of_items(names: Iterable[str]) -> dict[int, str]:

@@ -82,8 +82,8 @@ def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]
         num_updates = num_updates if phase.opt_state == "keep" else 0
         num_scheduled = num_scheduled if phase.schedule == "continue" else 0
         phase_clocks.append(Clock(num_updates, num_updates - num_scheduled))
-        length = (phase.num_inner_steps or 0) * updates_per_step
-        num_updates, num_scheduled = num_updates + length, num_scheduled + length
+        num_phase_updates = (phase.num_inner_steps or 0) * updates_per_step
+        num_updates, num_scheduled = num_updates + num_phase_updates, num_scheduled + num_phase_updates
     return phase_clocks
 
 
@@ -94,12 +94,12 @@ def prefix_sha256s(common_lines: Iterable[str], phases: Sequence[Iterable[str]])
       common_lines: Lines that describe what all phases share.
       phases: Lines that describe each phase.
     """
-    hashes = []
-    so_far = _sha256(common_lines)
+    prefix_hashes = []
+    prefix_hash = _sha256(common_lines)
     for lines in phases:
-        so_far = _sha256((so_far, *lines))
-        hashes.append(so_far)
-    return tuple(hashes)
+        prefix_hash = _sha256((prefix_hash, *lines))
+        prefix_hashes.append(prefix_hash)
+    return tuple(prefix_hashes)
 
 
 def state_prefix(prefix: str, theta_sha256: str, program: str) -> str:

@@ -22,9 +22,9 @@ PROGRAM_VERSION = "5"
 
 ELSEWHERE = "elsewhere"  # device of work whose machine is unknown until it ends
 
-_HASHED = 10  # hex digits
-_IMPORTED = "imported"
-_FOREIGN_VERSIONS = {_IMPORTED, COMMAND, TEST}  # versions of results that lobench did not compute
+_KEY_DIGITS = 10  # hex digits
+_IMPORTED_VERSION = "imported"
+_FOREIGN_VERSIONS = {_IMPORTED_VERSION, COMMAND, TEST}  # versions of results that lobench did not compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Program:
             version=version,
             jax=provenance.versions.get("jax", ""),
             jaxlib=provenance.versions.get("jaxlib", ""),
-            device=_kind(provenance.device),
+            device=_device_kind(provenance.device),
             together=int(count) if index_text.isdecimal() and count.isdecimal() else 1,
             at_once=provenance.at_once,
         )
@@ -72,7 +72,7 @@ class Program:
         fields = [self.version, self.jax, self.jaxlib, self.device, str(self.together)]
         if self.at_once:
             fields.append(str(self.at_once))
-        return f"{self.version}-{hashlib.sha256(chr(0).join(fields).encode()).hexdigest()[:_HASHED]}"
+        return f"{self.version}-{hashlib.sha256(chr(0).join(fields).encode()).hexdigest()[:_KEY_DIGITS]}"
 
     def __str__(self) -> str:
         if self.version in _FOREIGN_VERSIONS:
@@ -86,7 +86,7 @@ class Program:
         return f"version {self.version}, {versions}, {device}{together}{at_once}"
 
 
-IMPORTED = Program(version=_IMPORTED)
+IMPORTED = Program(version=_IMPORTED_VERSION)
 # Programs by `CaseInfo.evaluator`. A command or a test may compute with anything; its own code is in `CaseInfo.code`.
 OF_EVALUATORS: Mapping[str, Program] = {evaluator: Program(version=evaluator) for evaluator in (COMMAND, TEST)}
 
@@ -98,8 +98,8 @@ def describe_programs(programs: Collection[Program | str]) -> str:
       programs: Programs, or their texts. Results that are imported, or of commands or tests, are ignored, and so
         are differences in `at_once`, which depends on the case.
     """
-    texts = {str(program.whole if isinstance(program, Program) else program) for program in programs}
-    program_texts = sorted(texts - _FOREIGN_VERSIONS)
+    all_texts = {str(program.whole if isinstance(program, Program) else program) for program in programs}
+    program_texts = sorted(all_texts - _FOREIGN_VERSIONS)
     return (
         f"results of {len(program_texts)} programs, which may differ in bits: {'; '.join(program_texts)}"
         if len(program_texts) > 1
@@ -107,7 +107,7 @@ def describe_programs(programs: Collection[Program | str]) -> str:
     )
 
 
-def _kind(device: str) -> str:
+def _device_kind(device: str) -> str:
     """Returns a device without its number of threads, which is a property of the case; "" if a CPU's set is unknown."""
     kind = device.partition(" x ")[0] if device.startswith("cpu:") else device
     return "" if kind == "cpu: cpu" else kind

@@ -63,14 +63,20 @@ def settings_from(kind: type[S], options: Mapping[str, object], **values: object
     >>> settings_from(CompareSettings, {"alpha": 0.1, "workers": 2}).alpha
     0.1
     """
-    chosen = {**options, **values}
-    return kind(**{field.name: _convert(field, chosen[field.name]) for field in fields(kind) if field.name in chosen})
+    values_by_name = {**options, **values}
+    return kind(
+        **{
+            field.name: _convert(field, values_by_name[field.name])
+            for field in fields(kind)
+            if field.name in values_by_name
+        }
+    )
 
 
 def _convert(setting: Field[Any], value: Any) -> Any:
     if str(setting.type).startswith("tuple["):
-        several = (value,) if isinstance(value, str | Path) else tuple(value)
-        return tuple(map(str, several)) if setting.type == "tuple[str, ...]" else several
+        values = (value,) if isinstance(value, str | Path) else tuple(value)
+        return tuple(map(str, values)) if setting.type == "tuple[str, ...]" else values
     return str(value) if setting.type == "str" and isinstance(value, Path) else value
 
 

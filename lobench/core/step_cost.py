@@ -12,10 +12,10 @@ __all__ = ["UNSTEADY_NOTE", "MachineClass", "Overhead", "StepCost", "StepSeconds
 
 UNSTEADY_NOTE = "~: unreliable timing (a short run, or a busy machine)"
 
-_MOST_SPREAD = 0.1  # between the quartiles, over the median
-_LEAST_BUSY = 0.9  # processor seconds over wall seconds, of one thread and more
-_LEAST_SAMPLES = 3
-_MOST_KEPT = 33  # samples of an evaluation, so that its payload stays small
+_MAX_SPREAD = 0.1  # between the quartiles, over the median
+_MIN_BUSY = 0.9  # processor seconds over wall seconds, of one thread and more
+_MIN_SAMPLES = 3
+_MAX_SAMPLES = 33  # samples of an evaluation, so that its payload stays small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -53,9 +53,9 @@ class StepSeconds:
     @classmethod
     def of(cls, costs: Iterable[StepCost]) -> StepSeconds:
         """Returns the time over all samples of evaluations on one class of machines."""
-        sampled = [cost for cost in costs if cost.samples]
-        assert len({cost.machine_class for cost in sampled}) <= 1, "of several classes of machines"
-        samples = [seconds for cost in sampled for seconds in cost.samples]
+        costs_with_samples = [cost for cost in costs if cost.samples]
+        assert len({cost.machine_class for cost in costs_with_samples}) <= 1, "of several classes of machines"
+        samples = [seconds for cost in costs_with_samples for seconds in cost.samples]
         if not samples:
             return cls(median=math.nan, spread=math.nan, busy=math.nan, num_samples=0)
         median = statistics.median(samples)
@@ -63,11 +63,11 @@ class StepSeconds:
         if len(samples) > 1:
             lower, _, upper = statistics.quantiles(samples, n=4, method="inclusive")
             spread = (upper - lower) / median if median > 0 else math.nan
-        share = sampled[0].num_together
+        num_together = costs_with_samples[0].num_together
         return cls(
-            median=median / share,
+            median=median / num_together,
             spread=spread,
-            busy=statistics.median(cost.busy for cost in sampled),
+            busy=statistics.median(cost.busy for cost in costs_with_samples),
             num_samples=len(samples),
         )
 
@@ -79,8 +79,8 @@ class StepSeconds:
     @property
     def is_unsteady(self) -> bool:
         """Whether there are few samples, they vary much, or other processes used the processor meanwhile."""
-        is_wide = not self.spread <= _MOST_SPREAD
-        return self.num_samples > 0 and (self.num_samples < _LEAST_SAMPLES or is_wide or self.busy < _LEAST_BUSY)
+        is_spread_large = not self.spread <= _MAX_SPREAD
+        return self.num_samples > 0 and (self.num_samples < _MIN_SAMPLES or is_spread_large or self.busy < _MIN_BUSY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class StepCost:
 
 def _thin_out(samples: Sequence[float]) -> Sequence[float]:
     """Returns the samples, or quantiles of them if there are many. The median and the quartiles do not change."""
-    if len(samples) <= _MOST_KEPT:
+    if len(samples) <= _MAX_SAMPLES:
         return samples
-    inner_quantiles = statistics.quantiles(samples, n=_MOST_KEPT - 1, method="inclusive")
+    inner_quantiles = statistics.quantiles(samples, n=_MAX_SAMPLES - 1, method="inclusive")
     return [min(samples), *inner_quantiles, max(samples)]

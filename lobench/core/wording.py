@@ -24,7 +24,7 @@ __all__ = [
     "significant",
 ]
 
-_LONGEST_VALUE = 80  # letters of a value in a message
+_MAX_VALUE_LENGTH = 80  # letters of a value in a message
 
 
 def one_line(text: str) -> str:
@@ -127,9 +127,9 @@ def headline(error: BaseException) -> str:
 def described(value: object) -> str:
     """Returns the class of a value and the start of its text, in one line: "NoneType: None"."""
     try:
-        text = one_line(repr(value)[:_LONGEST_VALUE])
-    except Exception as failed:  # noqa: BLE001  (a stranger's class, or a number with too many digits)
-        text = f"its text cannot be made ({type(failed).__name__})"
+        text = one_line(repr(value)[:_MAX_VALUE_LENGTH])
+    except Exception as text_error:  # noqa: BLE001  (a stranger's class, or a number with too many digits)
+        text = f"its text cannot be made ({type(text_error).__name__})"
     return f"{type(value).__name__}: {text}"
 
 
@@ -148,11 +148,11 @@ def _text_of(error: BaseException) -> str:
     """Returns the text of an exception, also of a class whose `__str__` fails."""
     try:
         return str(error)
-    except Exception as failed:  # noqa: BLE001  (a stranger's class)
-        return f"its text cannot be made ({type(failed).__name__})"
+    except Exception as text_error:  # noqa: BLE001  (a stranger's class)
+        return f"its text cannot be made ({type(text_error).__name__})"
 
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    announces = len(lines) > 1 and lines[0].endswith(":")
-    return " ".join(lines[: 1 + announces])
+    is_introduction = len(lines) > 1 and lines[0].endswith(":")
+    return " ".join(lines[: 1 + is_introduction])

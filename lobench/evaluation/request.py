@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadlinePassed", "EditedCode", "RewrittenCheckpoint", "ThetaLeaves", "WrongThreads"]
 
 
-_MOST_BYTES = 1 << 27  # size of the thetas that a process keeps after reading them
+_MAX_BYTES = 1 << 27  # size of the thetas that a process keeps after reading them
 
 
 class DeadlinePassed(LobenchError):
@@ -72,10 +72,10 @@ class ThetaLeaves:
         """
         if not path:
             return cls(leaves=None, where=where)
-        name = Path(path).stem
-        if len(name) != 64:
+        file_stem = Path(path).stem
+        if len(file_stem) != 64:
             return cls(leaves=load_theta(path), where=where)
-        return cls(leaves=_read.of(name, path), where=where, known_sha256=name)
+        return cls(leaves=_read_thetas.of(file_stem, path), where=where, known_sha256=file_stem)
 
     @classmethod
     def read(cls, location: str, manager: PluginManager, *, allow_pickle: bool) -> tuple[Checkpoint, ThetaLeaves]:
@@ -111,12 +111,12 @@ class _ReadThetas:
             for leaf in self._leaves_by_sha256[sha256].values():
                 leaf.setflags(write=False)
         self._leaves_by_sha256.move_to_end(sha256)
-        while len(self._leaves_by_sha256) > 1 and sum(map(_num_bytes, self._leaves_by_sha256.values())) > _MOST_BYTES:
+        while len(self._leaves_by_sha256) > 1 and sum(map(_num_bytes, self._leaves_by_sha256.values())) > _MAX_BYTES:
             self._leaves_by_sha256.popitem(last=False)
         return self._leaves_by_sha256[sha256]
 
 
-_read = _ReadThetas()
+_read_thetas = _ReadThetas()
 
 
 def _num_bytes(leaves: Mapping[str, np.ndarray]) -> int:

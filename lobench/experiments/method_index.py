@@ -65,9 +65,9 @@ class MethodIndex:
         self._sessions = file.experiment.sessions
         self.held: Collection[SeedBlock] = ()
         self.searches: Sequence[SearchRun] = ()
-        self._runs_in, self.store = file.path.parent, store
-        plain = (method for method in methods if method.command and method.search is None)
-        self.runs = [run for method in plain for run in self.runs_of(method)]
+        self._working_folder, self.store = file.path.parent, store
+        commands_without_search = (method for method in methods if method.command and method.search is None)
+        self.runs = [run for method in commands_without_search for run in self.runs_of(method)]
 
     def runs_of(self, method: Method, sessions: range | None = None) -> list[CommandRun]:
         """Returns a run for each session of a command.
@@ -83,7 +83,7 @@ class MethodIndex:
                 method=method,
                 session=session,
                 folder=self.store.absolute() / "commands" / method.folder_name / str(session),
-                runs_in=self._runs_in,
+                runs_in=self._working_folder,
                 log=self.store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
             )
             for session in sessions or self.sessions
@@ -102,8 +102,8 @@ class MethodIndex:
     def of(self, subject: Subject) -> Iterator[Role]:
         """Yields a role for each method, and for each trial of a search, that evaluates a subject."""
         for name, given in self._given.items():
-            is_it = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
-            if is_it and subject.variant == given.variant:
+            is_same_subject = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
+            if is_same_subject and subject.variant == given.variant:
                 yield Role(method=self._methods[name], name=name, trial=0, sessions=self._sessions)
         for run in self.runs:
             if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):
@@ -139,7 +139,7 @@ class MethodIndex:
 
     def _num_planned(self, method: Method, cases: Sequence[CaseInfo]) -> int:
         if method.kind == "script":
-            return self._num_of_script(method)
+            return self._num_script_curves(method)
         num_blocks = sum(len(case.blocks()) for case in cases)
         if method.search is not None:
             search = self.planned_searches[method.name]
@@ -152,7 +152,7 @@ class MethodIndex:
             return num_blocks
         return num_blocks * sum(run.method == method for run in self.runs) if method.checkpoints == "last" else 0
 
-    def _num_of_script(self, method: Method) -> int:
+    def _num_script_curves(self, method: Method) -> int:
         """Returns the number of curves of a script, if each session has one case."""
         if method.search is None:
             return len(self.sessions)

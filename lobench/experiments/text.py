@@ -59,17 +59,19 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     """Returns the output of `--check`."""
     lines = [_method_line(method) for method in plan.methods]
     num_planned, num_missing = plan.num_planned, plan.num_missing
-    size = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
+    size_text = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
     verb = "is" if num_planned == 1 else "are"
-    lines.append(f"{size}: {num_missing} of {counted(num_planned, 'evaluation')} {verb} missing in {plan.store}")
+    lines.append(f"{size_text}: {num_missing} of {counted(num_planned, 'evaluation')} {verb} missing in {plan.store}")
     unknown_cases = frozenset[str]().union(*(method.unknown for method in plan.methods))
     if num_missing:
-        cost = f"{plan.seconds / max_cores:.3g} s on {counted(max_cores, 'core')} ({plan.seconds:.3g} core-seconds)"
-        estimates = [f"{cost} by recorded durations"] * (plan.seconds > 0)
+        cost_text = (
+            f"{plan.seconds / max_cores:.3g} s on {counted(max_cores, 'core')} ({plan.seconds:.3g} core-seconds)"
+        )
+        estimates = [f"{cost_text} by recorded durations"] * (plan.seconds > 0)
         estimates += [f"unknown for {', '.join(sorted(unknown_cases))}, without a recorded duration"] * bool(
             unknown_cases
         )
-        lines.append(f"estimated time: {'; '.join(estimates) or cost}")
+        lines.append(f"estimated time: {'; '.join(estimates) or cost_text}")
     if plan.is_race:
         lines.append("it is a race: eliminated methods get no more evaluations, so this is the largest possible cost")
     if plan.unbound:
@@ -80,15 +82,17 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
 
 def _method_line(plan: MethodPlan) -> str:
     method = plan.method
-    trials = f"{counted(plan.num_trials, 'trial')}, " if plan.num_trials else ""
-    trainings = f"{trials}{counted(plan.num_trainings, 'training')} and " if plan.num_trainings else trials
+    trials_text = f"{counted(plan.num_trials, 'trial')}, " if plan.num_trials else ""
+    trainings_text = (
+        f"{trials_text}{counted(plan.num_trainings, 'training')} and " if plan.num_trainings else trials_text
+    )
     num_recorded = plan.num_planned - plan.num_missing
-    subject = "; ".join((method.entry, *method.bindings))
+    subject_text = "; ".join((method.entry, *method.bindings))
     fresh_text = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
     planned_text = counted(plan.num_planned, "evaluation")
     num_repeated = plan.repeated.num_planned if plan.repeated is not None else 0
     repeated_text = f", {num_repeated} of them another method's too" if num_repeated else ""
     return (
-        f"{method.title}: {trainings}{planned_text}{fresh_text}, {num_recorded} of them "
-        f"recorded{repeated_text} ({subject})"
+        f"{method.title}: {trainings_text}{planned_text}{fresh_text}, {num_recorded} of them "
+        f"recorded{repeated_text} ({subject_text})"
     )

@@ -56,7 +56,7 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
     """
     fixtures = item._fixtureinfo  # pytest has no public API for the fixtures of a test
     reached_fixtures = set[str]()
-    pending_fixtures = [name for name in fixtures.initialnames if _is_users(item, name)]
+    pending_fixtures = [name for name in fixtures.initialnames if _is_user_fixture(item, name)]
     while pending_fixtures:
         name = pending_fixtures.pop()
         if name not in reached_fixtures:
@@ -73,7 +73,7 @@ def _own_params(item: pytest.Function) -> dict[str, object]:
     }
 
 
-def _is_users(item: pytest.Function, name: str) -> bool:
+def _is_user_fixture(item: pytest.Function, name: str) -> bool:
     """Returns whether an argument is the test's own, or an autouse fixture defined in the suite's own files."""
     if name in item._fixtureinfo.argnames:
         return True

@@ -46,8 +46,8 @@ __all__ = [
 
 MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
-_GIVE_ONE = "give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
-_MOST_SHOWN = 3  # most names of cases in a line
+_SUBJECT_ADVICE = "give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
+_MAX_SHOWN = 3  # most names of cases in a line
 _WHOLE_FILES: pytest.StashKey[bool] = pytest.StashKey()
 _SUBJECTS: pytest.StashKey[dict[str, LoadedSubject]] = pytest.StashKey()  # by method; "": the session's own
 
@@ -60,7 +60,7 @@ class LoadedSubject:
     theta: ThetaLeaves
 
 
-_SINGLE = {
+_SINGLE_OPTIONS = {
     "checkpoint": "Checkpoint to evaluate: a file, a step directory, or a name: STORE@NAME, NAME in --lobench-store.",
     "optimizer": "Optimizer to evaluate instead: `adam(); adam.learning_rate = 1e-3`, a .gin file, or a name likewise.",
     "store": "Folder of the result store (default: .lobench/SUITE below the root, once there is a checkpoint).",
@@ -70,18 +70,21 @@ _SINGLE = {
     "max-diverged": "Gate: PASS rules out a larger share of diverged seeds, as 0.1 (default: its bound is printed).",
     "adaptive-seeds": "Gate: add seed blocks to undecided cases, up to so many seeds a case.",
 }
-_SEVERAL = {"gin-file": "gin file bound over the suite's own.", "gin-param": "gin binding over everything else."}
+_REPEATABLE_OPTIONS = {
+    "gin-file": "gin file bound over the suite's own.",
+    "gin-param": "gin binding over everything else.",
+}
 _GATE_NUMBERS = ("margin", "alpha", "max-diverged")
-WITH_VALUE = tuple(f"--lobench-{name}" for name in (*_SINGLE, *_SEVERAL))
+WITH_VALUE = tuple(f"--lobench-{name}" for name in (*_SINGLE_OPTIONS, *_REPEATABLE_OPTIONS))
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Adds the options, each with an ini equivalent of the same name."""
     group = parser.getgroup("lobench", "learned optimizers")
-    for name, text in _SINGLE.items():
+    for name, text in _SINGLE_OPTIONS.items():
         group.addoption(f"--lobench-{name}", default=None, help=text)
         parser.addini(f"lobench_{name.replace('-', '_')}", text, default="")
-    for name, text in _SEVERAL.items():
+    for name, text in _REPEATABLE_OPTIONS.items():
         group.addoption(f"--lobench-{name}", action="append", default=[], help=text + " May be given again.")
         parser.addini(f"lobench_{name.replace('-', '_')}", text, type="linelist", default=[])
     group.addoption("--lobench-allow-pickle", action="store_true", help="Load pickled checkpoints, which can run code.")
@@ -109,11 +112,11 @@ def refuse_repetition(config: pytest.Config) -> None:
     """
     for name in ("checkpoint", "optimizer"):
         flag = f"--lobench-{name}"
-        repeated = [arg for arg in map(str, config.invocation_params.args) if arg.partition("=")[0] == flag]
-        if len(repeated) > 1:
+        repeated_args = [arg for arg in map(str, config.invocation_params.args) if arg.partition("=")[0] == flag]
+        if len(repeated_args) > 1:
             raise pytest.UsageError(
-                f"{flag} is given {len(repeated)} times; a session evaluates one {name}: run pytest once for each, or "
-                "compare them with `lobench compare`"
+                f"{flag} is given {len(repeated_args)} times; a session evaluates one {name}: run pytest once for "
+                "each, or compare them with `lobench compare`"
             )
 
 
@@ -184,7 +187,7 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     names = list(dict.fromkeys(cases))
     if not names:
         return ""
-    return f"nothing to evaluate {first_of(names, _MOST_SHOWN)} with; {_GIVE_ONE}"
+    return f"nothing to evaluate {first_of(names, _MAX_SHOWN)} with; {_SUBJECT_ADVICE}"
 
 
 def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
@@ -199,14 +202,14 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
     if not names:
         return ""
     advice = "run without --forked and its marker; `pytest -n 2` gives tests other processes"
-    return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MOST_SHOWN)}; {advice}"
+    return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MAX_SHOWN)}; {advice}"
 
 
 def _evaluated_case(item: pytest.Item) -> CaseSpec | None:
     """Returns the case that an item evaluates with the session's subject; None for other tests."""
     fixtures: Sequence[str] = getattr(item, "fixturenames", ("evaluate",))
-    is_one = member_of(item) is None and "evaluate" in fixtures and item.get_closest_marker("skip") is None
-    return case_of(item) if is_one else None
+    is_evaluation = member_of(item) is None and "evaluate" in fixtures and item.get_closest_marker("skip") is None
+    return case_of(item) if is_evaluation else None
 
 
 def option(config: pytest.Config, name: str) -> str:
@@ -268,9 +271,9 @@ def loaded_subject(item: pytest.Item) -> LoadedSubject:
     member = member_of(item)
     config = item.config
     spec = case_of(item)
-    is_given = member is not None or option(config, "checkpoint") or option(config, "optimizer")
-    if not is_given and spec is not None and not insists_on_optimizer(spec, layers_of(config)):
-        raise UsageError("nothing to evaluate", next_step=_GIVE_ONE)
+    has_subject = member is not None or option(config, "checkpoint") or option(config, "optimizer")
+    if not has_subject and spec is not None and not insists_on_optimizer(spec, layers_of(config)):
+        raise UsageError("nothing to evaluate", next_step=_SUBJECT_ADVICE)
     return subject_of(config, "" if member is None else member.method.name)
 
 

@@ -17,8 +17,8 @@ from lobench.pytest_plugin.options import layers_of
 
 __all__ = ["bound_test"]
 
-_MARK = "lobench"
-_RECORD = "record"  # name of the fixture
+_MARK_NAME = "lobench"
+_RECORD_FIXTURE = "record"  # name of the fixture
 
 
 def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
@@ -31,14 +31,16 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
       ConfigError: A setting is unknown or invalid.
     """
     settings: dict[str, Any] = {}
-    for pytest_mark in reversed([*item.iter_markers(_MARK)]):  # pytest yields the test's own mark first; it must win
+    for pytest_mark in reversed(
+        [*item.iter_markers(_MARK_NAME)]
+    ):  # pytest yields the test's own mark first; it must win
         if pytest_mark.args:
             raise ConfigError(
                 "the mark `lobench` takes settings by name", where=item.nodeid, got=repr(pytest_mark.args[0])
             )
         settings |= pytest_mark.kwargs
-    nodes = [*ast.walk(_source_of(item))] if _has_recorder(item) else []
-    settings.setdefault("primary_metric", _first_recorded(nodes) or PASSED)
+    nodes = [*ast.walk(_syntax_tree_of(item))] if _has_recorder(item) else []
+    settings.setdefault("primary_metric", _first_metric_name(nodes) or PASSED)
     if _records_items(nodes):
         settings.setdefault("replicates", ITEMS)
     return bind_test(spec, settings, layers_of(item.config) if _reads_seeds(nodes) else None)
@@ -46,13 +48,13 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
 
 def _has_recorder(item: pytest.Item) -> bool:
     """Returns whether the test's fixture `record` is lobench's own, or a fixture that overrides and uses lobench's."""
-    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get(_RECORD, ())
+    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).get(_RECORD_FIXTURE, ())
     return any(fixture.func.__module__ == __package__ for fixture in fixtures) and (
-        fixtures[-1].func.__module__ == __package__ or _RECORD in fixtures[-1].argnames
+        fixtures[-1].func.__module__ == __package__ or _RECORD_FIXTURE in fixtures[-1].argnames
     )
 
 
-def _source_of(item: pytest.Item) -> ast.Module:
+def _syntax_tree_of(item: pytest.Item) -> ast.Module:
     """Returns the syntax tree of a test's own code; an empty one if it has no source."""
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(getattr(item, "function", None))))  # type: ignore[arg-type]
@@ -60,7 +62,7 @@ def _source_of(item: pytest.Item) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def _first_recorded(nodes: Iterable[ast.AST]) -> str:
+def _first_metric_name(nodes: Iterable[ast.AST]) -> str:
     """Returns the name in the first call of `record`; "" if there is none with a literal name."""
     calls = [
         (node.lineno, node.col_offset, node.args[0].value)
@@ -78,10 +80,10 @@ def _records_items(nodes: Iterable[ast.AST]) -> bool:
 
 def _calls_of_record(nodes: Iterable[ast.AST]) -> list[ast.Call]:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    return [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == _RECORD]
+    return [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == _RECORD_FIXTURE]
 
 
 def _reads_seeds(nodes: Iterable[ast.AST]) -> bool:
     """Returns whether the code contains `record.seeds`."""
     owners = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
-    return any(isinstance(value, ast.Name) and value.id == _RECORD for value in owners)
+    return any(isinstance(value, ast.Name) and value.id == _RECORD_FIXTURE for value in owners)

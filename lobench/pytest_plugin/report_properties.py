@@ -29,8 +29,8 @@ FinishedBlocks = Sequence[tuple[SeedBlock, Curves]]
 
 # Metrics that are reported in addition to the case's primary metric.
 _METRICS = ("train/loss", "test/loss", "test/accuracy")
-_FLAGS = ("--lobench-allow-pickle", "--lobench-strict")
-_NOBODY = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
+_SWITCHES = ("--lobench-allow-pickle", "--lobench-strict")
+_PLACEHOLDER_SUBJECT = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
 
 def properties(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> list[tuple[str, object]]:
@@ -61,7 +61,9 @@ def properties(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> li
 def _score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
     rows = [
         row_of(
-            EvaluationFinished(subject=_NOBODY, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves),
+            EvaluationFinished(
+                subject=_PLACEHOLDER_SUBJECT, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves
+            ),
             float(index),
         )
         for index, (block, curves) in enumerate(finished_blocks)
@@ -77,10 +79,10 @@ def _score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
 def failure_text(item: pytest.Item, case: CaseInfo, finished_blocks: FinishedBlocks, message: str) -> str:
     """Returns the curves of a failed case and the command that runs it again."""
     lines = curve_lines(case, [curves for _, curves in finished_blocks], message) if finished_blocks else []
-    return "\n".join([*lines, f"again: {_command(item)}"])
+    return "\n".join([*lines, f"again: {_rerun_command(item)}"])
 
 
-def _command(item: pytest.Item) -> str:
+def _rerun_command(item: pytest.Item) -> str:
     """Returns a command for this working directory that runs one item with the session's options."""
     config = item.config
     file, separator, test = item.nodeid.partition("::")
@@ -90,5 +92,5 @@ def _command(item: pytest.Item) -> str:
         option_value = config.getoption(flag) or []
         for value in option_value if isinstance(option_value, list) else [option_value]:
             words += [flag, value]
-    words += [flag for flag in _FLAGS if config.getoption(flag)]
+    words += [flag for flag in _SWITCHES if config.getoption(flag)]
     return shlex.join(words)

@@ -36,13 +36,13 @@ __all__ = [
     "suites_of_session",
 ]
 
-_Key = tuple[str, SeedBlock]
+_BlockKey = tuple[str, SeedBlock]
 REUSED: pytest.StashKey[bool] = pytest.StashKey()  # set for items whose case was not bound
-_Stored: TypeAlias = "tuple[Mapping[_Key, Sequence[EvaluationRow]], Mapping[str, str]]"  # rows, accepted code
-_STORED: pytest.StashKey[dict[tuple[Path, str], _Stored]] = pytest.StashKey()
+_StoredRows: TypeAlias = "tuple[Mapping[_BlockKey, Sequence[EvaluationRow]], Mapping[str, str]]"  # rows, accepted code
+_STORED_ROWS: pytest.StashKey[dict[tuple[Path, str], _StoredRows]] = pytest.StashKey()
 # Code of stored results that were retrained because of it (OUTDATED) or kept (KEPT), and today's code.
-OUTDATED: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
-KEPT: pytest.StashKey[dict[_Key, tuple[str, str]]] = pytest.StashKey()
+OUTDATED: pytest.StashKey[dict[_BlockKey, tuple[str, str]]] = pytest.StashKey()
+KEPT: pytest.StashKey[dict[_BlockKey, tuple[str, str]]] = pytest.StashKey()
 
 
 def store_path(config: pytest.Config, suite: str) -> Path:
@@ -89,10 +89,10 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     """
     if not config.getoption("lobench_reuse"):
         return None
-    rows_of_stores = config.stash.setdefault(_STORED, {})
+    rows_of_stores = config.stash.setdefault(_STORED_ROWS, {})
     key = (store_path(config, info.suite), subject.sha256)
     if key not in rows_of_stores:
-        rows_of_stores[key] = _read(*key)
+        rows_of_stores[key] = _read_rows(*key)
     rows_by_block, accepted_codes = rows_of_stores[key]
     rows = rows_by_block.get((info.key, block), ())
     is_kept = config.getoption("lobench_keep_results")
@@ -105,7 +105,7 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     return row.curves if row is not None else None
 
 
-def _read(store: Path, sha256: str) -> _Stored:
+def _read_rows(store: Path, sha256: str) -> _StoredRows:
     from lobench.engine.store.ledger import Ledger
     from lobench.engine.store.programs import program_here
 
@@ -113,7 +113,7 @@ def _read(store: Path, sha256: str) -> _Stored:
         return {}, {}
     with Ledger.open(store, read_only=True) as ledger:
         programs = ledger.accepted_programs([program_here(num_gpus=1.0)])  # a pytest process uses a visible GPU
-        rows_by_key: dict[_Key, list[EvaluationRow]] = {}
+        rows_by_key: dict[_BlockKey, list[EvaluationRow]] = {}
         for row in ledger.evaluations(sha256, all_codes=True):
             has_result = row.payload is not None and row.outcome in (Outcome.PASSED, Outcome.FAILED)
             if row.key.program_version in programs and has_result:

@@ -23,7 +23,7 @@ from lobench.core.lazy import loaded
 
 __all__ = ["CommandContract"]
 
-_CODES = (0, 1, 2, 3, 4, 130)
+_EXIT_CODES = (0, 1, 2, 3, 4, 130)
 
 
 class CommandContract:
@@ -75,7 +75,7 @@ class CommandContract:
             result = self.called(*self.arguments)
             assert Path.cwd() == tmp_path, "it left the working directory"
         assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-        assert result.exit_code in _CODES, f"{result.exit_code} is not an exit code of lobench"
+        assert result.exit_code in _EXIT_CODES, f"{result.exit_code} is not an exit code of lobench"
         assert result.exit_code == 0, result.output
 
     def test_importing_it_imports_no_jax(self) -> None:

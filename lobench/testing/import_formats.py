@@ -40,7 +40,7 @@ from lobench.tools.curve_import.points import CurveRequest
 __all__ = ["ImportFormatContract", "sample_runs"]
 
 CurvePoints = Sequence[tuple[int, float]]  # (inner step, value)
-_UNNAMED = {"method": "adam", "case": "bowl", "seed": "0"}
+_DEFAULT_NAMES = {"method": "adam", "case": "bowl", "seed": "0"}
 CurveKey = tuple[str, str, str, str]  # method, case, seed, metric
 
 
@@ -91,7 +91,7 @@ class ImportFormatContract:
 
     def request(self, **options: Any) -> CurveRequest:
         """Returns a user's options for a file that does not name its method, case and seed."""
-        unnamed: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
+        unnamed: dict[str, Any] = {name: value for name, value in _DEFAULT_NAMES.items() if name not in self.names}
         return replace(CurveRequest(**unnamed), **options)
 
     def read(self, path: Path, request: CurveRequest | None = None) -> dict[CurveKey, CurvePoints]:
@@ -175,8 +175,8 @@ class ImportFormatContract:
     def test_an_import_stores_them(self, tmp_path: Path) -> None:
         curves = sample_runs(self.names)
         path = self.write(tmp_path, curves)
-        options: dict[str, Any] = {name: value for name, value in _UNNAMED.items() if name not in self.names}
-        with _declared(self.factory):
+        options: dict[str, Any] = {name: value for name, value in _DEFAULT_NAMES.items() if name not in self.names}
+        with _register_format(self.factory):
             import_counts = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **options)
         runs = {key[:3] for key in curves}
         assert (import_counts.num_new, set(import_counts.methods), len(import_counts.cases)) == (
@@ -202,7 +202,7 @@ def _assert_equal(curves: Mapping[CurveKey, CurvePoints], expected: Mapping[Curv
 
 
 @contextmanager
-def _declared(factory: str) -> Iterator[None]:
+def _register_format(factory: str) -> Iterator[None]:
     """Makes the format known to `lobench import` as "contract"."""
 
     manager = functools.cache(functools.partial(plugins_with, "lobench_import_formats", factory))

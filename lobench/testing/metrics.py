@@ -30,8 +30,8 @@ __all__ = ["MetricContract", "sample_curves"]
 _FIRST_SEED = 5
 _ROWS = ((9.0, 8.0, 3.0), (7.0, 7.5, 7.0), (5.0, math.nan, math.nan), (0.0, 0.0, 0.0))
 # Curves with more than ten seeds and evaluations, for known values.
-_KNOWN: list[list[float]] = np.random.default_rng(0).lognormal(0.0, 2.0, (13, 12)).astype(np.float32).tolist()
-_KNOWN[3][7:] = [math.nan] * 5
+_KNOWN_ROWS: list[list[float]] = np.random.default_rng(0).lognormal(0.0, 2.0, (13, 12)).astype(np.float32).tolist()
+_KNOWN_ROWS[3][7:] = [math.nan] * 5
 
 
 def sample_curves(rows: Sequence[Sequence[float]], *, first_seed: int = 0, eval_every: int = 10) -> Curves:
@@ -105,8 +105,8 @@ class MetricContract:
                 )
 
     def test_known_values_are_found(self) -> None:
-        for name, values in self.computed(_KNOWN).items():
-            expected = [self.value_of(name, row) for row in _KNOWN]
+        for name, values in self.computed(_KNOWN_ROWS).items():
+            expected = [self.value_of(name, row) for row in _KNOWN_ROWS]
             np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-30, err_msg=name)
 
     def test_numbers_of_seeds_do_not_matter(self) -> None:

@@ -105,14 +105,14 @@ def oriented(metrics: Mapping[str, float], objectives: Sequence[Objective]) -> F
     >>> oriented({"test/loss": 2.0}, [Objective(metric="test/loss", direction=Direction.MIN)])
     (-2.0,)
     """
-    missing = [objective.metric for objective in objectives if objective.metric not in metrics]
-    if missing:
+    missing_metrics = [objective.metric for objective in objectives if objective.metric not in metrics]
+    if missing_metrics:
         # Shorter names come first: names of means over cases lack the case that other names begin with.
         names = sorted(metrics, key=lambda name: (len(name), name))
         names_text = ", ".join(names[:_SHOWN_METRICS]) + (
             f", ... ({len(names)} in all)" if len(names) > _SHOWN_METRICS else ""
         )
-        raise UsageError("a metric of the fitness is missing", got=names_text, expected=", ".join(missing))
+        raise UsageError("a metric of the fitness is missing", got=names_text, expected=", ".join(missing_metrics))
     signs = (1.0 if objective.direction is Direction.MAX else -1.0 for objective in objectives)
     values = (sign * metrics[objective.metric] for sign, objective in zip(signs, objectives, strict=True))
     return tuple(-math.inf if math.isnan(value) else value for value in values)
@@ -172,6 +172,6 @@ def rank(population: Iterable[Member]) -> list[Member]:
     ranked_members: list[Member] = []
     while best := front(members):
         ranked_members += best
-        chosen = {member.id for member in best}
-        members = [member for member in members if member.id not in chosen]
+        chosen_ids = {member.id for member in best}
+        members = [member for member in members if member.id not in chosen_ids]
     return ranked_members + members

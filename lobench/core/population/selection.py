@@ -69,13 +69,15 @@ class Truncation:
 
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
         _split(population, initiator)
-        feasible = [member for member in rank(population) if member.fitness is not None]
+        feasible_members = [member for member in rank(population) if member.fitness is not None]
         # Members with minus infinity in their fitness are candidates only if there are no others.
-        candidates = [member for member in feasible if -math.inf not in (member.fitness or ())] or feasible
-        count = self.count if self.count is not None else _at_least_one(self.share, len(population))
+        candidates = [
+            member for member in feasible_members if -math.inf not in (member.fitness or ())
+        ] or feasible_members
+        num_best = self.count if self.count is not None else _num_in_share(self.share, len(population))
         if not candidates:
             return Selection(parent=None)
-        return _child(Draws(seed, "parent").choice(candidates[:count]))
+        return _child(Draws(seed, "parent").choice(candidates[:num_best]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +94,10 @@ class ExploitExplore:
     def select(self, population: Sequence[Member], initiator: int, seed: int) -> Selection:
         initiating_member, _ = _split(population, initiator)
         ranked_members = rank(population)
-        count = min(_at_least_one(self.share, len(ranked_members)), max(len(ranked_members) // 2, 1))
-        best = [member for member in ranked_members[:count] if better(member, initiating_member)]
-        if best and initiating_member in ranked_members[-count:]:
-            return _child(Draws(seed, "parent").choice(best), initiating_member)
+        num_in_share = min(_num_in_share(self.share, len(ranked_members)), max(len(ranked_members) // 2, 1))
+        better_members = [member for member in ranked_members[:num_in_share] if better(member, initiating_member)]
+        if better_members and initiating_member in ranked_members[-num_in_share:]:
+            return _child(Draws(seed, "parent").choice(better_members), initiating_member)
         return _child(initiating_member, explore=False)
 
 
@@ -142,7 +144,7 @@ def _child(parent: Member, partner: Member | None = None, *, explore: bool = Tru
     return Selection(parent=parent.id, other=partner.id if partner is not None else None, explore=explore)
 
 
-def _at_least_one(share: float, count: int) -> int:
+def _num_in_share(share: float, count: int) -> int:
     return max(1, math.floor(share * count + 1e-9))
 
 
@@ -156,7 +158,7 @@ def _require_one_value(*members: Member) -> None:
 # Factories of the hook: `factory(argument)`, with the text after `NAME:` as the argument.
 
 
-def _without_argument(name: str, strategy: S) -> Callable[[str], S]:
+def _factory_without_argument(name: str, strategy: S) -> Callable[[str], S]:
     def make(argument: str) -> S:
         if argument:
             raise UsageError(f"strategy {name!r} takes no argument", got=repr(argument))
@@ -165,12 +167,12 @@ def _without_argument(name: str, strategy: S) -> Callable[[str], S]:
     return make
 
 
-tournament = _without_argument("tournament", Tournament())
-pareto = _without_argument("pareto", Tournament(pareto=True))
-single_worker = _without_argument("single_worker", Tournament(pool=Pool.OWN))
-winner_takes_all = _without_argument("winner_takes_all", WinnerTakesAll())
-random_search = _without_argument("random_search", Continuation())
-fixed_schedule = _without_argument("fixed_schedule", Continuation())
+tournament = _factory_without_argument("tournament", Tournament())
+pareto = _factory_without_argument("pareto", Tournament(pareto=True))
+single_worker = _factory_without_argument("single_worker", Tournament(pool=Pool.OWN))
+winner_takes_all = _factory_without_argument("winner_takes_all", WinnerTakesAll())
+random_search = _factory_without_argument("random_search", Continuation())
+fixed_schedule = _factory_without_argument("fixed_schedule", Continuation())
 
 
 def truncation(argument: str) -> Truncation:

@@ -38,7 +38,7 @@ class Losses:
     def __init__(self, deaths: Mapping[Any, int], rules: Rules) -> None:
         self._rules = rules
         self._deaths: dict[Any, int] = dict(deaths)
-        self._machines: dict[Any, int] = {}
+        self._machine_losses: dict[Any, int] = {}
         self._failed_starts = 0
 
     def __contains__(self, key: object) -> bool:
@@ -79,7 +79,7 @@ class Losses:
         Returns:
           The reason if the limit is reached; None otherwise.
         """
-        counts = self._machines if lost else self._deaths
+        counts = self._machine_losses if lost else self._deaths
         counts[key] = counts.get(key, 0) + 1
         if counts[key] < (self._rules.max_losses if lost else self._rules.max_deaths):
             return None

@@ -12,7 +12,7 @@ from lobench.core.schedule.events import Size, Work
 
 __all__ = ["QueueEntry", "Rank", "WorkQueue"]
 
-_WINDOW = 16  # number of entries examined for a lease, so that a lease takes O(log n)
+_WINDOW_SIZE = 16  # number of entries examined for a lease, so that a lease takes O(log n)
 
 
 class Rank(NamedTuple):
@@ -39,34 +39,34 @@ class QueueEntry(NamedTuple):
     work: Work
 
 
-class _Line:
+class _SizeQueue:
     """Entries of one size: a sorted window of the first ones, and a heap of the others."""
 
     def __init__(self, entries: Iterable[QueueEntry] = ()) -> None:
         ordered = sorted(entries)
-        self.window, self._rest = ordered[:_WINDOW], ordered[_WINDOW:]  # a sorted list is a heap
+        self.window, self._heap = ordered[:_WINDOW_SIZE], ordered[_WINDOW_SIZE:]  # a sorted list is a heap
 
     def __len__(self) -> int:
-        return len(self.window) + len(self._rest)
+        return len(self.window) + len(self._heap)
 
     def __iter__(self) -> Iterator[QueueEntry]:
         yield from self.window
-        yield from self._rest
+        yield from self._heap
 
     def push(self, entry: QueueEntry) -> None:
-        if len(self.window) < _WINDOW:
+        if len(self.window) < _WINDOW_SIZE:
             bisect.insort(self.window, entry)
         elif entry < self.window[-1]:
-            heapq.heappush(self._rest, self.window.pop())
+            heapq.heappush(self._heap, self.window.pop())
             bisect.insort(self.window, entry)
         else:
-            heapq.heappush(self._rest, entry)
+            heapq.heappush(self._heap, entry)
 
     def pop(self, index: int) -> QueueEntry:
         """Removes and returns an entry of the window."""
         entry = self.window.pop(index)
-        if self._rest:
-            self.window.append(heapq.heappop(self._rest))
+        if self._heap:
+            self.window.append(heapq.heappop(self._heap))
         return entry
 
 
@@ -74,25 +74,25 @@ class WorkQueue:
     """Queues of waiting work, one for each size of worker."""
 
     def __init__(self) -> None:
-        self._lines: dict[Size, _Line] = {}  # never empty lines
+        self._queues: dict[Size, _SizeQueue] = {}  # never empty lines
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self._queues)
 
     def __iter__(self) -> Iterator[QueueEntry]:
-        return itertools.chain.from_iterable(self._lines.values())
+        return itertools.chain.from_iterable(self._queues.values())
 
     def push(self, size: Size, entry: QueueEntry) -> None:
-        if (line := self._lines.get(size)) is None:
-            line = self._lines[size] = _Line()
-        line.push(entry)
+        if (queue := self._queues.get(size)) is None:
+            queue = self._queues[size] = _SizeQueue()
+        queue.push(entry)
 
     def sizes(self) -> list[Size]:
         """Returns the sizes with waiting work, in the order of their first entries."""
-        return sorted(self._lines, key=lambda size: self._lines[size].window[0])
+        return sorted(self._queues, key=lambda size: self._queues[size].window[0])
 
     def count(self, size: Size) -> int:
-        return len(self._lines.get(size, ()))
+        return len(self._queues.get(size, ()))
 
     def take(self, size: Size, choose: Callable[[Sequence[QueueEntry]], int]) -> QueueEntry:
         """Removes and returns an entry of a size.
@@ -101,10 +101,10 @@ class WorkQueue:
           size: Size of a worker.
           choose: Function that receives the first entries of the size and returns the index of one.
         """
-        line = self._lines[size]
-        entry = line.pop(choose(line.window))
-        if not line.window:
-            del self._lines[size]
+        queue = self._queues[size]
+        entry = queue.pop(choose(queue.window))
+        if not queue.window:
+            del self._queues[size]
         return entry
 
     def take_alike(
@@ -112,7 +112,7 @@ class WorkQueue:
     ) -> list[QueueEntry]:
         """Removes and returns the entries that `choose` picks from all entries alike to the given one. Takes O(n)."""
         matching_entries = sorted(
-            candidate for candidate in self._lines.get(size, ()) if candidate.work.alike == entry.work.alike
+            candidate for candidate in self._queues.get(size, ()) if candidate.work.alike == entry.work.alike
         )
         chosen_entries = list(choose(matching_entries))
         if chosen_entries:
@@ -121,12 +121,12 @@ class WorkQueue:
 
     def drop(self, keys: Container[Any]) -> None:
         """Removes work by key. Takes O(n)."""
-        for size in list(self._lines):
+        for size in list(self._queues):
             self._remove(size, keys)
 
     def _remove(self, size: Size, keys: Container[Any]) -> None:
-        line = _Line(entry for entry in self._lines[size] if entry.key not in keys)
-        if line.window:
-            self._lines[size] = line
+        queue = _SizeQueue(entry for entry in self._queues[size] if entry.key not in keys)
+        if queue.window:
+            self._queues[size] = queue
         else:
-            del self._lines[size]
+            del self._queues[size]

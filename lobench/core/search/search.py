@@ -33,7 +33,7 @@ __all__ = [
 
 TrialState = Literal["waiting", "running", "done", "failed", "infeasible", "stopped"]
 
-_AT_ONCE = 10_000  # settings per wave of a grid, so that a large grid does not fill the memory
+_MAX_WAVE = 10_000  # settings per wave of a grid, so that a large grid does not fill the memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +143,8 @@ def trials_left(history: Sequence[Trial], num_trials: int | None) -> int:
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
     """Returns the feasible trial with the highest fitness; the first of equals. None if no trial is feasible."""
-    feasible = [trial for trial in trials if trial.is_feasible]
-    return min(feasible, key=lambda trial: (-(trial.fitness or 0.0), trial.number), default=None)
+    feasible_trials = [trial for trial in trials if trial.is_feasible]
+    return min(feasible_trials, key=lambda trial: (-(trial.fitness or 0.0), trial.number), default=None)
 
 
 def grid_values(parameter: Parameter) -> tuple[Value, ...]:
@@ -177,7 +177,7 @@ class Random:
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
         first_trial = len(history)
-        num_left = min(trials_left(history, num_trials), _AT_ONCE)
+        num_left = min(trials_left(history, num_trials), _MAX_WAVE)
         return [space.active(space.sample(fold(seed, number))) for number in range(first_trial, first_trial + num_left)]
 
 
@@ -194,15 +194,17 @@ class Grid:
 
     def size(self, space: Space) -> int | None:
         return sum(
-            math.prod(len(grid_values(parameter)) for parameter in active if parameter.path not in space.parents)
-            for active in active_sets(space)
+            math.prod(
+                len(grid_values(parameter)) for parameter in active_parameters if parameter.path not in space.parents
+            )
+            for active_parameters in active_sets(space)
         )
 
     def next_wave(
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
         num_done = len(history)
-        return list(itertools.islice(_combinations(space, 0, {}), num_done, num_done + _AT_ONCE))
+        return list(itertools.islice(_combinations(space, 0, {}), num_done, num_done + _MAX_WAVE))
 
 
 def _combinations(space: Space, index: int, chosen_values: dict[str, Value]) -> Iterator[dict[str, Value]]:

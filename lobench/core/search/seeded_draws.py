@@ -38,19 +38,19 @@ class Draws:
 
     def __init__(self, seed: int, *parts: int | str) -> None:
         self._seed = fold(seed, *parts)
-        self._count = 0
+        self._num_draws = 0
 
-    def _next(self) -> int:
-        self._count += 1
-        return fold(self._seed, self._count)
+    def _next_number(self) -> int:
+        self._num_draws += 1
+        return fold(self._seed, self._num_draws)
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
         """Returns a value in [low, high)."""
-        return low + (high - low) * ((self._next() >> 10) / (1 << 53))
+        return low + (high - low) * ((self._next_number() >> 10) / (1 << 53))
 
     def below(self, count: int) -> int:
         """Returns an integer in [0, count); the bias is below count / 2**63."""
-        return self._next() % count
+        return self._next_number() % count
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability

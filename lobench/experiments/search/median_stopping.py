@@ -44,16 +44,18 @@ class StoppingSearch(SubjectSearch):
         self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, *, width: int
     ) -> None:
         super().__init__(planned_search, context, known_trials, width=width)
-        self._parts: dict[SearchKey, list[int]] = {}  # numbers of the trials that a part belongs to
-        self._so_far: dict[int, float | None] = {}  # fitness of the part, by trial
-        self._judged: set[int] = set()
+        self._trials_by_part: dict[SearchKey, list[int]] = {}  # numbers of the trials that a part belongs to
+        self._partial_fitnesses: dict[int, float | None] = {}  # fitness of the part, by trial
+        self._judged_trials: set[int] = set()
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
-        num_open = sum(not is_over(trial.state) and trial.number not in self._judged for trial in self.history.trials)
+        num_open = sum(
+            not is_over(trial.state) and trial.number not in self._judged_trials for trial in self.history.trials
+        )
         return super().num_expected(cases) + num_open * sum(len(case.blocks()) for case in cases)
 
     def _is_ours(self, key: SearchKey) -> bool:
-        return key in self._parts or super()._is_ours(key)
+        return key in self._trials_by_part or super()._is_ours(key)
 
     def _start_trials(self, trials: Sequence[Trial]) -> None:
         share = self.method.median_stopping
@@ -61,34 +63,38 @@ class StoppingSearch(SubjectSearch):
             method = self.method.with_values(trial.parameters)
             label = f"{self.method.title} {trial.number} to {share:.0%}"
             given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
-            self._add(self._parts, trial, given)
+            self._add(self._trials_by_part, trial, given)
 
     def _end(self, key: SearchKey, subject: Subject | None) -> None:
-        if key not in self._parts:
+        if key not in self._trials_by_part:
             super()._end(key, subject)
             return
         fitness = None if subject is None else self._fitness(subject)
-        self._so_far |= {number: fitness for number in self._parts[key] if number not in self._so_far}
+        self._partial_fitnesses |= {
+            number: fitness for number in self._trials_by_part[key] if number not in self._partial_fitnesses
+        }
         self._judge()
 
     def _judge(self) -> None:
         """Decides, for each wave with all parts stored, which trials continue and which are stopped."""
-        for wave in complete_waves(self.history.trials, self._so_far):
-            if wave[0].number not in self._judged:
-                self._judged.update(trial.number for trial in wave)
-                notes_of_stopped = below_median(wave, self._so_far, after=f"{self.method.median_stopping:.0%}")
-                without_value = [trial.number for trial in wave if self._so_far[trial.number] is None]
+        for wave in complete_waves(self.history.trials, self._partial_fitnesses):
+            if wave[0].number not in self._judged_trials:
+                self._judged_trials.update(trial.number for trial in wave)
+                notes_of_stopped = below_median(
+                    wave, self._partial_fitnesses, after=f"{self.method.median_stopping:.0%}"
+                )
+                trials_without_value = [trial.number for trial in wave if self._partial_fitnesses[trial.number] is None]
                 super()._start_trials(
-                    [trial for trial in wave if trial.number not in (*notes_of_stopped, *without_value)]
+                    [trial for trial in wave if trial.number not in (*notes_of_stopped, *trials_without_value)]
                 )
                 self._free_states(notes_of_stopped)
-                self._set(without_value, "infeasible")
+                self._set(trials_without_value, "infeasible")
                 self._set(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
 
     def _free_states(self, stopped_trials: Collection[int]) -> None:
         """Removes the states saved by parts of stopped trials."""
         folder = state_folder(self._context.ledger.store)
-        for key, trial_numbers in self._parts.items():
+        for key, trial_numbers in self._trials_by_part.items():
             subject = self._subjects.get(key)
             if subject is not None and set(trial_numbers) <= set(stopped_trials):
                 cases = self._cases.get(subject.variant.key, ())
@@ -97,6 +103,8 @@ class StoppingSearch(SubjectSearch):
 
     def _forget(self, first_trial: int) -> None:
         super()._forget(first_trial)
-        self._parts = before(first_trial, self._parts)
-        self._so_far = {number: fitness for number, fitness in self._so_far.items() if number < first_trial}
-        self._judged = {number for number in self._judged if number < first_trial}
+        self._trials_by_part = before(first_trial, self._trials_by_part)
+        self._partial_fitnesses = {
+            number: fitness for number, fitness in self._partial_fitnesses.items() if number < first_trial
+        }
+        self._judged_trials = {number for number in self._judged_trials if number < first_trial}
