@@ -20,7 +20,7 @@ _FOLDERS = (
     *site.getsitepackages(),
     site.getusersitepackages(),
 )
-# Also found in the paths of other environments.
+# Folders of installed packages. Paths of other environments contain them, too.
 _PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _INSTALLED = tuple(
     sorted({f"{path.rstrip(os.sep)}{os.sep}" for each in _FOLDERS for path in (each, os.path.realpath(each))})

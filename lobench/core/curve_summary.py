@@ -96,7 +96,7 @@ def _spark_values(rows: Sequence[Sequence[float]]) -> list[float]:
     step = (len(rows[0]) - 1) / (NUM_SPARKS - 1)
     columns = [round(index * step) for index in range(NUM_SPARKS)]
     values = ([row[column] for column in columns] for row in rows)
-    # Not `sum`, because its rounding changed in Python 3.12.
+    # `sum` is not used, because its rounding changed in Python 3.12.
     return [functools.reduce(operator.add, seeds) / len(rows) for seeds in zip(*values, strict=True)]
 
 

@@ -193,7 +193,7 @@ def files_of_test(item: pytest.Item) -> list[str]:
     files = [Path(file) for plugin in plugins if isinstance(plugin, ModuleType) and (file := file_of(plugin))]
     conftests = {file.parent: str(file) for file in files if file.name == "conftest.py"}
     other_files = sorted(str(file) for file in files if file.name != "conftest.py")
-    # By `-p`, or installed as editable.
+    # Plugins of the user that were loaded by `-p`, or are installed as editable.
     user_files = [file for file in other_files if origin_of_file(file) is Origin.USER]
     return [*paths, *(conftests[folder] for folder in item.path.parents if folder in conftests), *user_files]
 

@@ -165,9 +165,8 @@ class SessionRecorder:
         from lobench.pytest_plugin.options import option
 
         self._end_ledger()
-        is_store_requested = bool(
-            option(self._config, "store")
-        )  # without the option, tests count and results are a by-product
+        # Without the option, tests count and results are a by-product.
+        is_store_requested = bool(option(self._config, "store"))
         if self._problem and is_store_requested and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 

@@ -42,7 +42,7 @@ class StoreReading:
           StoreError: The folder is not a store.
         """
         with Ledger.open(self._store, read_only=True) as ledger:
-            # Before the evaluations: a change in between shows in the next call.
+            # Read before the evaluations, so that a change in between shows in the next call.
             unchanged_part = ledger.unchanged_part()
             sightings = ledger.sightings()
             last_event, planned_hashes = ledger.planned_after(self._last_event)

@@ -664,7 +664,7 @@ def rows_by_subject(
       earlier_rows: Result for the evaluations before these, which is extended. None: there are none.
     """
     groups = {} if earlier_rows is None else earlier_rows
-    # By the id of `row.subjects`, which the rows of a subject share: the hash of a subject takes longer.
+    # Lists are found by the id of `row.subjects`, which the rows of a subject share. Hashing a subject takes longer.
     lists_of_sightings = dict[int, list[list[EvaluationRow]]]()
     kept_alive = list[object]()  # so that no other object gets the same id
     for row in rows:

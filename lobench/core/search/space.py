@@ -176,7 +176,7 @@ class Parameter:
             moved_number = number + self._range * (_NOISE * draws.normal() if self.rule is Rule.NOISE else sign * _STEP)
         result = self._clip(moved_number)
         if self.kind is Kind.INT and result == value:
-            # At least one step in the direction of the unrounded move.
+            # An integer moves by at least 1, in the direction of the unrounded move.
             result = self._clip(number + (1 if moved_number > number else -1))
         return result
 

@@ -56,7 +56,7 @@ def mark_of(path: epath.Path) -> tuple[int, float]:
       OSError: The path does not exist, is inaccessible, or is neither a file nor a folder (opening a pipe would block).
     """
     if "://" not in str(path):
-        # Not etils' `stat`, which truncates times to seconds, and fails for owners that the machine does not know.
+        # The `stat` of etils truncates times to seconds, and fails for owners that the machine does not know.
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             raise OSError(errno.EINVAL, "neither a file nor a folder", str(path))

@@ -295,7 +295,7 @@ class Chief:
                     was_announced = True
                 self._log_awaited(now)
                 self._maybe_end(quiet_polls)
-            # After the last poll, wait for the workers only, without using a core.
+            # After the last poll, only the workers are waited for, which uses no core.
             wait_seconds = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
             is_hurried = self._is_done or self._own_events or (is_polling and self._arrivals.has_news)
             self._wait(0.02 if is_hurried else min(wait_seconds, 0.5))

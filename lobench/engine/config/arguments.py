@@ -110,7 +110,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     def make(values: Sequence[Any]) -> Any:
         with isolated_gin(*paths):
             BINDINGS.update({key: dict(parameters) for key, parameters in config.items()})
-            # In both scopes, the inner one last, so that no reader in another scope gets the old value.
+            # Values are bound in both scopes, the inner one last, so that no reader in another scope gets an old value.
             for setting, (key, parameter), value in zip(
                 (*sorted_settings, *sorted_settings), binding_keys, (*values, *values), strict=True
             ):

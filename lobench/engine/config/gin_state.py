@@ -61,7 +61,7 @@ def isolated_gin(*paths: str) -> Iterator[None]:
         IMPORTS.clear()
         was_locked = gin_config._CONFIG_IS_LOCKED
         gin_config._CONFIG_IS_LOCKED = False
-        # Also those that are on the path already: the working directory, which comes last, may be one of them.
+        # Folders that are on the path already are added too. The working directory, which is last, may be among them.
         sys.path[:0] = paths
         try:
             yield

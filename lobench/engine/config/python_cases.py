@@ -320,7 +320,7 @@ class _GinWriter:
             raise self._unnamed_error(path, f"{name} of __main__", "a class of a module that a worker can import")
         if module.partition(".")[0] != "lobench":
             self.modules[module] = None
-        # As people write it in gin, because the spelling belongs to the identity.
+        # The name is spelled as people write it in gin, because the spelling is part of the identity.
         short_name = last_name(selector)
         is_short = selector == f"lobench.{short_name}" or f"lobench.{short_name}" not in CONFIGURABLES
         name_in_gin = short_name if is_short else selector

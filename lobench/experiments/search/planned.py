@@ -77,7 +77,7 @@ def planned_searches(
         except ConfigError as error:
             if error.where.startswith(where):
                 raise
-            # A search knows the parameter that does not fit, and not whose it is.
+            # The error names the parameter that does not fit, but not its method.
             location = f"{where}, {error.where}"
             raise ConfigError(error.what, where=location, expected=error.expected, next_step=error.next_step) from None
         searches[method.name] = PlannedSearch(method=method, strategy=strategy, space=space, num_trials=num_trials)

@@ -84,8 +84,8 @@ def convolution3x3(images: jax.Array, weights: jax.Array, *, stride: int) -> jax
     Returns:
       float32[batch, height / stride, width / stride, channels_out], rounded up.
     """
-    # As one matrix product: under vmap, a convolution whose kernel differs between replicas becomes a grouped one, for
-    # which XLA has no fast path on a CPU.
+    # Computed as one matrix product: under vmap, a convolution whose kernel differs between replicas becomes a grouped
+    # convolution, for which XLA has no fast path on a CPU.
     height, width = images.shape[1:3]
     padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     shifted = [
@@ -105,7 +105,7 @@ def convolution1d(signals: jax.Array, weights: jax.Array, *, stride: int) -> jax
     Returns:
       float32[batch, (length + 2 - width) // stride + 1, channels_out].
     """
-    # As one matrix product, as in `convolution3x3`.
+    # Computed as one matrix product, as in `convolution3x3`.
     padded = jnp.pad(signals, ((0, 0), (1, 1), (0, 0)))
     width = weights.shape[0] // signals.shape[2]
     end = padded.shape[1] - width + 1

@@ -191,7 +191,7 @@ def text_table(
         widths = [widths[column] for column in kept_columns]
         left = None if left is None else [index for index, column in enumerate(kept_columns) if column in left]
         shortened_table = _shorten(cells, widths, max_width)
-        # With panels, keys get a part of the line, and each other column the rest.
+        # With panels, keys get a part of the line, and any other column may use all of the rest.
         if _line_width(shortened_table[1]) > max_width:
             shortened_table = cells, widths
             for column in range(len(widths)):

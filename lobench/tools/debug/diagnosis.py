@@ -287,7 +287,7 @@ def _explosion_diagnosis(training: Training, index: int, non_finite_step: Diagno
     steps = training.steps
     onset = steps[max(index - 1, 0)]
     exploded_step = steps[index]
-    # Only the updates just before it: once the loss explodes, the updates of all layers are large.
+    # Only the updates just before the explosion count, because afterwards the updates of all layers are large.
     ratios: dict[str, float] = {}
     for step in steps[max(index - 3, 0) : max(index, 1)]:
         for leaf, ratio in update_ratios(training, step).items():

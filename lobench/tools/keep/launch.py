@@ -19,8 +19,8 @@ from lobench.engine.workers.command import command_words, filled
 
 __all__ = ["HOME", "IMPORTS", "LINKS", "PACE", "main"]
 
-# In the suite: absolute path of `STORE/keep`, for nodes that share its file system. With this ending the file does
-# not count as data of the suite, so that moving a store changes no data.
+# File in the suite with the absolute path of `STORE/keep`, for nodes that share the store's file system. Because of its
+# suffix it does not count as data of the suite, so moving a store changes no data.
 HOME = "home.cfg"
 IMPORTS = "imports.json"  # folders of the tree that runs import from, before installed packages
 LINKS = "links.json"  # absolute paths, by the name that runs see

@@ -71,7 +71,7 @@ def run_command(command: EvolveCommand) -> Evolved:
     Raises:
       LobenchError: As in `plan` and `run_experiment`.
     """
-    # As Ctrl-C, so that child processes are ended too.
+    # SIGTERM acts like Ctrl-C, so that child processes are ended too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if command.seeds or command.cases or command.shard:

@@ -113,7 +113,7 @@ for _kind in _KINDS:
 
 _LARGEST = 1_000_000  # members, each a genome in memory
 
-# By class and field: lowest, highest.
+# Lowest and highest value by class and field.
 _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
     (Evolve, "num_generations"): (1, math.inf),
     (Evolve, "first_generation"): (0, math.inf),

@@ -58,7 +58,7 @@ class Evaluator:
 
     def __init__(self, config: Configuration, layers: Layers) -> None:
         cases, run, es = config.cases, config.run, config.es
-        # Before importing the suite's modules, which may create arrays.
+        # jax's backend is created before the suite's modules are imported, because they may create arrays.
         is_ours = all(claim_for(spec, layers) for spec in cases)
         decay = config.ga.decay if run.strategy == "ga" else 0.0
         bound = [bind_case(spec, layers) for spec in cases]

@@ -131,7 +131,7 @@ def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarr
     if "://" in str(item):
         base, folder = f"{item}/", f"{item}/{name}/"
     else:
-        # As a path, not as a file:// URL, in which a percent sign would be an escape.
+        # Paths are given in place of file:// URLs, in which a percent sign would be an escape.
         base, folder = ({"driver": "file", "path": f"{path}/"} for path in (item, item / name))
     store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if metadata.get("use_ocdbt", True) else folder
     spec = {"driver": "zarr3" if metadata.get("use_zarr3") else "zarr", "kvstore": store}

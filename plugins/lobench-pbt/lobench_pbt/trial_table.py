@@ -28,7 +28,7 @@ _ENCODERS: dict[str, Callable[[Any], str | None]] = {
 _FIELDS = tuple(field.name for field in dataclasses.fields(StudyTrial))
 _COLUMNS = ", ".join(_FIELDS)
 _WRITTEN_COLUMNS = (*_FIELDS, "study", "is_terminal", "score")
-# Not OR REPLACE, because a second child of an initiator must fail and not replace the first.
+# Without OR REPLACE, because a second child of an initiator must fail and not replace the first.
 _UPSERT = (
     f"INSERT INTO trials ({', '.join(_WRITTEN_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _WRITTEN_COLUMNS)}) "
     f"ON CONFLICT (study, id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _WRITTEN_COLUMNS)}"
@@ -117,7 +117,7 @@ class TrialTable:
 
     def of_generations(self, generations: Sequence[int]) -> list[Outline]:
         placeholders = ", ".join("?" * len(generations))
-        # Not ORDER BY, here and below, because SQLite would read the whole study for it.
+        # Sorted here and below without ORDER BY, for which SQLite would read the whole study.
         return sorted(self._outlines(f"generation IN ({placeholders})", *generations), key=lambda trial: trial.id)
 
     def has_unfinished(self, below: int) -> bool:

@@ -307,7 +307,7 @@ class Bridge:
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
         if slot is not None:
-            # In a thread, because it may wait for the head.
+            # Runs in a thread, because `ray.kill` may wait for the head.
             threading.Thread(target=ray.kill, args=(slot.actor,), daemon=True).start()
 
     def _end_silent_ones(self, now: float, silence: float) -> None:

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-# From the executor to its bridge, `Join` first.
+# Messages from the executor to its bridge. `Join` is the first one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Leave(Message):
     """Ends the bridge."""
 
 
-# From the bridge, or from a slot through it.
+# Messages from the bridge, or from a slot through the bridge.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

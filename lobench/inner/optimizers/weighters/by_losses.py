@@ -152,7 +152,7 @@ def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationE
     def weigh(memory: _Spread, weights: jax.Array, inputs: Seen) -> tuple[_Spread, jax.Array]:
         mean = jnp.where(memory.num_steps == 0, inputs.losses, memory.mean)
         difference = inputs.losses - mean
-        # The same as E[L^2] - E[L]^2, without the difference of two large numbers.
+        # This equals E[L^2] - E[L]^2, without the difference of two large numbers.
         variance = decay * (memory.variance + (1 - decay) * difference**2)
         mean = mean + (1 - decay) * difference
         deviation = jnp.maximum(jnp.sqrt(variance), _LEAST_SPREAD * jnp.abs(mean))
