@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 __all__ = ["item_seed", "seeds_of_items"]
 
-_FIRST_ITEM_NUMBER = (
-    1 << 52
-)  # above all seeds, and with 52 further bits below 2**53, up to which JSON's numbers are exact
+# Above all seeds, and with 52 further bits below 2**53, up to which JSON's numbers are exact.
+_FIRST_ITEM_NUMBER = 1 << 52
 
 
 def item_seed(name: str) -> int:

@@ -31,9 +31,8 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
       ConfigError: A setting is unknown or invalid.
     """
     settings: dict[str, Any] = {}
-    for pytest_mark in reversed(
-        [*item.iter_markers(_MARK_NAME)]
-    ):  # pytest yields the test's own mark first; it must win
+    # Pytest yields the test's own mark first; it must win.
+    for pytest_mark in reversed([*item.iter_markers(_MARK_NAME)]):
         if pytest_mark.args:
             raise ConfigError(
                 "the mark `lobench` takes settings by name", where=item.nodeid, got=repr(pytest_mark.args[0])

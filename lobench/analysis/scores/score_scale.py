@@ -199,7 +199,7 @@ class ScoreScale:
         Args:
           finals: Final values, subject after subject: float64[num_values].
           seeds: Seeds of each subject, at least one, with the number of consecutive subjects that have just these.
-          is_either_way: As the attribute.
+          is_either_way: As `ScoreScale.is_either_way`.
           metric, direction, starts, declared, minimum: As in `among`.
         """
         low = minimum or 0.0

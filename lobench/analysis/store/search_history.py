@@ -101,7 +101,7 @@ class Axis:
       values: Value of each trial; NaN if it has none. Values that are not numbers are replaced by their index in
         `names`.
       names: Distinct values, if they are not numbers; else ().
-      is_log: Whether its values are shown on a log scale.
+      is_log: Whether the values are shown on a log scale.
     """
 
     path: str
