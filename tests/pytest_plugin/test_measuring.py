@@ -9,7 +9,7 @@ from shown import texts_of
 
 from lobench.analysis.comparisons.gates import Verdict, gate
 from lobench.analysis.scores.score_scale import SIGNED, ScoreScale
-from lobench.pytest_plugin.measuring import _note, _Paired, _paired
+from lobench.pytest_plugin.measuring import _note, _pair_values, _PairedValues
 from lobench.pytest_plugin.references import FinalValues
 
 SHOWN = texts_of("pytest")
@@ -25,35 +25,35 @@ def finals(*values: float, start: float = 2.0) -> FinalValues:
     )
 
 
-def differences(found: _Paired) -> list[float]:
+def differences(found: _PairedValues) -> list[float]:
     return [b - a for a, b in zip(found.samples.a, found.samples.b, strict=True)]
 
 
 def test_both_sides_begin_where_the_sessions_own_run_began() -> None:
     reference = FinalValues(metrics=finals(0.1, 0.1).metrics)
     for start in (2.0, 4.0):
-        found = _paired(finals(0.2, 0.05, start=start), reference, SCALE, LOSS)
+        found = _pair_values(finals(0.2, 0.05, start=start), reference, SCALE, LOSS)
         expected = [-math.log(2) / SCALE.unit, math.log(2) / SCALE.unit]
         assert differences(found) == pytest.approx(expected)
 
 
 def test_signed_losses_decide_nothing_and_the_note_says_what_to_declare() -> None:
-    found = _paired(finals(0.2, -0.5, 0.1, 0.1), finals(0.2, 0.2, 0.2, 0.2), SCALE, LOSS)
+    found = _pair_values(finals(0.2, -0.5, 0.1, 0.1), finals(0.2, 0.2, 0.2, 0.2), SCALE, LOSS)
     assert found.is_signed and gate(found.samples).verdict is Verdict.INCONCLUSIVE
     assert SIGNED in _note(found, SCALE, 4, 4) and 'Case.scale = "linear"' in SIGNED
-    beside = _paired(finals(0.2, -0.5), finals(0.2, 0.2), SCALE, LOSS, report=True)
+    beside = _pair_values(finals(0.2, -0.5), finals(0.2, 0.2), SCALE, LOSS, report=True)
     assert differences(beside) == pytest.approx([0, 0.7 / SCALE.linear_unit])
 
 
 def test_seeds_that_prove_nothing_are_counted_in_the_note() -> None:
-    found = _paired(finals(0.0, 9.0, math.nan, 0.1), finals(1e-13, 7.0, math.nan, 0.1), SCALE, LOSS)
+    found = _pair_values(finals(0.0, 9.0, math.nan, 0.1), finals(1e-13, 7.0, math.nan, 0.1), SCALE, LOSS)
     assert (found.samples.converged().a == found.samples.converged().b) and found.samples.num_diverged == (1, 1)
     assert SHOWN["on-3-of-4-seeds"] in _note(found, SCALE, 4, 4)
 
 
 def test_a_case_without_a_scale_says_why() -> None:
-    found = _paired(finals(0.1, 0.1), finals(0.1, 0.1), None, LOSS)
+    found = _pair_values(finals(0.1, 0.1), finals(0.1, 0.1), None, LOSS)
     assert all(map(math.isnan, differences(found)))
     assert SHOWN["lacks-the-case-s-primary"] in _note(found, None, 2, 2)
     flat = ScoreScale.of_baseline(LOSS, untrained=2.0, tuned=(2.0, 2.0))
-    assert SHOWN["tuned-is-not-better-than"] in _note(_paired(finals(0.1), finals(0.1), flat, LOSS), flat, 1, 1)
+    assert SHOWN["tuned-is-not-better-than"] in _note(_pair_values(finals(0.1), finals(0.1), flat, LOSS), flat, 1, 1)
