@@ -53,7 +53,7 @@ EXECUTOR_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "start": lambda _: True,
     "send": lambda _: True,
     "kill": lambda _: True,
-    "wait": lambda found: isinstance(found, Sequence) and all(isinstance(one, ExecutorEvent) for one in found),
+    "wait": lambda result: isinstance(result, Sequence) and all(isinstance(event, ExecutorEvent) for event in result),
     "close": lambda _: True,
 }
 
@@ -172,15 +172,15 @@ class Registered:
         if self.plugin.startswith("lobench."):
             return instance
         location = f"plugin {self.plugin!r}, hook {hook}, {self.declaration.name!r}"
-        if missing := [name for name in results if not callable(getattr(instance, name, None))]:
+        if missing_methods := [name for name in results if not callable(getattr(instance, name, None))]:
             raise PluginFailure(
                 "the factory returned something else",
                 where=location,
                 got=described(instance),
-                expected=f"{missing[0]}()",
+                expected=f"{missing_methods[0]}()",
             )
-        guarded = type(type(instance).__name__, (GuardedPlugin,), {})  # errors name the plugin's class
-        return guarded(instance, location, results, fallbacks, failure, passes)
+        guarded_class = type(type(instance).__name__, (GuardedPlugin,), {})  # errors name the plugin's class
+        return guarded_class(instance, location, results, fallbacks, failure, passes)
 
     @contextlib.contextmanager
     def _suite_importable(self) -> Iterator[None]:
@@ -225,7 +225,7 @@ class GuardedPlugin:
         passes: tuple[type[BaseException], ...] = (LobenchError, KeyboardInterrupt, *self._passes)
 
         @functools.wraps(value)
-        def guarded(*arguments: Any, **keywords: Any) -> Any:
+        def call_guarded(*arguments: Any, **keywords: Any) -> Any:
             cause: BaseException | None = None
             try:
                 with plugins_contained():
@@ -248,8 +248,8 @@ class GuardedPlugin:
                 print(f"lobench: {failure}; going on", file=sys.stderr)
             return self._fallbacks[name]
 
-        setattr(self, name, guarded)
-        return guarded
+        setattr(self, name, call_guarded)
+        return call_guarded
 
 
 class PluginManager(pluggy.PluginManager):
@@ -350,9 +350,9 @@ class PluginManager(pluggy.PluginManager):
         }, problems
 
     def _note_broken(self, plugin: str, hook: str, cause: str) -> None:
-        failed = BrokenPlugin(name=plugin, distribution=hook, cause=cause, imports=True)
-        if failed not in self.broken:
-            self.broken.append(failed)
+        broken_plugin = BrokenPlugin(name=plugin, distribution=hook, cause=cause, imports=True)
+        if broken_plugin not in self.broken:
+            self.broken.append(broken_plugin)
 
     def _call_hook(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         problem, where = f"hook {hook} failed", f"plugin {plugin!r}"
@@ -464,7 +464,7 @@ def installed_entry_points(group: str) -> metadata.EntryPoints:
 
     Packages are read once, and again after a change of a folder of `sys.path`.
     """
-    folders = tuple((folder, _changed_ns(folder)) for folder in sys.path)
+    folders = tuple((folder, _modification_ns(folder)) for folder in sys.path)
     entry_points: metadata.EntryPoints = _entry_points_in(folders).select(group=group)
     return entry_points
 
@@ -474,7 +474,7 @@ def _entry_points_in(folders: tuple[tuple[str, int], ...]) -> Any:  # its type d
     return metadata.entry_points()
 
 
-def _changed_ns(folder: str) -> int:
+def _modification_ns(folder: str) -> int:
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:

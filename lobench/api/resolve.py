@@ -67,8 +67,8 @@ class Stored:
             raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=identity.label)
         if identity.is_optimizer:
             return identity
-        others = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == identity.sha256]
-        path = readable_place(self.store, identity.uri, identity.sha256, other_paths=others)
+        other_paths = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == identity.sha256]
+        path = readable_place(self.store, identity.uri, identity.sha256, other_paths=other_paths)
         if path is None and "://" not in identity.uri and not path_exists(identity.uri):
             raise CheckpointError(
                 f"the file of {self.subject.label!r} is gone", where=str(self.store), got=identity.uri
@@ -168,8 +168,8 @@ def find_stored(
     Raises:
       UsageError: No subject has this name, several have it, or the store does not exist.
     """
-    store_path, name = _place_and_name(text, store)
-    if name in _LAST:
+    store_path, name = _resolve_store(text, store)
+    if name in _LAST_NAMES:
         snapshot = read_store(store_path)
         if not snapshot.subjects:
             raise UsageError("the store holds no evaluation yet", where=str(store_path))
@@ -188,14 +188,14 @@ def is_chosen(text: str, store: Path | None) -> bool:
     Raises:
       UsageError: As in `find_stored`.
     """
-    return _place_and_name(text, store)[1] in _LAST
+    return _resolve_store(text, store)[1] in _LAST_NAMES
 
 
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
-_LAST = ("", "last")  # names of the last subject of a store
+_TABLE_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+_LAST_NAMES = ("", "last")  # names of the last subject of a store
 
 
-def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
+def _resolve_store(text: str, store: Path | None) -> tuple[Path, str]:
     store_path, name = store_and_name(text)
     if store_path and is_store(store_path):
         return Path(store_path), name
@@ -219,7 +219,7 @@ def _place_and_name(text: str, store: Path | None) -> tuple[Path, str]:
             "neither a store nor a folder with one",
             got=repr(text),
             next_step=f"if it is a table of curves, import it: `lobench import {text} --store STORE`"
-            if Path(text).suffix in _TABLES and path_exists(text, kind="file")
+            if Path(text).suffix in _TABLE_SUFFIXES and path_exists(text, kind="file")
             else "give --suite to evaluate it now, or --store to look it up there (or STORE@NAME)",
         )
     return store, text
@@ -352,16 +352,16 @@ def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:
     """Returns the session folders of commands by name. Folders of the latest experiment are first."""
     with Ledger.open(store, read_only=True) as ledger:
         sessions: dict[str, list[Path]] = {}
-        for form in sorted(ledger.experiments(), key=lambda row: -row.last_at):
-            labels = _labels_in(form.config)
-            mine: dict[str, list[Path]] = {}
-            for row in ledger.trials(form.id):
+        for experiment_row in sorted(ledger.experiments(), key=lambda row: -row.last_at):
+            labels = _labels_in(experiment_row.config)
+            sessions_of_experiment: dict[str, list[Path]] = {}
+            for row in ledger.trials(experiment_row.id):
                 if folder := row.parameters.get("folder"):
                     path = store.absolute() / "commands" / str(folder)
                     for name in dict.fromkeys((row.method, labels.get(row.method, row.method))):
-                        for called_so in (name, f"{name}-{path.name}"):
-                            mine.setdefault(called_so, []).append(path)
-            sessions = {**mine, **sessions}
+                        for session_name in (name, f"{name}-{path.name}"):
+                            sessions_of_experiment.setdefault(session_name, []).append(path)
+            sessions = {**sessions_of_experiment, **sessions}
     return sessions
 
 
@@ -380,11 +380,11 @@ def _labels_in(config: str) -> dict[str, str]:
 
 def snapshot_with(store: Path, name: str) -> Snapshot:
     """Returns the snapshot of a store's last experiment, or of the whole store if the name is found only there."""
-    methods = read_methods(store)
-    if not methods.experiment.methods or called(methods, name).is_exact:
-        return methods
-    all_subjects = read_store(store)
-    return all_subjects if called(all_subjects, name).places else methods
+    methods_snapshot = read_methods(store)
+    if not methods_snapshot.experiment.methods or called(methods_snapshot, name).is_exact:
+        return methods_snapshot
+    store_snapshot = read_store(store)
+    return store_snapshot if called(store_snapshot, name).places else methods_snapshot
 
 
 def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
@@ -397,14 +397,14 @@ def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
     try:
         with Ledger.open(store, read_only=True) as ledger:
             sightings = set(ledger.sightings().values())
-            has_scope = any(f"{text}/Method." in form.config for form in ledger.experiments())
+            has_scope = any(f"{text}/Method." in experiment_row.config for experiment_row in ledger.experiments())
     except StoreError:
         return []  # the command that writes to the store reports the reason
     namesakes = [subject for subject in sightings if subject.label == text and not subject.uri.endswith(text)]
     if has_scope:
         snapshot = snapshot_with(store, text)
         namesakes += [snapshot.subjects[index].who for index in called(snapshot, text).places]
-    return [subject for subject in namesakes if not _is_same(request, subject)]
+    return [subject for subject in namesakes if not _is_same_subject(request, subject)]
 
 
 def _is_explicit(text: str) -> bool:
@@ -427,7 +427,7 @@ def _refuse_gin(text: str) -> None:
         given_subject(text)
 
 
-def _is_same(request: Given, subject: Who) -> bool:
+def _is_same_subject(request: Given, subject: Who) -> bool:
     if isinstance(request, Who):
         return (
             request.is_optimizer

@@ -53,10 +53,10 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     """
     if max_pending < 0 or (timeout is not None and not timeout >= 0):
         raise UsageError("wait_for_evaluations", got=f"{max_pending=}, {timeout=}", expected="numbers >= 0")
-    end = time.monotonic() + (math.inf if timeout is None else timeout)
+    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
     pause = _FIRST_PAUSE
     while _num_pending(Path(os.path.abspath(store))) > max_pending:
-        seconds_left = end - time.monotonic()
+        seconds_left = deadline - time.monotonic()
         if seconds_left <= 0:
             return False
         time.sleep(min(pause, seconds_left))
@@ -69,13 +69,13 @@ def _has_tables(database: Path) -> bool:
         return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone())
 
 
-_warned_of: set[Path] = set()
+_warned_stores: set[Path] = set()
 
 
 def _warn_of_no_store(store: Path) -> None:
-    if store in _warned_of:
+    if store in _warned_stores:
         return
-    _warned_of.add(store)
+    _warned_stores.add(store)
     other_stores = sorted(ledger_path.parent.name for ledger_path in store.parent.glob("*/ledger.sqlite"))
     hint = f"; stores beside it: {first_of(other_stores, _MOST_NAMED)}" if other_stores else ""
     text = f"{store}: no result store yet, so wait_for_evaluations does not wait{hint}. Is it the store of your watch?"

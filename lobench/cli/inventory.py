@@ -72,7 +72,7 @@ _HOOKS = {
     "commands": "lobench_cli_commands",
 }
 _GIN_KINDS = ("tasks", "optimizers", "weighters", "continual", "schedules")
-_KINDS = {
+_KIND_SUMMARIES = {
     "tasks": "inner problems, for `Case.task`",
     "optimizers": "optimizers, for `--optimizer` and `Case.learned_optimizer`",
     "weighters": "weighters of several losses, around another optimizer",
@@ -95,7 +95,7 @@ _KINDS = {
 
 
 @click.command(name="list")
-@click.argument("kind", metavar="[KIND]", default="kinds", type=Name(["kinds", *_KINDS]))
+@click.argument("kind", metavar="[KIND]", default="kinds", type=Name(["kinds", *_KIND_SUMMARIES]))
 @click.argument("case", metavar="[CASE]", default="")
 @click.option(
     "--folder",
@@ -138,8 +138,8 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
 def _list_kinds() -> list[Item]:
     from lobench.report.tables.text import described_list
 
-    show(described_list((f"lobench list {name}", summary) for name, summary in _KINDS.items()))
-    return [{"name": name, "summary": summary} for name, summary in _KINDS.items()]
+    show(described_list((f"lobench list {name}", summary) for name, summary in _KIND_SUMMARIES.items()))
+    return [{"name": name, "summary": summary} for name, summary in _KIND_SUMMARIES.items()]
 
 
 def _list_declared(hook: str) -> list[Item]:
@@ -148,9 +148,11 @@ def _list_declared(hook: str) -> list[Item]:
     from lobench.report.tables.text import described_list
 
     manager = load_plugins()
-    hidden = own_commands() if hook == "lobench_cli_commands" else {}
+    hidden_commands = own_commands() if hook == "lobench_cli_commands" else {}
     declarations = {
-        name: declaration for name, declaration in manager.usable_declarations(hook).items() if name not in hidden
+        name: declaration
+        for name, declaration in manager.usable_declarations(hook).items()
+        if name not in hidden_commands
     }
     if declarations:
         show(
@@ -166,8 +168,8 @@ def _list_declared(hook: str) -> list[Item]:
             print(f"lobench: plugin {plugin}", file=sys.stderr)
     manager.declarations(hook)  # raises if two plugins declare one name; the list above has the others
     # A hook that declares failed.
-    if failed := [failure for failure in manager.broken if failure.distribution == hook]:
-        raise PluginFailure(failed[0].cause)
+    if hook_failures := [failure for failure in manager.broken if failure.distribution == hook]:
+        raise PluginFailure(hook_failures[0].cause)
     return [
         {"name": name, "summary": declaration.declaration.summary, "plugin": declaration.plugin}
         for name, declaration in declarations.items()
@@ -191,7 +193,7 @@ def _list_parameters(case: str) -> list[Item]:
     return [{"name": path, "shape": shape} for path, shape in shapes.items()]
 
 
-def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
+def _list_suites(folder: Path | None, errors: list[LobenchError]) -> list[Item]:
     """Lists suites. Files that cannot be read are reported, and do not hide the others; the exit code is then 2.
 
     Lobench's own suites are listed by the names that `--suite` accepts, others by their paths.
@@ -217,7 +219,7 @@ def _list_suites(folder: Path | None, broken: list[LobenchError]) -> list[Item]:
         try:
             names = [spec.name for spec in specs_in(file)]
         except LobenchError as error:
-            broken.append(error)
+            errors.append(error)
             click.echo(f"lobench: {error}", err=True)
             continue
         if names:
@@ -304,11 +306,16 @@ def _description_lines(name: str, configurable: Callable[..., Any]) -> list[str]
 
 def _description(name: str, configurable: Callable[..., Any]) -> Item:
     """Returns name, summary, settings and source, each on one line; "" for missing ones."""
-    doc = (inspect.getdoc(configurable) or "").splitlines()
-    return {"name": name, "summary": doc[0] if doc else "", "settings": _settings(configurable), "source": _source(doc)}
+    doc_lines = (inspect.getdoc(configurable) or "").splitlines()
+    return {
+        "name": name,
+        "summary": doc_lines[0] if doc_lines else "",
+        "settings": _settings_text(configurable),
+        "source": _source_text(doc_lines),
+    }
 
 
-def _settings(configurable: Callable[..., Any]) -> str:
+def _settings_text(configurable: Callable[..., Any]) -> str:
     """Returns the settings: `learning_rate = 0.001, b1 = 0.9`. A setting without default has only its name."""
     parameters = (
         parameter
@@ -328,9 +335,11 @@ def _value_text(value: object) -> str:
     return repr(value) if is_plain else getattr(value, "__name__", type(value).__name__)
 
 
-def _source(doc: Iterable[str]) -> str:
+def _source_text(doc_lines: Iterable[str]) -> str:
     """Returns the first source or reference in a docstring, in one line."""
-    lines_from_source = list(itertools.dropwhile(lambda line: not line.startswith(("Source:", "References:")), doc))
+    lines_from_source = list(
+        itertools.dropwhile(lambda line: not line.startswith(("Source:", "References:")), doc_lines)
+    )
     if not lines_from_source:
         return ""
     source_lines = [lines_from_source[0].partition(":")[2], *itertools.takewhile(str.strip, lines_from_source[1:])]

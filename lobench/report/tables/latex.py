@@ -20,10 +20,10 @@ __all__ = ["Numbers", "engine_notes", "latex_table"]
 Numbers = Literal["plain", "siunitx"]
 
 _LENGTHS = {"\\linewidth": 229.0, "\\columnwidth": 229.0, "\\textwidth": 345.0}  # points, of a 10pt article
-_POINTS = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
-_GAP = 6.0  # points, \tabcolsep
+_POINTS_BY_UNIT = {"pt": 1.0, "in": 72.27, "cm": 28.45, "mm": 2.845}
+_COLUMN_GAP = 6.0  # points, \tabcolsep
 _SHARE_OF_NAMES = 0.4  # largest share of the width that names get
-_WIDE = ("\\text", "\\dagger", "\\times", "\\infty", "\\quad", "\\ensuremath")
+_WIDE_COMMANDS = ("\\text", "\\dagger", "\\times", "\\infty", "\\quad", "\\ensuremath")
 
 # LaTeX names of Greek letters from alpha and Alpha on, in the order of Unicode.
 _SMALL_GREEK = (
@@ -45,7 +45,9 @@ _ESCAPES = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    **{one: f"\\ensuremath{{{name if len(name) == 1 else chr(92) + name}}}" for one, name in _MATHEMATICS.items()},
+    **{
+        letter: f"\\ensuremath{{{name if len(name) == 1 else chr(92) + name}}}" for letter, name in _MATHEMATICS.items()
+    },
 }
 # Besides the characters in the tables, pdflatex has Latin letters (up to Latin Extended-B) and this punctuation.
 _LAST_LATIN = "\u024f"
@@ -77,7 +79,7 @@ def latex_table(
     lines = [
         *(f"% {one_line(note)}" for note in table.notes),
         f"% lobench report; \\usepackage{{{packages}}}. Seed mean and its 95% interval; {bold}.",
-        *_tables(table, points_of(width) if width else math.inf, _LatexStyle(numbers)),
+        *_tabular_lines(table, points_of(width) if width else math.inf, _LatexStyle(numbers)),
     ]
     lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(table)}\\par}}"]
     if table.legend:
@@ -98,7 +100,7 @@ def points_of(width: str) -> float:
     if width in _LENGTHS:
         return _LENGTHS[width]
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(pt|in|cm|mm)", width)
-    if match is None or not (points := float(match[1]) * _POINTS[match[2]]) > 0:
+    if match is None or not (points := float(match[1]) * _POINTS_BY_UNIT[match[2]]) > 0:
         raise UsageError(
             "unknown width", where="--width", got=repr(width), expected=f"{', '.join(_LENGTHS)}, or a length as 3.3in"
         )
@@ -125,27 +127,29 @@ def _caption(table: Tabulated) -> str:
     return f"{text}."
 
 
-def _tables(table: Tabulated, room: float, style: CellStyle) -> list[str]:
+def _tabular_lines(table: Tabulated, max_width: float, style: CellStyle) -> list[str]:
     """Returns the table, split into several with the rows' names in each if it is too wide."""
     rows = [line for panel in table.panels for line in panel.lines]
     indent = "\\quad " if any(panel.title for panel in table.panels) else ""
     names = [indent + escape(line.heading.label) for line in rows]
-    names_width = max(map(_points, names))
+    names_width = max(map(_text_points, names))
     names_column = "l"
-    if names_width > room * _SHARE_OF_NAMES:
-        names_width = room * _SHARE_OF_NAMES
+    if names_width > max_width * _SHARE_OF_NAMES:
+        names_width = max_width * _SHARE_OF_NAMES
         names_column = f"p{{{names_width:.0f}pt}}"
     widths = []
     for index, column in enumerate(table.columns):
         cells = [
-            _points(cell_text(line.entries[index], panel.digits, style))
+            _text_points(cell_text(line.entries[index], panel.digits, style))
             for panel in table.panels
             for line in panel.lines
             if index < len(line.entries)
         ]
-        widths.append(max(_points(escape(column.label)), _points(escape(column.group)), *cells) + 2 * _GAP)
+        widths.append(
+            max(_text_points(escape(column.label)), _text_points(escape(column.group)), *cells) + 2 * _COLUMN_GAP
+        )
     column_groups: list[list[int]] = [[]]
-    room_left = room - names_width - 2 * _GAP
+    room_left = max_width - names_width - 2 * _COLUMN_GAP
     for index, width in enumerate(widths):
         if column_groups[-1] and sum(widths[column_index] for column_index in column_groups[-1]) + width > room_left:
             column_groups.append([])
@@ -155,13 +159,13 @@ def _tables(table: Tabulated, room: float, style: CellStyle) -> list[str]:
         partial_table = _with_columns(table, column_group)
         count = 1 + len(column_group)
         lines += ["\\par\\medskip"] if lines else []
-        lines += ["\\noindent"] if math.isfinite(room) else []
+        lines += ["\\noindent"] if math.isfinite(max_width) else []
         lines += [
             f"\\begin{{tabular}}{{{names_column}{'r' * len(column_group)}}}",
             "\\toprule",
-            *_column_groups(partial_table.columns),
+            *_group_lines(partial_table.columns),
             " & ".join(["", *(escape(column.label) for column in partial_table.columns)]) + r" \\",
-            *(line for panel in partial_table.panels for line in _panel(panel, count, style)),
+            *(line for panel in partial_table.panels for line in _panel_lines(panel, count, style)),
             "\\bottomrule",
             "\\end{tabular}",
         ]
@@ -181,9 +185,11 @@ def _with_columns(table: Tabulated, column_indices: Sequence[int]) -> Tabulated:
     return replace(table, columns=tuple(table.columns[index] for index in column_indices), panels=tuple(panels))
 
 
-def _points(text: str) -> float:
+def _text_points(text: str) -> float:
     """Returns the estimated width of LaTeX text at 10pt, rather too large than too small."""
-    plain = re.sub(r"\\[A-Za-z]+ ?|\\(.)", lambda match: match[1] or ("xx" if match[0].startswith(_WIDE) else ""), text)
+    plain = re.sub(
+        r"\\[A-Za-z]+ ?|\\(.)", lambda match: match[1] or ("xx" if match[0].startswith(_WIDE_COMMANDS) else ""), text
+    )
     return sum(_letter_points(letter) for letter in plain if letter not in "{}$^")
 
 
@@ -193,7 +199,7 @@ def _letter_points(letter: str) -> float:
     return 10.0 if letter in "mwMW" or ord(letter) > 127 else 8.0 if letter.isupper() or letter in "+=_%&" else 5.8
 
 
-def _column_groups(columns: Sequence[Heading]) -> list[str]:
+def _group_lines(columns: Sequence[Heading]) -> list[str]:
     """Returns a line above the header with the names of groups, and a rule below each."""
     if not any(column.group for column in columns):
         return []
@@ -206,19 +212,19 @@ def _column_groups(columns: Sequence[Heading]) -> list[str]:
     return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
-def _panel(panel: Panel, width: int, style: CellStyle) -> list[str]:
+def _panel_lines(panel: Panel, num_columns: int, style: CellStyle) -> list[str]:
     """Returns the rows below a rule and the panel's title, with a rule between groups."""
     lines = ["\\midrule"]
     title = escape(panel.full_heading)
-    lines += [f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{title}}}}} \\\\"] if title else []
+    lines += [f"\\multicolumn{{{num_columns}}}{{l}}{{\\emph{{{title}}}}} \\\\"] if title else []
     group = ""
     for index, line in enumerate(panel.lines):
         if line.heading.group != group:
             group = line.heading.group
-            lines += [f"\\cmidrule(l){{1-{width}}}"] if index else []
-            lines += [f"\\multicolumn{{{width}}}{{l}}{{{escape(group)}}} \\\\"] if group else []
+            lines += [f"\\cmidrule(l){{1-{num_columns}}}"] if index else []
+            lines += [f"\\multicolumn{{{num_columns}}}{{l}}{{{escape(group)}}} \\\\"] if group else []
         cells = [cell_text(entry, panel.digits, style) for entry in line.entries]
-        cells += [""] * (width - 1 - len(cells))
+        cells += [""] * (num_columns - 1 - len(cells))
         indent = "\\quad " if panel.title else ""
         lines.append(" & ".join([f"{indent}{escape(line.heading.label)}", *cells]) + r" \\")
     return lines
@@ -244,7 +250,7 @@ class _LatexStyle(CellStyle):
 
     def mean(self, entry: Entry, digits: int | None) -> str:
         mean, lower, upper = entry.interval.mean, entry.interval.lower, entry.interval.upper
-        text = f"\\mathbf{{{_number(mean, digits)}}}" if entry.is_bold else self._number_text(mean, digits)
+        text = f"\\mathbf{{{_latex_number(mean, digits)}}}" if entry.is_bold else self._number_text(mean, digits)
         text = "\\sim " * entry.is_unsteady + text
         return (
             f"${text}$"
@@ -256,17 +262,17 @@ class _LatexStyle(CellStyle):
         return "$^{\\dagger}$"
 
     def searched(self, entry: Entry, digits: int | None) -> str:
-        return "$^{s}$" if math.isnan(entry.searched) else f" $({_number(entry.searched, digits)})^{{s}}$"
+        return "$^{s}$" if math.isnan(entry.searched) else f" $({_latex_number(entry.searched, digits)})^{{s}}$"
 
     def _number_text(self, value: float, digits: int | None) -> str:
-        text = _number(value, digits)
+        text = _latex_number(value, digits)
         if self._numbers == "plain" or not math.isfinite(value):
             return text
         mantissa, _, power = text.partition(" \\times 10^")
         return f"\\num{{{mantissa}{f'e{power[1:-1]}' if power else ''}}}"
 
 
-def _number(value: float, digits: int | None) -> str:
+def _latex_number(value: float, digits: int | None) -> str:
     """Returns a number in LaTeX. `digits` as in `Panel`."""
     if not math.isfinite(value):
         return "\\mathrm{nan}" if math.isnan(value) else "\\infty" if value > 0 else "-\\infty"
