@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 __all__ = ["item_seed", "seeds_of_items"]
 
-# Above all seeds, and with 52 further bits below 2**53, up to which JSON's numbers are exact.
+# Items have numbers above all seeds. With 52 bits of a hash they are below 2**53, up to which JSON's numbers are exact.
 _FIRST_ITEM_NUMBER = 1 << 52
 
 

@@ -31,7 +31,7 @@ def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
       ConfigError: A setting is unknown or invalid.
     """
     settings: dict[str, Any] = {}
-    # Pytest yields the test's own mark first; it must win.
+    # The test's own mark is the first one of `iter_markers`, and must win.
     for pytest_mark in reversed([*item.iter_markers(_MARK_NAME)]):
         if pytest_mark.args:
             raise ConfigError(

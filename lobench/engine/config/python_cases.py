@@ -222,8 +222,8 @@ class _GinWriter:
     """Bindings of the configurables that a case names.
 
     Attributes:
-      modules: Modules that register them.
-      lines: The bindings.
+      modules: Modules that register the configurables.
+      lines: The bindings, as lines of gin.
     """
 
     def __init__(
