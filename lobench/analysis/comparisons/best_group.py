@@ -58,42 +58,42 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
         return Bold()
     sign = -1.0 if direction is Direction.MAX else 1.0
     evaluated_cells = [cell for cell in cells if cell is not None]
-    is_whole = [cell is not None and not cell.missing and not cell.lacking(evaluated_cells) for cell in cells]
+    are_complete = [cell is not None and not cell.missing and not cell.lacking(evaluated_cells) for cell in cells]
     means = [
         sign * mean_of(list(values.values())) if values and is_complete else math.nan
-        for values, is_complete in zip(finals, is_whole, strict=True)
+        for values, is_complete in zip(finals, are_complete, strict=True)
     ]
     if all(map(math.isnan, means)):
         return Bold()
-    best = int(np.nanargmin(means))
+    best_index = int(np.nanargmin(means))
     if alone:
-        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
-    other_indices = [index for index, mean in enumerate(means) if index != best and not math.isnan(mean)]
+        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
+    other_indices = [index for index, mean in enumerate(means) if index != best_index and not math.isnan(mean)]
     alpha = _ALPHA / max(1, len(other_indices))
-    best_cell = cells[best]
+    best_cell = cells[best_index]
     other_cells = {index: cell for index in other_indices if (cell := cells[index]) is not None}
     if best_cell is None:
-        return Bold(places=frozenset({best}))
+        return Bold(places=frozenset({best_index}))
     indices, block = paired_block(best_cell, other_cells, metric, scales)
-    worse = dict(zip(indices, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
-    tests: set[Method] = {"paired"} if worse else set()
-    for index in other_cells.keys() - worse.keys():
+    is_worse_by_index = dict(zip(indices, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
+    tests: set[Method] = {"paired"} if is_worse_by_index else set()
+    for index in other_cells.keys() - is_worse_by_index.keys():
         values = _values_to_compare(best_cell, other_cells[index], metric, scales)
         effect = compare_cases({"": values}, alpha=alpha).cases[0]
-        worse[index] = effect.verdict is Effect.WORSE
+        is_worse_by_index[index] = effect.verdict is Effect.WORSE
         tests |= {effect.paired.method} if effect.paired.num_seeds else set()
-    return _make_bold(best, worse, tests)
+    return _make_bold(best_index, is_worse_by_index, tests)
 
 
-def _make_bold(best: int, worse: Mapping[int, bool], tests: Collection[Method]) -> Bold:
-    indices = frozenset({best, *(index for index, is_worse in worse.items() if not is_worse)})
+def _make_bold(best_index: int, is_worse_by_index: Mapping[int, bool], tests: Collection[Method]) -> Bold:
+    indices = frozenset({best_index, *(index for index, is_worse in is_worse_by_index.items() if not is_worse)})
     return Bold(places=indices, tests=frozenset(tests))
 
 
-def _values_to_compare(best: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
-    paired = paired_values(best, cell, metric, scales)
+def _values_to_compare(best_cell: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
+    paired = paired_values(best_cell, cell, metric, scales)
     # Without a scale there are no scores, but final values.
-    return paired.samples if paired.scale.is_usable else values_of(best, cell, metric, paired.scale.direction)
+    return paired.samples if paired.scale.is_usable else values_of(best_cell, cell, metric, paired.scale.direction)
 
 
 def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
@@ -125,42 +125,44 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
     ]
     if all(map(math.isnan, means)):
         return Bold()
-    best = int(np.nanargmax(means))
+    best_index = int(np.nanargmax(means))
     if alone:
-        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best]))
-    survived = mean_scores[best].survived_cases
+        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
+    survived_cases = mean_scores[best_index].survived_cases
     subjects_by_index = {
         index: subjects[index]
         for index, mean in enumerate(means)
-        if index != best and not math.isnan(mean) and survived <= mean_scores[index].survived_cases
+        if index != best_index and not math.isnan(mean) and survived_cases <= mean_scores[index].survived_cases
     }
     verdicts = _mean_verdicts(
-        summary, subjects[best], subjects_by_index, metric, suite, _ALPHA / max(1, len(subjects_by_index))
+        summary, subjects[best_index], subjects_by_index, metric, suite, _ALPHA / max(1, len(subjects_by_index))
     )
     tests = {test for _, test_names in verdicts.values() for test in test_names}
-    return _make_bold(best, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)
+    return _make_bold(best_index, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)
 
 
 def _mean_verdicts(
-    summary: Summary, best: int, others: Mapping[int, int], metric: str, suite: str, alpha: float
+    summary: Summary, best_subject: int, other_subjects: Mapping[int, int], metric: str, suite: str, alpha: float
 ) -> dict[int, tuple[Effect, Collection[Method]]]:
-    """Returns the verdict of a comparison with the best subject, and its tests, by index in `others`.
+    """Returns the verdict of a comparison with the best subject, and its tests, by index in `other_subjects`.
 
     Subjects without a common case are left out. `alpha` is the level of each verdict.
     """
     subjects = summary.snapshot.subjects
     metric_name = None if metric == "primary" else metric
-    mean_parts_by_index = {index: MeanParts() for index in others}
-    tests = {index: set[Method]() for index in others}
-    cases = summary.cases_of(suite) if suite else subjects[best].cells.keys()
-    compared_cases = [case for case in subjects[best].cells if case in cases]
-    groups = case_groups([subjects[subject_index].cells for subject_index in (best, *others.values())], compared_cases)
+    mean_parts_by_index = {index: MeanParts() for index in other_subjects}
+    tests = {index: set[Method]() for index in other_subjects}
+    cases = summary.cases_of(suite) if suite else subjects[best_subject].cells.keys()
+    compared_cases = [case for case in subjects[best_subject].cells if case in cases]
+    groups = case_groups(
+        [subjects[subject_index].cells for subject_index in (best_subject, *other_subjects.values())], compared_cases
+    )
     grouped_cases = {case for group in groups if len(group) > 1 for case in group}
     for identity in compared_cases:
-        cell_of_best = subjects[best].cells[identity]
+        cell_of_best = subjects[best_subject].cells[identity]
         cells = {
             index: cell
-            for index, subject_index in others.items()
+            for index, subject_index in other_subjects.items()
             if (cell := subjects[subject_index].cells.get(identity)) is not None
         }
         # Arrays contain means over seeds, which cannot be grouped.
@@ -183,6 +185,6 @@ def _mean_verdicts(
     for index, mean_parts in mean_parts_by_index.items():
         if tests[index]:
             verdicts[index] = mean_parts.effect(alpha).verdict, tests[index]
-        elif comparison := summary.comparison(best, others[index], metric, alpha=alpha, suite=suite):
+        elif comparison := summary.comparison(best_subject, other_subjects[index], metric, alpha=alpha, suite=suite):
             verdicts[index] = comparison.verdict, ()
     return verdicts

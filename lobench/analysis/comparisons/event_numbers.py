@@ -169,14 +169,14 @@ def _case_numbers(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]
     whole_cases: list[tuple[Sequence[EvaluationFinished], list[str]]] = []
     finals: dict[str, list[list[float]]] = {}  # by metric, one case after another
     for evaluations in cases:
-        blocks = _curves(evaluations)
+        blocks = _curves_of(evaluations)
         if len({seed for block in blocks for seed in block.seeds}) < evaluations[0].case.num_seeds:
             continue
         # A plugin's metric may be missing in some blocks.
         metrics = sorted(set.intersection(*(set(block.metrics) for block in blocks)))
         whole_cases.append((evaluations, metrics))
         for name in metrics:
-            finals.setdefault(name, []).append(_finals(blocks, name))
+            finals.setdefault(name, []).append(_final_values(blocks, name))
     intervals = {name: iter(metric_means(name, rows)) for name, rows in finals.items()}
     numbers: list[Number] = []
     for evaluations, metrics in whole_cases:
@@ -186,7 +186,7 @@ def _case_numbers(cases: Iterable[Sequence[EvaluationFinished]]) -> list[Number]
     return numbers
 
 
-def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
+def _final_values(blocks: Sequence[Curves], name: str) -> list[float]:
     """Returns the final values of all seeds. They are NaN for diverged seeds, whatever the metric, as in tables."""
     return [
         math.nan if diverged_at >= 0 else value
@@ -197,19 +197,19 @@ def _finals(blocks: Sequence[Curves], name: str) -> list[float]:
 
 def _metric_number(case: CaseInfo, name: str, interval: Interval) -> Number:
     is_primary = name == case.primary_metric
-    bounds = _bounds(interval)
+    bounds = _interval_fields(interval)
     return Number(group=Group.CASES, name=name, suite=case.suite, case=case.name, is_primary=is_primary, **bounds)
 
 
-def _bounds(interval: Interval) -> dict[str, Any]:
+def _interval_fields(interval: Interval) -> dict[str, Any]:
     return {"value": interval.mean, "lower": interval.lower, "upper": interval.upper}
 
 
 def _lost_seed_numbers(evaluations: Sequence[EvaluationFinished], suite: str, case: str = "") -> list[Number]:
-    exploded = sum(
+    num_exploded = sum(
         evaluation.curves.num_exploded(evaluation.case) for evaluation in evaluations if evaluation.curves is not None
     )
-    counts = {"diverged": sum(block.num_diverged for block in _curves(evaluations)), "exploded": exploded}
+    counts = {"diverged": sum(block.num_diverged for block in _curves_of(evaluations)), "exploded": num_exploded}
     return [_count_number(name, count, suite, case) for name, count in counts.items()]
 
 
@@ -217,11 +217,11 @@ def _problem_numbers(suite: str, evaluations: Iterable[EvaluationFinished]) -> l
     evaluations_of_suite = [evaluation for evaluation in evaluations if evaluation.case.suite == suite]
     outcomes = Counter({Outcome.PASSED: 0, Outcome.FAILED: 0})
     outcomes.update(evaluation.outcome for evaluation in evaluations_of_suite)
-    missing = sum(evaluation.curves is None for evaluation in evaluations_of_suite)
+    num_missing = sum(evaluation.curves is None for evaluation in evaluations_of_suite)
     outcome_counts = [_count_number(f"outcomes/{outcome}", outcomes[outcome], suite) for outcome in sorted(outcomes)]
     return [
         *_lost_seed_numbers(evaluations_of_suite, suite),
-        _count_number("not_evaluated", missing, suite),
+        _count_number("not_evaluated", num_missing, suite),
         *outcome_counts,
     ]
 
@@ -260,8 +260,8 @@ def _score_number(
     is_tuned = cells.keys() <= scales.baselines.tuned.keys()
     interval = mean_score(replace(subject, cells=cells), None, scales).interval if is_tuned else Interval()
     group = Group.CASES if case else Group.HEADLINE
-    return Number(group=group, name="score", suite=suite, case=case, **_bounds(interval))
+    return Number(group=group, name="score", suite=suite, case=case, **_interval_fields(interval))
 
 
-def _curves(evaluations: Iterable[EvaluationFinished]) -> list[Curves]:
+def _curves_of(evaluations: Iterable[EvaluationFinished]) -> list[Curves]:
     return [evaluation.curves for evaluation in evaluations if evaluation.curves is not None]

@@ -98,7 +98,7 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
         revision = ""
         for row in store_snapshot.rows:
             # Evaluations without curves have no provenance, and count as made at the previous one's revision.
-            revision = _revision(row) if row.payload is not None else revision
+            revision = _revision_text(row) if row.payload is not None else revision
             codes_of_case = codes.setdefault(row.case.key, [])
             if row.code not in codes_of_case:
                 codes_of_case.append(row.code)
@@ -118,19 +118,21 @@ def history(stores: Iterable[Path]) -> list[RunSummary]:
     last_times = {
         store: max(run.last for run in summaries if run.store == store) for store in {run.store for run in summaries}
     }
-    order = {id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(summaries, runs, strict=True)}
-    return sorted(summaries, key=lambda run: (last_times[run.store], str(run.store), order[id(run)]))
+    last_row_ids = {
+        id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(summaries, runs, strict=True)
+    }
+    return sorted(summaries, key=lambda run: (last_times[run.store], str(run.store), last_row_ids[id(run)]))
 
 
-def _revision(row: EvaluationRow) -> str:
-    origin = row.header()[0]["provenance"]
-    return str(origin.git_revision[:12]) + ("+" if origin.git_dirty else "")
+def _revision_text(row: EvaluationRow) -> str:
+    provenance = row.header()[0]["provenance"]
+    return str(provenance.git_revision[:12]) + ("+" if provenance.git_dirty else "")
 
 
 def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummary:
     last_subject = snapshot.subjects[snapshot.shown]
     metrics = [metric for _, metric in headline_metrics([last_subject])]
-    unscored = [
+    unscored_cells = [
         cell
         for cell in last_subject.cells.values()
         if cell.sources
@@ -153,7 +155,7 @@ def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummar
         num_diverged=last_subject.num_diverged,
         num_exploded=last_subject.num_exploded,
         num_seeds=last_subject.num_seeds,
-        num_unscored=len(unscored),
+        num_unscored=len(unscored_cells),
         programs=tuple(sorted(map(str, last_subject.programs))),
     )
 
@@ -192,11 +194,11 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
     experiment_runs: list[tuple[ExperimentRow, Snapshot]] = []
     for store in stores:
         with Ledger.open(store, read_only=True) as ledger:
-            forms = [row for row in ledger.experiments() if row.config]
-            if not forms:
+            experiment_rows = [row for row in ledger.experiments() if row.config]
+            if not experiment_rows:
                 continue
             store_snapshot = read_store(store, all_codes=True)
-            for row in forms:
+            for row in experiment_rows:
                 form_snapshot = of_members(
                     store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id)
                 )
@@ -227,9 +229,9 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         and out_at[index] is None
         and not snapshot.subjects[index].num_missing
     ]
-    best = max(candidates, key=lambda index: means[index].mean, default=None)
+    best_index = max(candidates, key=lambda index: means[index].mean, default=None)
     revision = experiment.revision
-    score = means[best] if best is not None else None
+    score = means[best_index] if best_index is not None else None
     return ExperimentSummary(
         store=snapshot.store,
         id=experiment.id,
@@ -241,9 +243,9 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         note=revision.note,
         methods=snapshot.labels,
         num_evaluations=len(snapshot.rows),
-        best=snapshot.labels[best] if best is not None else "",
+        best=snapshot.labels[best_index] if best_index is not None else "",
         score=score,
-        over=summary.over_which_cases(metric or "primary") if best is not None else "",
+        over=summary.over_which_cases(metric or "primary") if best_index is not None else "",
         metric=label,
         scale=scales.describe(_ADVICE),
     )

@@ -26,7 +26,7 @@ __all__ = [
     "timed_difference",
 ]
 
-_Z = 1.96  # normal quantile for 95% bounds of a ratio of times
+_NORMAL_QUANTILE = 1.96  # normal quantile for 95% bounds of a ratio of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ def time_factors(cells: Sequence[Cell], sides: Sequence[SideCost]) -> tuple[floa
     error = math.hypot(*(cost.seconds.error for cost in sides))
     if (_program_key(cells[0]) and _program_key(cells[0]) == _program_key(cells[1])) or not error > 0:
         return (1.0,)
-    return 1.0, math.exp(-_Z * error), math.exp(_Z * error)
+    return 1.0, math.exp(-_NORMAL_QUANTILE * error), math.exp(_NORMAL_QUANTILE * error)
 
 
 def _side_cost(cell: Cell, costs: Sequence[StepCost], seconds: StepSeconds, budget: float, metric: str) -> SideCost:
@@ -290,21 +290,21 @@ def compare_costs(
         classes = tuple(tuple(sorted(costs_by_class(cell))) for cell in cells)
         if not any(classes):
             continue
-        shared = shared_costs(cells, metric)
+        common_costs = shared_costs(cells, metric)
         finals = [cell.converged_finals(metric) for cell in cells]
-        at_steps = mean_difference(samples_of(finals[0], finals[1], *cells), 1 - alpha)
-        if shared is not None:
-            at_time = _at_equal_time(cells, metric, shared.timed_sides, alpha)
+        steps_difference = mean_difference(samples_of(finals[0], finals[1], *cells), 1 - alpha)
+        if common_costs is not None:
+            time_difference = _at_equal_time(cells, metric, common_costs.timed_sides, alpha)
         else:
-            at_time = mean_difference(samples_of({}, {}, *cells), 1 - alpha)
+            time_difference = mean_difference(samples_of({}, {}, *cells), 1 - alpha)
         case_costs.append(
             CaseCosts(
                 case=case,
                 metric=metric,
-                shared=shared,
+                shared=common_costs,
                 classes=(classes[0], classes[1]),
-                at_equal_time=at_time,
-                at_equal_steps=at_steps,
+                at_equal_time=time_difference,
+                at_equal_steps=steps_difference,
             )
         )
     return case_costs
@@ -312,14 +312,14 @@ def compare_costs(
 
 def _at_equal_time(cells: Sequence[Cell], metric: str, sides: Sequence[SideCost], alpha: float) -> MeanDifference:
     """Returns B less A at equal time, with the uncertainty of the ratio of both times in the slower side's steps."""
-    slower = 0 if sides[0].steps < cells[0].steps[-1] else 1
-    last_step = float(cells[slower].steps[-1])
+    slower_side = 0 if sides[0].steps < cells[0].steps[-1] else 1
+    last_step = float(cells[slower_side].steps[-1])
     values = [
-        _values_at(cells[slower], metric, min(sides[slower].steps * factor, last_step))
+        _values_at(cells[slower_side], metric, min(sides[slower_side].steps * factor, last_step))
         for factor in time_factors(cells, sides)
     ]
-    faster_values = sides[1 - slower].at_equal_time
-    if slower == 1:
+    faster_values = sides[1 - slower_side].at_equal_time
+    if slower_side == 1:
         return timed_difference(faster_values, values, cells, sides, alpha)
     reversed_difference = timed_difference(faster_values, values, cells[::-1], sides, alpha)
     return dataclasses.replace(

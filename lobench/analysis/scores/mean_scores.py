@@ -68,16 +68,19 @@ class MeanScore:
     @functools.cached_property
     def mean(self) -> float:
         """The value of `interval.mean`, computed without the interval, which takes longer."""
-        return mean_of([mean_of(seeds) for seeds in self._by_case()]) if self.scores else math.nan
+        return mean_of([mean_of(seeds) for seeds in self._scores_by_case()]) if self.scores else math.nan
 
     @functools.cached_property
     def interval(self) -> Interval:
         if not self.scores:
             return Interval()
-        least = [self._least_variance(case) for case in self.scores]
+        least_variances = [self._least_variance(case) for case in self.scores]
         have_items = {index for index, case in enumerate(self.scores) if self.cells[case].case.has_items}
         return grouped_t_mean(
-            list(self.scores.values()), self._places, least=least if any(least) else (), have_items=have_items
+            list(self.scores.values()),
+            self._indices_of_groups,
+            least=least_variances if any(least_variances) else (),
+            have_items=have_items,
         )
 
     def _least_variance(self, case: str) -> float:
@@ -92,7 +95,7 @@ class MeanScore:
         return case_groups([self.cells], list(self.scores))
 
     @property
-    def _places(self) -> list[list[int]]:
+    def _indices_of_groups(self) -> list[list[int]]:
         index_by_case = {case: index for index, case in enumerate(self.scores)}
         return [[index_by_case[case] for case in group] for group in self.groups]
 
@@ -108,7 +111,7 @@ class MeanScore:
         seeds_of_case = dict[str, list[int]]()
         indices_of_groups = list[list[int]]()
         is_complete = True
-        for group, members in zip(self.groups, self._places, strict=True):
+        for group, members in zip(self.groups, self._indices_of_groups, strict=True):
             seeds = complete_seeds([self.scores[case] for case in group])
             if self.cells[group[0]].case.has_items and any(len(self.scores[case]) > len(seeds) for case in group):
                 seeds_of_case |= {case: sorted(self.scores[case]) for case in group}
@@ -131,10 +134,10 @@ class MeanScore:
         if interval.upper > interval.lower:
             return interval
         # If all draws are equal, the interval is as wide as the mean's, which is due to rounding if all seeds agree.
-        half = (self.interval.upper - self.interval.lower) / 2
-        return dataclasses.replace(interval, lower=interval.mean - half, upper=interval.mean + half)
+        half_width = (self.interval.upper - self.interval.lower) / 2
+        return dataclasses.replace(interval, lower=interval.mean - half_width, upper=interval.mean + half_width)
 
-    def _by_case(self) -> list[list[float]]:
+    def _scores_by_case(self) -> list[list[float]]:
         return [list(scores.values()) for scores in self.scores.values()]
 
     def over(self, cases: Collection[str]) -> MeanScore:
@@ -216,8 +219,8 @@ def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) 
       scales: Scales of the cases. A case without a usable scale is in no mean.
     """
     max_cases = max((len(subject.cells) for subject in subjects), default=0)
-    latest = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == max_cases}
-    ranking = [_rank_subject(subject, metric, scales) for subject in latest.values()]
+    last_subjects = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == max_cases}
+    ranking = [_rank_subject(subject, metric, scales) for subject in last_subjects.values()]
     return sorted(ranking, key=lambda ranked_subject: (math.isnan(ranked_subject.worth), -ranked_subject.worth))
 
 

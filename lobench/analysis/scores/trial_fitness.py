@@ -67,8 +67,8 @@ def fitness(
             return None
         direction = _direction(scales, case, subject)
         tuned_case = scales.baselines.tuned.get(case.identity)
-        mean = _mean_value if cell.has_single_values and tuned_case is None else _mean_score
-        value = mean(case, cell, wanted_seeds, tuned_case, direction)
+        mean_function = _mean_value if cell.has_single_values and tuned_case is None else _mean_score
+        value = mean_function(case, cell, wanted_seeds, tuned_case, direction)
         if value is None:
             return None
         means.append(value)
@@ -119,11 +119,11 @@ def _mean_value(
         return sign * math.fsum(finals) / len(finals)
     distances = [value - (case.minimum or 0.0) for value in finals]
     if min(distances) < 0:
-        raise _no_fitness(case, SIGNED)
+        raise _fitness_error(case, SIGNED)
     return -math.fsum(math.log10(max(value, _MIN_DISTANCE)) for value in distances) / len(distances)
 
 
-def _no_fitness(case: CaseInfo, why: str) -> LobenchError:
+def _fitness_error(case: CaseInfo, why: str) -> LobenchError:
     return LobenchError(
         f"no fitness: {why}",
         where=f"{case.suite}/{case.name}",
@@ -143,6 +143,6 @@ def _mean_score(
         scale = own_scale(metric, direction, starts.values(), declared_scale=case.scale or "", minimum=case.minimum)
     converged = [value for seed, value in finals.items() if seed not in cell.diverged_at]
     if not scale.is_usable or is_signed(converged, scale):
-        raise _no_fitness(case, SIGNED if scale.is_usable else f"{metric} has no scale")
+        raise _fitness_error(case, SIGNED if scale.is_usable else f"{metric} has no scale")
     scores = seed_scores(finals, starts, cell.diverged_at, scale)
     return math.fsum(scores.values()) / len(scores)

@@ -36,7 +36,7 @@ def iqm(cells: SeedScores) -> float:
 
     A case with more seeds weighs more. If a score is NaN (a case without a scale), the result is NaN.
     """
-    values = _pool(cells)
+    values = _pooled_values(cells)
     return float(trimmed_mean(values, 0.25)) if np.isfinite(values).all() else math.nan
 
 
@@ -52,7 +52,7 @@ def probability_of_improvement(ours: SeedScores, theirs: SeedScores) -> float:
     if len(ours) != len(theirs):
         raise ValueError(f"{len(ours)} cases against {len(theirs)}")
     for cells in (ours, theirs):
-        _pool(cells)
+        _pooled_values(cells)
     pairs = zip(ours, theirs, strict=True)
     shares = [float(_wins(x, y).mean()) for x, y in pairs]
     return math.fsum(shares) / len(shares)
@@ -87,20 +87,22 @@ def bootstrap_interval(
     values = [np.asarray(cell, np.float64) for cell in cells]
     if any(len(cell) < 2 or not np.isfinite(cell).all() for cell in values):
         return math.nan, math.nan
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     group_by_index = {index: group for group, members in enumerate(groups or ()) for index in members}
     draws_by_group: dict[int, NDArray[np.int64]] = {}
-    resampled = []
+    resampled_cells = []
     for index, cell in enumerate(values):
         num_seeds = len(cell)
         group = group_by_index.get(index, -1 - index)
         if group not in draws_by_group:
-            draws_by_group[group] = draw.integers(0, num_seeds, (num_resamples, num_seeds))
-        resampled.append(cell[draws_by_group[group]])
-    statistics, estimate = statistic(resampled), float(statistic([cell[None] for cell in values])[0])
+            draws_by_group[group] = rng.integers(0, num_seeds, (num_resamples, num_seeds))
+        resampled_cells.append(cell[draws_by_group[group]])
+    statistics, estimate = statistic(resampled_cells), float(statistic([cell[None] for cell in values])[0])
     tail_probability, degrees = (1 - confidence) / 2, sum(members.shape[1] - 1 for members in draws_by_group.values())
-    inflated = math.sqrt(math.fsum(len(cell) / (len(cell) - 1) for cell in values) / len(values))
-    stretch = inflated * max(_LEAST_STRETCH, -t_isf(tail_probability, degrees) / NormalDist().inv_cdf(tail_probability))
+    inflation = math.sqrt(math.fsum(len(cell) / (len(cell) - 1) for cell in values) / len(values))
+    stretch = inflation * max(
+        _LEAST_STRETCH, -t_isf(tail_probability, degrees) / NormalDist().inv_cdf(tail_probability)
+    )
     median_statistic = float(np.median(statistics))
     percents = 50 * (1 - confidence), 100 - 50 * (1 - confidence)
     bounds = np.percentile(statistics, percents)
@@ -151,15 +153,15 @@ def probability_of_improvement_interval(
     z = -NormalDist().inv_cdf((1 - confidence) / 2)
     half_step = 0.5 / sum(x * y for x, y in sizes)
 
-    def holds(probability: float) -> bool:
+    def is_plausible(probability: float) -> bool:
         errors = [math.sqrt(_rank_variance(probability, *size)) for size in sizes]
         variance = (
             math.fsum(math.fsum(errors[index] for index in group) ** 2 for group in index_groups) / len(sizes) ** 2
         )
         return abs(mean - probability) <= z * math.sqrt(variance) + half_step
 
-    lower = _edge(mean, 0.0, holds)
-    upper = _edge(mean, 1.0, holds)
+    lower = _boundary(mean, 0.0, is_plausible)
+    upper = _boundary(mean, 1.0, is_plausible)
     # A group has as many independent arrangements of seeds as its smallest case.
     arrangements = math.prod(
         min(math.comb(sum(sizes[index]), sizes[index][0]) for index in group) for group in index_groups
@@ -177,14 +179,14 @@ def _rank_variance(probability: float, size_x: int, size_y: int) -> float:
     return probability * (1 - probability) * factor / (size_x * size_y)
 
 
-def _edge(inside: float, outside: float, holds: Callable[[float], bool]) -> float:
-    """Returns the point between `inside` and `outside` up to which a condition holds."""
-    if holds(outside):
-        return outside
+def _boundary(inner_point: float, outer_point: float, is_met: Callable[[float], bool]) -> float:
+    """Returns the point between `inner_point` and `outer_point` up to which a condition holds."""
+    if is_met(outer_point):
+        return outer_point
     for _ in range(50):
-        midpoint = (inside + outside) / 2
-        inside, outside = (midpoint, outside) if holds(midpoint) else (inside, midpoint)
-    return inside
+        midpoint = (inner_point + outer_point) / 2
+        inner_point, outer_point = (midpoint, outer_point) if is_met(midpoint) else (inner_point, midpoint)
+    return inner_point
 
 
 def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
@@ -199,7 +201,7 @@ def _wins(x: Sequence[float], y: Sequence[float]) -> FloatArray:
     return np.asarray((x_column > y_row) + 0.5 * (x_column == y_row))
 
 
-def _pool(cells: SeedScores) -> FloatArray:
+def _pooled_values(cells: SeedScores) -> FloatArray:
     if not cells or any(len(cell) == 0 for cell in cells):
         raise ValueError("an aggregate needs at least one case, and a seed in each")
     return np.concatenate([np.asarray(cell, np.float64) for cell in cells])

@@ -42,11 +42,13 @@ def expected_best(values: Sequence[float], *, are_independent: bool = True, alph
     if sorted_values is None:
         return [Interval()] * len(values)
     count = len(sorted_values)
-    with_interval = _most_with_interval(count, are_independent=are_independent)
-    samples = _resample(sorted_values, _num_resamples(count), seed=0) if with_interval else sorted_values[None]
-    intervals = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, with_interval + 1)]
-    means_only = [Interval(mean=float(sorted_values @ _weights(count, k))) for k in range(with_interval + 1, count + 1)]
-    return intervals + means_only
+    num_with_interval = _most_with_interval(count, are_independent=are_independent)
+    samples = _resample(sorted_values, _num_resamples(count), seed=0) if num_with_interval else sorted_values[None]
+    intervals = [_interval(*_mean_and_error(samples, k), alpha) for k in range(1, num_with_interval + 1)]
+    intervals_of_means = [
+        Interval(mean=float(sorted_values @ _weights(count, k))) for k in range(num_with_interval + 1, count + 1)
+    ]
+    return intervals + intervals_of_means
 
 
 def are_ahead(
@@ -69,10 +71,10 @@ def are_ahead(
     Returns:
       As many values as the shorter search has trials.
     """
-    shorter = min(len(a), len(b))
+    num_common = min(len(a), len(b))
     sorted_sides = (_best_to_worst(a), _best_to_worst(b))
     if sorted_sides[0] is None or sorted_sides[1] is None:
-        return [False] * shorter
+        return [False] * num_common
     most_with_interval = min(
         _most_with_interval(len(values), are_independent=independent)
         for values, independent in zip((a, b), are_independent, strict=True)
@@ -81,7 +83,7 @@ def are_ahead(
     samples_a, samples_b = (
         _resample(values, num_resamples, seed) for seed, values in enumerate(sorted_sides) if values is not None
     )
-    largest = np.full(num_resamples, -math.inf)
+    largest_ratios = np.full(num_resamples, -math.inf)
     observed_ratios = list[float]()
     for k in range(1, most_with_interval + 1):
         (mean_a, error_a), (mean_b, error_b) = _mean_and_error(samples_a, k), _mean_and_error(samples_b, k)
@@ -90,11 +92,11 @@ def are_ahead(
         has_spread = error > 1e-12 * max(1.0, abs(mean_a[0]), abs(mean_b[0]))
         ratios = np.full(len(error), -math.inf)
         ratios[has_spread] = (difference - difference[0])[has_spread] / error[has_spread]
-        largest = np.maximum(largest, ratios[1:])
+        largest_ratios = np.maximum(largest_ratios, ratios[1:])
         observed_ratios.append(float(difference[0] / error[0]) if has_spread[0] else -math.inf)
     level = _SHARE_OF_LEVEL * alpha
-    threshold = max(0.0, float(np.quantile(largest, 1 - level))) if observed_ratios else math.inf
-    return [difference > threshold for difference in observed_ratios] + [False] * (shorter - len(observed_ratios))
+    threshold = max(0.0, float(np.quantile(largest_ratios, 1 - level))) if observed_ratios else math.inf
+    return [difference > threshold for difference in observed_ratios] + [False] * (num_common - len(observed_ratios))
 
 
 def _best_to_worst(values: Sequence[float]) -> NDArray[np.float64] | None:

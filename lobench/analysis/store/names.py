@@ -15,8 +15,8 @@ from lobench.engine.paths import path_exists
 
 __all__ = ["Called", "called", "is_called", "names_of", "one_called"]
 
-_LEAST_HASH = 6  # fewest digits that count as the start of a sha256
-_MOST_KNOWN = 8  # most names in an error
+_MIN_HASH_DIGITS = 6  # fewest digits that count as the start of a sha256
+_MAX_NAMES = 8  # most names in an error
 
 
 class Called(NamedTuple):
@@ -46,28 +46,32 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
       text: Text to look up.
       candidates: Subjects that are not returned.
     """
-    permitted = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
+    permitted_indices = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
     if text.isdecimal() and not snapshot.experiment.methods:
-        subjects = {index: snapshot.subjects[index].who for index in permitted}
+        subjects = {index: snapshot.subjects[index].who for index in permitted_indices}
         if steps := [
-            index for index in permitted if subjects[index].has_theta and subjects[index].outer_step == int(text)
+            index
+            for index in permitted_indices
+            if subjects[index].has_theta and subjects[index].outer_step == int(text)
         ]:
             return Called(tuple(steps), is_exact=False)
-    exact_matches = [index for index in permitted if text in names_of(snapshot, index)]
+    exact_matches = [index for index in permitted_indices if text in names_of(snapshot, index)]
     exact_matches = exact_matches or [
-        index for index in permitted if _is_text_or_path(snapshot.subjects[index].who, text)
+        index for index in permitted_indices if _is_text_or_path(snapshot.subjects[index].who, text)
     ]
     if exact_matches:
         return Called(tuple(exact_matches), is_exact=True)
-    similar = [index for index in permitted if _is_near(snapshot.subjects[index].who, text)]
-    path_matches = [index for index in similar if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
-    return Called(tuple(path_matches or similar), is_exact=False)
+    similar_indices = [index for index in permitted_indices if _is_similar(snapshot.subjects[index].who, text)]
+    path_matches = [index for index in similar_indices if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
+    return Called(tuple(path_matches or similar_indices), is_exact=False)
 
 
 def is_called(subject: Who, text: str) -> bool:
     """Returns whether a text matches a subject. It may match others too."""
     return (
-        text in (subject.label, subject.name, subject.uri) or _is_text_or_path(subject, text) or _is_near(subject, text)
+        text in (subject.label, subject.name, subject.uri)
+        or _is_text_or_path(subject, text)
+        or _is_similar(subject, text)
     )
 
 
@@ -92,20 +96,21 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
         raise UsageError(
             f"no file {text!r}, and no result of this name" if is_path else f"nothing here is called {text!r}",
             where=str(snapshot.store),
-            expected=f"one of {', '.join(map(repr, first_names[-_MOST_KNOWN:]))}"
-            + " ..." * (len(first_names) > _MOST_KNOWN),
+            expected=f"one of {', '.join(map(repr, first_names[-_MAX_NAMES:]))}"
+            + " ..." * (len(first_names) > _MAX_NAMES),
             next_step=suggestion(text, [name for names in names_by_subject for name in names]),
         )
     subjects = [snapshot.subjects[index] for index in indices]
     if len({(subject.who.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
-        suffixed = [_unique_name(snapshot, index) for index in indices]
+        unique_names = [_unique_name(snapshot, index) for index in indices]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
             got=", ".join(
-                f"{name!r} ({snapshot.subjects[index].who.uri})" for name, index in zip(suffixed, indices, strict=True)
+                f"{name!r} ({snapshot.subjects[index].who.uri})"
+                for name, index in zip(unique_names, indices, strict=True)
             ),
-            next_step=f"say {' or '.join(map(repr, suffixed))}",
+            next_step=f"say {' or '.join(map(repr, unique_names))}",
         )
     return indices[-1]
 
@@ -124,21 +129,23 @@ def _unique_name(snapshot: Snapshot, index: int) -> str:
 
 def _is_text_or_path(subject: Who, text: str) -> bool:
     if subject.is_optimizer:
-        return bool(subject.uri) and (lines := _lines(text)) is not None and lines == _lines(subject.uri)
+        return (
+            bool(subject.uri) and (lines := _gin_statements(text)) is not None and lines == _gin_statements(subject.uri)
+        )
     is_path = subject.has_theta and "://" not in text and path_exists(text)
     return is_path and Path(text).resolve() == Path(subject.uri).resolve()
 
 
-def _is_near(subject: Who, text: str) -> bool:
+def _is_similar(subject: Who, text: str) -> bool:
     if subject.is_imported:  # only by its whole name, because `imported:nadam` ends with `adam`
         return False
     if text.isdecimal() and subject.has_theta and subject.outer_step == int(text):
         return True
-    is_hash = len(text) >= _LEAST_HASH and subject.sha256.startswith(text)
+    is_hash = len(text) >= _MIN_HASH_DIGITS and subject.sha256.startswith(text)
     return is_hash or (subject.has_theta and bool(text) and subject.uri.endswith(text) and not text.isdecimal())
 
 
-def _lines(text: str) -> Sequence[str] | None:
+def _gin_statements(text: str) -> Sequence[str] | None:
     """Returns an optimizer's gin text as canonical statements, where `adam` is equal to `adam()`.
 
     None if it is invalid.

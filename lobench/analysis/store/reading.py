@@ -25,13 +25,13 @@ class StoreReading:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
+        self._unchanged_part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
         self._rows: tuple[EvaluationRow, ...] = ()
         self._groups: dict[Who, list[EvaluationRow]] = {}
-        self._evaluated: set[str] = set()  # hashes of the subjects of the rows
+        self._evaluated_hashes: set[str] = set()  # hashes of the subjects of the rows
         self._sightings: dict[int, Who] = {}
         self._current = CurrentCases()
-        self._made: dict[Who, tuple[int, list[StoredSubject]]] = {}
+        self._made_subjects: dict[Who, tuple[int, list[StoredSubject]]] = {}
         self._last_event = 0
         self.num_read = 0  # evaluations that the last call of `read` took from the store
 
@@ -47,7 +47,9 @@ class StoreReading:
             sightings = ledger.sightings()
             last_event, planned_hashes = ledger.planned_after(self._last_event)
             current = ledger.current_cases()
-            is_kept = unchanged_part is not None and unchanged_part == self._part and self._are_further(sightings)
+            is_kept = (
+                unchanged_part is not None and unchanged_part == self._unchanged_part and self._are_further(sightings)
+            )
             is_kept = is_kept and current.accepts_as(self._current)
             kept_rows = self._rows if is_kept else ()
             last_row_id = kept_rows[-1].id if kept_rows else 0
@@ -55,13 +57,16 @@ class StoreReading:
             identities_before = self._current.identities
             current = current.seen_before(self._current).seen(new_rows) if is_kept else current.seen(new_rows)
             if not is_kept or current.identities != identities_before:
-                self._made = {}
-            for subject in [subject for subject in self._made if subject.sha256 in planned_hashes]:
-                del self._made[subject]
-            self._part = unchanged_part
+                self._made_subjects = {}
+            for subject in [subject for subject in self._made_subjects if subject.sha256 in planned_hashes]:
+                del self._made_subjects[subject]
+            self._unchanged_part = unchanged_part
             self._rows = (*kept_rows, *new_rows)
             self._groups = rows_by_subject(new_rows, self._groups if is_kept else None)
-            self._evaluated = {*(self._evaluated if is_kept else ()), *(row.key.checkpoint_sha256 for row in new_rows)}
+            self._evaluated_hashes = {
+                *(self._evaluated_hashes if is_kept else ()),
+                *(row.key.checkpoint_sha256 for row in new_rows),
+            }
             self._sightings = sightings
             self._current, self._last_event, self.num_read = current, last_event, len(new_rows)
             positions = {subject: position for position, subject in sightings.items()}
@@ -73,14 +78,14 @@ class StoreReading:
                 events=events,
                 num_skipped=ledger.num_skipped(),
                 current=current,
-                made_subjects=self._made,
+                made_subjects=self._made_subjects,
                 groups=self._groups,
             )
 
     def _are_further(self, sightings: dict[int, Who]) -> bool:
         """Returns whether all earlier sightings are unchanged, and all further sightings are of new subjects."""
-        known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated
-        further = [subject for position, subject in sightings.items() if position not in self._sightings]
+        known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated_hashes
+        further_subjects = [subject for position, subject in sightings.items() if position not in self._sightings]
         return self._sightings.items() <= sightings.items() and known_hashes.isdisjoint(
-            subject.sha256 for subject in further
+            subject.sha256 for subject in further_subjects
         )

@@ -23,7 +23,7 @@ __all__ = ["CHOICE", "GATE", "Choice", "choose_reference", "hash_of", "kept_choi
 CHOICE = "gate_reference"
 GATE = "gate"
 
-_HASHED = 12  # hex digits
+_HASH_DIGITS = 12  # hex digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +95,12 @@ def choose_reference(
             recorded_subjects = [subject for subject in other_stored_subjects if subject.who.key == choice.reference]
             if recorded_subjects:
                 return last_subject(recorded_subjects)
-    regressed = _regressed_candidates(snapshot.events)
-    suitable = [
-        subject for subject in other_stored_subjects if subject.who.key not in regressed
+    regressed_keys = _regressed_candidates(snapshot.events)
+    suitable_subjects = [
+        subject for subject in other_stored_subjects if subject.who.key not in regressed_keys
     ] or other_stored_subjects
-    with_curves = [subject for subject in suitable if subject.num_seeds]
-    return last_subject(with_curves or suitable)
+    subjects_with_curves = [subject for subject in suitable_subjects if subject.num_seeds]
+    return last_subject(subjects_with_curves or suitable_subjects)
 
 
 def other_subjects(subjects: Iterable[StoredSubject], candidates: Collection[SubjectKey]) -> list[StoredSubject]:
@@ -115,7 +115,7 @@ def with_hash(subject: StoredSubject) -> str:
 
 def hash_of(sha256: str) -> str:
     """Returns the start of a sha256 in the form used in outputs."""
-    return f"sha256 {sha256[:_HASHED]}"
+    return f"sha256 {sha256[:_HASH_DIGITS]}"
 
 
 def _regressed_candidates(events: Iterable[tuple[str, Mapping[str, Any]]]) -> set[SubjectKey]:
