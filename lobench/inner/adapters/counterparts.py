@@ -123,61 +123,61 @@ class Counterpart:
         assert self.ours is not None
         leaves = leaf_paths(theta)
         template = jax.eval_shape(self.ours.init, jax.random.key(0))
-        reordered = [leaves[path] for path in leaf_paths(template)]
-        return self.ours.opt_fn(jax.tree.unflatten(jax.tree.structure(template), reordered), num_steps)
+        reordered_leaves = [leaves[path] for path in leaf_paths(template)]
+        return self.ours.opt_fn(jax.tree.unflatten(jax.tree.structure(template), reordered_leaves), num_steps)
 
 
-class _Differs(Exception):
+class _Difference(Exception):
     """Reason why an object is not replaced by lobench's class."""
 
 
 def counterpart_of(candidate: Any) -> Counterpart:
     """Decides whether an object of google/learned_optimization runs its own code or is replaced by lobench's class."""
-    kind = type(candidate)
-    name = f"{kind.__module__}.{kind.__qualname__}"
+    cls = type(candidate)
+    name = f"{cls.__module__}.{cls.__qualname__}"
     counterparts = KNOWN.get(name)
     if counterparts is None:
         return Counterpart()
     try:
         for module, text in counterparts.texts.items():
             _check_module(module, text)
-            module_in_use = vars(sys.modules[kind.__module__]).get(module.rpartition(".")[2])
-            if module != kind.__module__ and module_in_use is not sys.modules[module]:
-                raise _Differs(f"{kind.__module__}: {module} has been replaced")
-        if getattr(sys.modules[kind.__module__], kind.__name__, None) is not kind:
-            raise _Differs("its class is not the module's")
+            module_in_use = vars(sys.modules[cls.__module__]).get(module.rpartition(".")[2])
+            if module != cls.__module__ and module_in_use is not sys.modules[module]:
+                raise _Difference(f"{cls.__module__}: {module} has been replaced")
+        if getattr(sys.modules[cls.__module__], cls.__name__, None) is not cls:
+            raise _Difference("its class is not the module's")
         own_optimizer = _our_optimizer(candidate, counterparts)
     except Exception as difference:  # noqa: BLE001  (their constructor's own, say: whatever it is, the object can run)
         return Counterpart(description=f"{name} itself: {difference}")
-    return Counterpart(own_optimizer, f"lobench's {kind.__name__} in place of {name}")
+    return Counterpart(own_optimizer, f"lobench's {cls.__name__} in place of {name}")
 
 
 def _check_module(name: str, text: str) -> None:
-    """Raises _Differs if the classes and functions of a module are not those that were compared."""
+    """Raises _Difference if the classes and functions of a module are not those that were compared."""
     module = sys.modules.get(name)
     try:
         source = inspect.getsource(module) if module is not None else ""
     except (OSError, TypeError):
         source = ""
     if module is None or hashlib.sha256(source.encode()).hexdigest() != text:
-        raise _Differs(f"lobench does not know this text of {name}")
+        raise _Difference(f"lobench does not know this text of {name}")
     _check_names(compile(source, module.__file__ or name, "exec", dont_inherit=True), vars(module), name)
 
 
 def _check_names(code: CodeType, names: Mapping[str, Any], where: str) -> None:
     """Checks that names refer to the functions and classes defined by the text of a module or class."""
-    for defined in code.co_consts:
-        if not isinstance(defined, CodeType) or defined.co_name.startswith("<"):
+    for code_object in code.co_consts:
+        if not isinstance(code_object, CodeType) or code_object.co_name.startswith("<"):
             continue
-        value = names.get(defined.co_name)
-        location = f"{where}.{defined.co_name}"
+        value = names.get(code_object.co_name)
+        location = f"{where}.{code_object.co_name}"
         if isinstance(value, type) and value.__module__ == where.partition(":")[0]:
-            _check_names(defined, vars(value), f"{where}:{value.__qualname__}")
-        elif _code(value) != defined:
-            raise _Differs(f"{location} has been replaced")
+            _check_names(code_object, vars(value), f"{where}:{value.__qualname__}")
+        elif _code_of(value) != code_object:
+            raise _Difference(f"{location} has been replaced")
 
 
-def _code(value: Any) -> CodeType | None:
+def _code_of(value: Any) -> CodeType | None:
     """Returns the code of a function or method, without wrappers."""
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     return getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
@@ -187,12 +187,12 @@ def _our_optimizer(candidate: Any, counterparts: Counterparts) -> LearnedOptimiz
     """Creates lobench's optimizer with the settings of the foreign one."""
     from lobench.inner import optimizers  # here, because the import is slow and seldom needed
 
-    kind = type(candidate)
+    cls = type(candidate)
     optimizer_class = getattr(optimizers, type(candidate).__name__)
     parameters = inspect.signature(optimizer_class).parameters
     template = leaf_paths(jax.eval_shape(candidate.init, jax.random.key(0, impl="threefry2x32")))
     arguments, settings = {}, {}
-    for name, parameter in inspect.signature(inspect.unwrap(kind.__init__)).parameters.items():
+    for name, parameter in inspect.signature(inspect.unwrap(cls.__init__)).parameters.items():
         if name == "self":
             continue
         if name in counterparts.sizes:
@@ -204,12 +204,12 @@ def _our_optimizer(candidate: Any, counterparts: Counterparts) -> LearnedOptimiz
         if name in parameters:
             settings[name] = value
         elif name not in counterparts.ignored and not _is_alike(value, parameter.default):
-            raise _Differs(f"lobench has no {name} = {value!r}")
-    _check_object(candidate, kind(**arguments))
+            raise _Difference(f"lobench has no {name} = {value!r}")
+    _check_object(candidate, cls(**arguments))
     optimizer: LearnedOptimizer = optimizer_class(**settings)
     expected = leaf_paths(jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32")))
     if {path: leaf.shape for path, leaf in expected.items()} != {path: leaf.shape for path, leaf in template.items()}:
-        raise _Differs("theta has another structure")
+        raise _Difference("theta has another structure")
     return optimizer
 
 
@@ -219,7 +219,7 @@ def _attribute_of(candidate: Any, name: str, default: Any) -> Any:
 
 
 def _check_object(candidate: Any, new_object: Any) -> None:
-    """Raises _Differs if an attribute of an object was set after its construction.
+    """Raises _Difference if an attribute of an object was set after its construction.
 
     Args:
       candidate: The object.
@@ -227,10 +227,10 @@ def _check_object(candidate: Any, new_object: Any) -> None:
     """
     if vars(candidate).keys() != vars(new_object).keys():
         differing_names = sorted(vars(candidate).keys() ^ vars(new_object).keys())
-        raise _Differs(f"{', '.join(differing_names)} has been set")
+        raise _Difference(f"{', '.join(differing_names)} has been set")
     for name, value in vars(new_object).items():
         if not _is_alike(vars(candidate)[name], value):
-            raise _Differs(f"{name} has been set")
+            raise _Difference(f"{name} has been set")
 
 
 def _is_alike(candidate: Any, reference: Any) -> bool:
@@ -247,7 +247,7 @@ def _is_alike(candidate: Any, reference: Any) -> bool:
     if isinstance(candidate, jax.Array | np.ndarray):
         return bool(np.array_equal(candidate, reference))
     if callable(candidate):
-        return _code(candidate) == _code(reference)
+        return _code_of(candidate) == _code_of(reference)
     if isinstance(candidate, bool | int | float | str | None):
         return bool(candidate == reference)
     return (

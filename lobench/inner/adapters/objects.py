@@ -75,8 +75,8 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
 
 def runs_as(candidate: Any) -> str:
     """Returns a description of the program that runs for a foreign learned optimizer; "" without a counterpart."""
-    learned = as_learned_optimizer(candidate)
-    return learned.counterpart.description if isinstance(learned, _ForeignLearnedOptimizer) else ""
+    optimizer = as_learned_optimizer(candidate)
+    return optimizer.counterpart.description if isinstance(optimizer, _ForeignLearnedOptimizer) else ""
 
 
 class _ForeignTask(Task):

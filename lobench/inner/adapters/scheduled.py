@@ -178,8 +178,8 @@ class _Scheduled:
 
         The state is initialized at the start of the schedule's horizon.
         """
-        initial = schedule.init()
+        initial_state = schedule.init()
         is_new = opt_state.num_updates <= origin
-        state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial, opt_state.states[index])
+        state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial_state, opt_state.states[index])
         after_loss = schedule.observe(state, loss)
         return jax.tree.map(lambda new, old: jnp.where(opt_state.num_updates >= origin, new, old), after_loss, state)

@@ -95,7 +95,7 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
         extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         refuse_lookahead_inside(opt_state)
-        loss_functions = _of_the_loss(value_fn, grads) if value_fn is not None else {}
+        loss_functions = _loss_functions(value_fn, grads) if value_fn is not None else {}
         available = {"value": loss, "key": key, **loss_functions, **extra_values}
         with providing(NOTHING, extra_values):
             update = with_requested(optimizer.update, declared_inputs, available)
@@ -112,7 +112,7 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
     )
 
 
-def _of_the_loss(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
+def _loss_functions(value_fn: ValueFn, grads: PyTree) -> dict[str, Any]:
     """Returns the arguments that optax's line searches and second-order methods use, by name."""
 
     # optax's line searches raise an error for extra arguments that `value_fn` does not accept, so it accepts these.

@@ -10,8 +10,8 @@ from typing import Any
 
 __all__ = ["call_accepting"]
 
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSITIONAL_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_KEYWORD_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -> Any:
@@ -29,28 +29,30 @@ def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -
     Raises:
       Exception: Any error of the function.
     """
-    accepted = _taken_by(function, len(args), frozenset(available))
-    return function(*args, **{name: value for name, value in available.items() if name in accepted})
+    accepted_names = _accepted_names(function, len(args), frozenset(available))
+    return function(*args, **{name: value for name, value in available.items() if name in accepted_names})
 
 
-def _taken_by(function: Callable[..., Any], num_args: int, names: frozenset[str]) -> frozenset[str]:
+def _accepted_names(function: Callable[..., Any], num_args: int, names: frozenset[str]) -> frozenset[str]:
     """Returns the names that a function accepts besides `num_args` arguments; none if it has no signature."""
     try:
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
         return frozenset()
-    positional_names = [parameter.name for parameter in parameters if parameter.kind in _BY_PLACE]
+    positional_names = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL_KINDS]
     filled_names = set(positional_names[:num_args])
-    keyword_names = names & {parameter.name for parameter in parameters if parameter.kind in _BY_NAME} - filled_names
-    is_open = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    not_named = names - filled_names - keyword_names if is_open else frozenset[str]()
-    for inner in _inner_methods(function):
-        not_named = _taken_by(inner, num_args, not_named) if not_named else not_named
+    keyword_names = (
+        names & {parameter.name for parameter in parameters if parameter.kind in _KEYWORD_KINDS} - filled_names
+    )
+    takes_any_keyword = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    unmatched_names = names - filled_names - keyword_names if takes_any_keyword else frozenset[str]()
+    for method in _inner_methods(function):
+        unmatched_names = _accepted_names(method, num_args, unmatched_names) if unmatched_names else unmatched_names
     wrapped_function = _function_wrapped_by(function)
     return (
-        keyword_names | not_named
+        keyword_names | unmatched_names
         if wrapped_function is None
-        else _taken_by(wrapped_function, num_args, keyword_names | not_named)
+        else _accepted_names(wrapped_function, num_args, keyword_names | unmatched_names)
     )
 
 

@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_TREES = ("memory", "task_gradients", "scale_invariant")  # like params
-_LIVING: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()  # updates of optimizers with extra inputs
+_TREE_INPUTS = ("memory", "task_gradients", "scale_invariant")  # like params
+_LIVE_UPDATES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()  # updates of optimizers with extra inputs
 
 
 class _WithExtraInputs(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # of optax
@@ -51,7 +51,7 @@ class _Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Provided:
+class _ProvidedInputs:
     """Facts and extra values for the optimizers that are being called, at any depth of nesting."""
 
     facts: Facts = field(default_factory=dict)
@@ -59,7 +59,7 @@ class _Provided:
     requests: list[_Request] | None = None  # a list: collect the requests, compute nothing
 
 
-_PROVIDED: ContextVar[_Provided] = ContextVar("offer", default=_Provided())  # noqa: B039  (immutable)
+_PROVIDED: ContextVar[_ProvidedInputs] = ContextVar("offer", default=_ProvidedInputs())  # noqa: B039  (immutable)
 
 
 def with_extra_inputs(
@@ -102,7 +102,7 @@ def with_extra_inputs(
         provided = _PROVIDED.get()
         if provided.requests is None:
             facts = {**provided.facts, **given_facts}
-            _require_inputs({requested: name for requested in extra_inputs if requested == "scale_invariant"}, facts)
+            _require_inputs({input_name: name for input_name in extra_inputs if input_name == "scale_invariant"}, facts)
             return call_accepting(init, params, **_inputs_of_part(facts, params))
         provided.requests.append(_Request(name, extra_inputs, initial_params))
         return inner.init(params) if inner is not None else ()
@@ -115,7 +115,7 @@ def with_extra_inputs(
 
     step.__qualname__ = name
     optimizer: Any = _WithExtraInputs(begin, step)
-    _LIVING.add(step)
+    _LIVE_UPDATES.add(step)
     optimizer.extra_inputs = tuple(dict.fromkeys((*extra_inputs, *getattr(inner, "extra_inputs", ()))))
     optimizer.eval_params = eval_params or getattr(inner, "eval_params", None)
     optimizer.initial_params = initial_params or getattr(inner, "initial_params", None)
@@ -125,17 +125,17 @@ def with_extra_inputs(
 
 def any_with_extra_inputs() -> bool:
     """Returns whether this process has an optimizer made by `with_extra_inputs`."""
-    return len(_LIVING) > 0
+    return len(_LIVE_UPDATES) > 0
 
 
 def _checked_inputs(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
     if isinstance(extra_inputs, str):
         extra_inputs = (extra_inputs,)
-    for requested in extra_inputs:
-        if requested not in GIVEN_BY:
+    for input_name in extra_inputs:
+        if input_name not in GIVEN_BY:
             expected = f"one of {', '.join(GIVEN_BY)}"
-            advice = suggestion(str(requested), GIVEN_BY)
-            raise ConfigError(f"{name} requests {requested!r}", expected=expected, next_step=advice)
+            advice = suggestion(str(input_name), GIVEN_BY)
+            raise ConfigError(f"{name} requests {input_name!r}", expected=expected, next_step=advice)
     return tuple(extra_inputs)
 
 
@@ -154,7 +154,7 @@ def _inputs_of_part(inputs: dict[str, Any], masked_tree: PyTree) -> dict[str, An
 
         return jax.tree.map(mask_leaf, masked_tree, tree, is_leaf=is_masked)
 
-    inputs = {name: mask(value) if name in _TREES else value for name, value in inputs.items()}
+    inputs = {name: mask(value) if name in _TREE_INPUTS else value for name, value in inputs.items()}
     if "weighted_gradient" in inputs:
         weighted_gradient = inputs["weighted_gradient"]
         inputs["weighted_gradient"] = lambda weights: mask(weighted_gradient(weights))
@@ -164,7 +164,7 @@ def _inputs_of_part(inputs: dict[str, Any], masked_tree: PyTree) -> dict[str, An
 @contextlib.contextmanager
 def providing(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
     """Provides the extra inputs to all optimizers that are called inside."""
-    token = _PROVIDED.set(_Provided(facts, extra_values))
+    token = _PROVIDED.set(_ProvidedInputs(facts, extra_values))
     try:
         yield
     finally:
@@ -174,14 +174,14 @@ def providing(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
 def extra_inputs_of(optimizer: Any, params: PyTree) -> ExtraInputs:
     """Returns the extra inputs of an optimizer and of the optimizers inside it that `with_extra_inputs` made."""
     extra_inputs = dict(declared_extra_inputs(optimizer))
-    for requests in _requests_of(optimizer, params):
-        extra_inputs |= dict.fromkeys(requests.extra_inputs, requests.name)
+    for request in _requests_of(optimizer, params):
+        extra_inputs |= dict.fromkeys(request.extra_inputs, request.name)
     return extra_inputs
 
 
 def declared_extra_inputs(optimizer: Any) -> ExtraInputs:
     """Returns the extra inputs that an optimizer requests itself."""
-    name = _name(optimizer)
+    name = _optimizer_name(optimizer)
     return dict.fromkeys(_checked_inputs(getattr(optimizer, "extra_inputs", ()), name), name)
 
 
@@ -192,7 +192,7 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
       ConfigError: A requested input was not computed.
     """
     _require_inputs(extra_inputs, available)
-    return functools.partial(update, **{requested: available.pop(requested) for requested in extra_inputs})
+    return functools.partial(update, **{input_name: available.pop(input_name) for input_name in extra_inputs})
 
 
 def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
@@ -200,16 +200,14 @@ def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
     initial_params = getattr(optimizer, "initial_params", None)
     if initial_params is not None:
         return [initial_params]
-    return [
-        requests.initial_params for requests in _requests_of(optimizer, params) if requests.initial_params is not None
-    ]
+    return [request.initial_params for request in _requests_of(optimizer, params) if request.initial_params is not None]
 
 
 def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
     requests: list[_Request] = []
     if not any_with_extra_inputs():
         return requests
-    token = _PROVIDED.set(_Provided(requests=requests))
+    token = _PROVIDED.set(_ProvidedInputs(requests=requests))
     try:
         # The task is unknown yet, so any number of losses will do. The lambda is new for each call, because jax caches
         # functions that it has traced.
@@ -220,7 +218,7 @@ def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
     return requests
 
 
-def _name(optimizer: Any) -> str:
+def _optimizer_name(optimizer: Any) -> str:
     if isinstance(optimizer, optax.GradientTransformation):
         return str(getattr(optimizer.update, "__qualname__", "an optimizer")).partition(".")[0]
     return type(optimizer).__name__
@@ -228,9 +226,9 @@ def _name(optimizer: Any) -> str:
 
 def _require_inputs(extra_inputs: ExtraInputs, provided: ExtraValues) -> None:
     """Raises ConfigError if a requested input was not computed."""
-    for requested, name in extra_inputs.items():
-        if requested not in provided:
+    for input_name, name in extra_inputs.items():
+        if input_name not in provided:
             raise ConfigError(
-                f"{name} requests {requested!r}, which nothing computes here",
+                f"{name} requests {input_name!r}, which nothing computes here",
                 next_step="train a case with it: `Case.optimizer`, or `Case.learned_optimizer`",
             )

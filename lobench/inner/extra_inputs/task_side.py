@@ -55,31 +55,33 @@ def facts_of(extra_inputs: ExtraInputs, task: Callable[[], Task], params: PyTree
     """
     if not extra_inputs:
         return NOTHING
-    bound = task()
+    bound_task = task()
     facts = {}
-    for requested, name in extra_inputs.items():
-        if requested == "memory":
-            has_it = callable(getattr(bound, "memory_loss", None))
-        elif requested == "scale_invariant":
-            facts["scale_invariant"], has_it = _axes(bound, params)
+    for input_name, name in extra_inputs.items():
+        if input_name == "memory":
+            is_given = callable(getattr(bound_task, "memory_loss", None))
+        elif input_name == "scale_invariant":
+            facts["scale_invariant"], is_given = _leaf_axes(bound_task, params)
         else:
-            facts["num_losses"] = getattr(bound, "num_losses", None)
-            has_it = callable(getattr(bound, "losses", None)) and isinstance(facts["num_losses"], int)
-        if not has_it:
+            facts["num_losses"] = getattr(bound_task, "num_losses", None)
+            is_given = callable(getattr(bound_task, "losses", None)) and isinstance(facts["num_losses"], int)
+        if not is_given:
             raise ConfigError(
-                f"{name} requests {requested!r}, which {_task_name(bound)} does not give",
-                expected=f"a task that defines {GIVEN_BY[requested]}",
-                next_step=bound.gives_if.get(requested, "bind another task, or an optimizer that does not request it"),
+                f"{name} requests {input_name!r}, which {_task_name(bound_task)} does not give",
+                expected=f"a task that defines {GIVEN_BY[input_name]}",
+                next_step=bound_task.gives_if.get(
+                    input_name, "bind another task, or an optimizer that does not request it"
+                ),
             )
     return facts
 
 
 def _task_name(task: Task) -> str:
-    inside = getattr(task, "task", None) or getattr(task, "_wrapped", None)
-    return type(task).__name__ if inside is None else f"{_task_name(inside)}, wrapped,"
+    inner_task = getattr(task, "task", None) or getattr(task, "_wrapped", None)
+    return type(task).__name__ if inner_task is None else f"{_task_name(inner_task)}, wrapped,"
 
 
-def _axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
+def _leaf_axes(task: Task, params: PyTree) -> tuple[PyTree, bool]:
     """Returns `Task.scale_invariant` with non-negative axes, and whether any leaf has one."""
     given_axes = task.scale_invariant(params)
     structure: Any = jax.tree.structure(params)
@@ -160,5 +162,5 @@ def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValue
         "task_gradients": rows,
         "scale_invariant": facts.get("scale_invariant"),
     }
-    values = {requested: zeros_by_input[requested] for requested in extra_inputs}
+    values = {input_name: zeros_by_input[input_name] for input_name in extra_inputs}
     return {**values, "weighted_gradient": lambda weights: zeros} if "task_losses" in extra_inputs else values

@@ -119,13 +119,13 @@ class Celo2(LearnedOptimizer):
         """Returns the leaves that the network steps, and those that AdamW steps, by path, as float32."""
         leaves = {path: jnp.asarray(leaf, jnp.float32) for path, leaf in leaf_paths(tree).items()}
         pattern = self._adamw_paths
-        learned = {
+        learned_paths = {
             path
             for path, leaf in leaf_paths(params).items()
             if jnp.ndim(leaf) > 1 and not (pattern is not None and pattern.search(path))
         }
-        matrices = {path: leaf for path, leaf in leaves.items() if path in learned}
-        return matrices, {path: leaf for path, leaf in leaves.items() if path not in learned}
+        matrices = {path: leaf for path, leaf in leaves.items() if path in learned_paths}
+        return matrices, {path: leaf for path, leaf in leaves.items() if path not in learned_paths}
 
     def _step(self, theta: Theta, first_layer: jax.Array, features: jax.Array) -> jax.Array:
         """Returns a matrix's step, before the learning rate.

@@ -58,9 +58,9 @@ class CeloAdam(LearnedOptimizer):
         ) -> tuple[PyTree, State]:
             schedule, rates = scheduled(theta, state, value, horizon)
             leaves, structure = jax.tree.flatten(grads)
-            clipped = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]
-            momenta = [beta1 * m + (1 - beta1) * g for m, g in zip(state["m"], clipped, strict=True)]
-            second_moments = [beta2 * v + (1 - beta2) * (g * g) for v, g in zip(state["v"], clipped, strict=True)]
+            clipped_grads = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]
+            momenta = [beta1 * m + (1 - beta1) * g for m, g in zip(state["m"], clipped_grads, strict=True)]
+            second_moments = [beta2 * v + (1 - beta2) * (g * g) for v, g in zip(state["v"], clipped_grads, strict=True)]
             count = schedule["step"].astype(jnp.float32)
             momentum_correction, second_correction = 1 - beta1**count, 1 - beta2**count
             scales = [

@@ -116,9 +116,9 @@ class FactoredMoments:
         full: list[jax.Array | None] = [None] * len(self._shapes)
         scales_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            scales_by_tensor[segment.tensor].append(self._cut(scales, segment))
+            scales_by_tensor[segment.tensor].append(self._segment_values(scales, segment))
             if segment.mean_axis < 0:
-                full[segment.tensor] = self._cut(state, segment)
+                full[segment.tensor] = self._segment_values(state, segment)
         pairs = [
             (scales_of_tensor[0], scales_of_tensor[1] if len(scales_of_tensor) > 1 else jnp.ones(()))
             for scales_of_tensor in scales_by_tensor
@@ -129,10 +129,10 @@ class FactoredMoments:
         """Returns the row and column moments of each tensor, broadcastable to it; below rank 2 the moment itself."""
         moments_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            moments_by_tensor[segment.tensor].append(self._cut(state, segment))
+            moments_by_tensor[segment.tensor].append(self._segment_values(state, segment))
         return [tuple(moments_of_tensor) for moments_of_tensor in moments_by_tensor]
 
-    def _cut(self, rows: jax.Array, segment: _Segment) -> jax.Array:
+    def _segment_values(self, rows: jax.Array, segment: _Segment) -> jax.Array:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
 
     def _scales(self, state: jax.Array) -> jax.Array:
@@ -147,28 +147,30 @@ class FactoredMoments:
             elif segment.uses[0]:
                 axes = factored_axes(self._shapes[segment.tensor])
                 assert axes is not None
-                divisor = self._cut(state, segment).mean(axis=axes[1] + 1, keepdims=True) + 1e-9
+                divisor = self._segment_values(state, segment).mean(axis=axes[1] + 1, keepdims=True) + 1e-9
             divisors.append(jnp.broadcast_to(divisor, shape).reshape(state.shape[0], -1))
         ratio = state / jnp.concatenate(divisors, axis=1) + offsets
         return jax.lax.rsqrt(jnp.maximum(ratio, 1e-9))
 
     def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[jax.Array]]:
         num_decays, width = state.shape[0], weights.shape[-1]
-        split = weights.reshape(*weights.shape[:-2], 2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
+        split_weights = weights.reshape(*weights.shape[:-2], 2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
         segment_uses = jnp.asarray([segment.uses for segment in self._segments])
-        if split.ndim == 4:
-            per_segment = jnp.einsum("pucw,su->swpc", split, segment_uses)
+        if split_weights.ndim == 4:
+            segment_weights = jnp.einsum("pucw,su->swpc", split_weights, segment_uses)
         else:
             tensors = np.asarray([segment.tensor for segment in self._segments])
-            per_segment = jnp.einsum("spucw,su->swpc", split[tensors], segment_uses)
-        per_segment = per_segment.reshape(len(segment_uses), width, 2 * num_decays)
+            segment_weights = jnp.einsum("spucw,su->swpc", split_weights[tensors], segment_uses)
+        segment_weights = segment_weights.reshape(len(segment_uses), width, 2 * num_decays)
         channels = jnp.concatenate([state, jax.lax.rsqrt(state + 1e-8)])  # [2 num_decays, size]
         squares = channels * channels
         means = jnp.stack([squares[:, s.start : s.start + s.size].mean(axis=1) for s in self._segments])
-        scaled_weights = per_segment * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
+        scaled_weights = segment_weights * jax.lax.rsqrt(_NORM_EPSILON + means)[:, None]
         if len(self._segments) == 1:
             # The factor is as long as the tensor, so XLA fuses the sums into the loop over it.
-            rows = [self._cut(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)]
+            rows = [
+                self._segment_values(channels[channel][None], self._segments[0]) for channel in range(2 * num_decays)
+            ]
             return [
                 [
                     row * scaled_weights[0, :, channel].reshape(-1, *[1] * (row.ndim - 1))
@@ -180,7 +182,9 @@ class FactoredMoments:
         product = scaled_weights.reshape(-1, 2 * num_decays) @ channels
         sums_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for index, segment in enumerate(self._segments):
-            sums_by_tensor[segment.tensor].append(self._cut(product[index * width : (index + 1) * width], segment))
+            sums_by_tensor[segment.tensor].append(
+                self._segment_values(product[index * width : (index + 1) * width], segment)
+            )
         return sums_by_tensor
 
 

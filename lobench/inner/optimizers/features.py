@@ -2,9 +2,9 @@
 
 A narrow network on the features of each parameter needs little arithmetic and much memory traffic. Therefore features
 are separate arrays [feature, ...], nothing is concatenated, and sums of products let XLA fuse a tensor's update into
-few passes. A layer of more than `_NARROW` units on a tensor of at most `_SMALL` numbers is a matrix product, which runs
-as fast and takes a fifth of the time to compile (37 s for the 32 units of ELO, as sums). On larger tensors the sums
-take 60% of the time of a product.
+few passes. A layer of more than `_MAX_SUMMED_UNITS` units on a tensor of at most `_CACHE_ELEMENTS` numbers is a matrix
+product, which runs as fast and takes a fifth of the time to compile (37 s for the 32 units of ELO, as sums). On larger
+tensors the sums take 60% of the time of a product.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ tanh_scales = np.asarray([1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5], np.f
 
 Units = list[jax.Array] | jax.Array  # outputs of a layer: arrays [...], or one array [width, ...] for a wide layer
 
-_NARROW = 8  # largest number of units of a layer computed by sums
-_SMALL = 1 << 14  # elements of a tensor that fits into the nearest cache
-_VECTOR = 16  # elements of a vector instruction; loops over a shorter last axis do not use it
+_MAX_SUMMED_UNITS = 8  # largest number of units of a layer computed by sums
+_CACHE_ELEMENTS = 1 << 14  # elements of a tensor that fits into the nearest cache
+_VECTOR_LENGTH = 16  # elements of a vector instruction; loops over a shorter last axis do not use it
 
 
 def laid_out(leaf: jax.Array) -> jax.Array:
     """Returns a tensor of rank at least 1, with its longest axis last if the last one is short, for faster loops."""
     tensor = jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)
-    return jnp.moveaxis(tensor, _longest(tensor.shape), -1)
+    return jnp.moveaxis(tensor, _longest_axis(tensor.shape), -1)
 
 
 def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
     """Returns a tensor from the layout of `laid_out` in its original layout."""
-    if len(shape) < 2 or _longest(shape) == len(shape) - 1:
+    if len(shape) < 2 or _longest_axis(shape) == len(shape) - 1:
         return tensor.reshape(shape)
-    return jnp.moveaxis(_swap_last_axes(tensor), -2, _longest(shape))
+    return jnp.moveaxis(_swap_last_axes(tensor), -2, _longest_axis(shape))
 
 
 @jax.custom_jvp
@@ -82,9 +82,9 @@ def _(axis_size: int, in_batched: Sequence[bool], tensor: jax.Array) -> tuple[ja
     return _times_identities(tensor), True
 
 
-def _longest(shape: Sequence[int]) -> int:
+def _longest_axis(shape: Sequence[int]) -> int:
     last_axis = len(shape) - 1
-    return int(np.argsort(shape)[-1]) if shape[last_axis] < _VECTOR else last_axis
+    return int(np.argsort(shape)[-1]) if shape[last_axis] < _VECTOR_LENGTH else last_axis
 
 
 def step_embedding(step: jax.Array) -> jax.Array:
@@ -115,7 +115,7 @@ def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, other_sums: 
     """
     # The normalisation is folded into the weights: one small product for all channels.
     scaled_weights = jax.lax.rsqrt(1e-5 + _mean_squares(features))[:, None] * weights
-    if weights.shape[1] > _NARROW and features[0][0].size <= _SMALL:
+    if weights.shape[1] > _MAX_SUMMED_UNITS and features[0][0].size <= _CACHE_ELEMENTS:
         total = jnp.tensordot(scaled_weights.T, jnp.concatenate(features), 1)
         return functools.reduce(operator.add, other_sums, total)
     channels, added_rows = [
@@ -123,21 +123,21 @@ def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, other_sums: 
         for channel_lists in (features, other_sums)
     ]
     outputs = []
-    for unit, weights_of_unit in enumerate(_by_unit(scaled_weights)):
+    for unit, weights_of_unit in enumerate(_unit_weights(scaled_weights)):
         weight = iter(weights_of_unit)
         partials = [functools.reduce(operator.add, [row * next(weight) for row in rows]) for rows in channels]
         outputs.append(functools.reduce(operator.add, [*partials, *(rows[unit] for rows in added_rows)]))
     return outputs
 
 
-def _by_unit(weights: jax.Array) -> list[tuple[jax.Array, ...]]:
+def _unit_weights(weights: jax.Array) -> list[tuple[jax.Array, ...]]:
     """Returns the columns of the weights [inputs, width], one array per unit."""
     return [jax.lax.unstack(column) for column in jax.lax.unstack(weights, axis=1)]
 
 
 def _mean_squares(features: Sequence[jax.Array]) -> jax.Array:
     """Returns the mean square of each channel, float32[total channels]."""
-    if features[0].size > _SMALL:
+    if features[0].size > _CACHE_ELEMENTS:
         return jnp.concatenate([_mean_square(feature) for feature in features])
     # Features of one channel are stacked: for a small tensor the number of operations counts, not their traffic.
     single_channel_indices = [index for index, feature in enumerate(features) if feature.shape[0] == 1]
@@ -176,7 +176,7 @@ def _products(inputs: Units, weights: jax.Array) -> Units:
     # Scalar arithmetic over arrays, which XLA fuses into one pass.
     return [
         functools.reduce(operator.add, [value * weight for value, weight in zip(inputs, unit, strict=True)])
-        for unit in _by_unit(weights)
+        for unit in _unit_weights(weights)
     ]
 
 

@@ -22,7 +22,7 @@ from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, StateReques
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
-_DEADLINE = re.compile(r"(.*/)?lobench\.Case\.timeout_seconds = ")  # fixes no bit
+_TIMEOUT_BINDING = re.compile(r"(.*/)?lobench\.Case\.timeout_seconds = ")  # fixes no bit
 
 __all__ = ["Evolution", "Machines", "plan", "run_experiment", "worker_config"]
 
@@ -92,17 +92,17 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         )  # fmt: skip
     modules = tuple(load_plugins().gin_modules())
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
-    bound = [bind_case(spec, layers, build=False) for spec in values.cases]
-    optimizers = {case.optimizer_bindings for case in bound}
-    if len(optimizers) > 1:
+    bound_cases = [bind_case(spec, layers, build=False) for spec in values.cases]
+    optimizer_texts = {case.optimizer_bindings for case in bound_cases}
+    if len(optimizer_texts) > 1:
         raise UsageError("the cases have different learned optimizers", where=str(config), expected="one theta for all")
-    lines = optimizers.pop().splitlines()
-    if not any(line.startswith("lobench.Case.learned_optimizer") for line in lines):
+    binding_lines = optimizer_texts.pop().splitlines()
+    if not any(line.startswith("lobench.Case.learned_optimizer") for line in binding_lines):
         raise UsageError(
             "no learned optimizer", where=str(config), next_step="bind `Case.learned_optimizer = @MyLOpt()` in it"
         )
-    num_cpus = max(case.case.num_cpus for case in bound)
-    num_gpus = max(case.case.num_gpus for case in bound)
+    num_cpus = max(case.case.num_cpus for case in bound_cases)
+    num_gpus = max(case.case.num_gpus for case in bound_cases)
     return Evolution(
         folder=folder,
         config=config.absolute(),
@@ -111,10 +111,12 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         run=values.run,
         ga=values.ga,
         es=values.es,
-        optimizer_config="\n".join([*(f"import {module}" for module in values.imports), *lines, ""]),
-        bindings="\n".join(line for case in bound for line in case.bindings.splitlines() if not _DEADLINE.match(line)),
+        optimizer_config="\n".join([*(f"import {module}" for module in values.imports), *binding_lines, ""]),
+        bindings="\n".join(
+            line for case in bound_cases for line in case.bindings.splitlines() if not _TIMEOUT_BINDING.match(line)
+        ),
         worker_size=schedule.Size(num_cpus, num_gpus),
-        timeout_seconds=max(case.case.timeout_seconds for case in bound),
+        timeout_seconds=max(case.case.timeout_seconds for case in bound_cases),
     )
 
 
@@ -193,11 +195,11 @@ class _Runner:
 
     def run(self) -> None:
         self._resume()
-        started = time.perf_counter()
+        started_at = time.perf_counter()
         first_generation = self._run.first_generation
         for generation in range(first_generation + len(self._journal.generations()), self._run.num_generations):
-            generation_started = time.perf_counter()
-            ended_generation = self._generation(generation)
+            generation_started_at = time.perf_counter()
+            ended_generation = self._run_generation(generation)
             state = None
             if (
                 generation == first_generation
@@ -208,7 +210,7 @@ class _Runner:
                 self._log(
                     f"generation {generation}: fitness {ended_generation.mean_fitness:.4g} (mean), "
                     f"{ended_generation.best_fitness:.4g} "
-                    f"(best), {ended_generation.elite_fitness:.4g} (elite), {time.perf_counter() - started:.0f} s"
+                    f"(best), {ended_generation.elite_fitness:.4g} (elite), {time.perf_counter() - started_at:.0f} s"
                     + (
                         f"; {ended_generation.num_not_finite} of {ended_generation.num_results} not finite"
                         if ended_generation.num_not_finite
@@ -216,7 +218,7 @@ class _Runner:
                     )
                 )
             closed_generation = Closed(
-                generation=generation, ended=ended_generation, seconds=time.perf_counter() - generation_started
+                generation=generation, ended=ended_generation, seconds=time.perf_counter() - generation_started_at
             )
             self._journal.close_generation(closed_generation, state)
 
@@ -226,7 +228,7 @@ class _Runner:
     def _resume(self) -> None:
         raise NotImplementedError
 
-    def _generation(self, generation: int) -> Generation:
+    def _run_generation(self, generation: int) -> Generation:
         raise NotImplementedError
 
     def _write_checkpoints(self, generation: int, ended_generation: Generation) -> bytes | None:
@@ -253,7 +255,7 @@ class _Runner:
         fitness_values: list[float | None] = [None] * len(trials)
         num_found = 0
 
-        def take(block: int, fitness: Sequence[float]) -> None:
+        def add_results(block: int, fitness: Sequence[float]) -> None:
             nonlocal num_found
             for index, value in enumerate(fitness[: num_wanted - num_found], block * width):
                 fitness_values[index] = value
@@ -261,23 +263,23 @@ class _Runner:
 
         stored_results = self._journal.blocks(generation, phase)
         for result in stored_results:
-            take(result.block, result.fitness)
+            add_results(result.block, result.fitness)
         if num_found == num_wanted:
             return fitness_values
         missing_blocks = sorted(set(range(len(blocks))) - {result.block for result in stored_results})
-        jobs = [_evaluation(blocks[block], theta_path) for block in missing_blocks]
+        jobs = [_evaluation_job(blocks[block], theta_path) for block in missing_blocks]
         for index, payload in self._crew.run(jobs, genomes):
             self._journal.add(generation, phase, missing_blocks[index], payload)
-            take(missing_blocks[index], unpacked(payload))
+            add_results(missing_blocks[index], unpacked(payload))
             if num_found == num_wanted:
                 break
         return fitness_values
 
-    def _one(self, job: WorkerJob, genomes: Mapping[int, Genome]) -> bytes:
+    def _run_job(self, job: WorkerJob, genomes: Mapping[int, Genome]) -> bytes:
         ((_, payload),) = self._crew.run([job], genomes)
         return payload
 
-    def _checkpoint(self, folder: Path, generation: int, content: bytes) -> None:
+    def _write_checkpoint(self, folder: Path, generation: int, content: bytes) -> None:
         """Writes a checkpoint that `lobench watch` recognises as complete, and evaluates once."""
         path = folder / f"generation_{generation:06d}.npz"
         try:
@@ -299,21 +301,21 @@ class _GaRunner(_Runner):
         self._search = Population(self._experiment.ga, self._experiment.seed, selection_strategy(self._experiment.ga))
         for _ in self._journal.generations():
             # Earlier decisions are repeated from the stored results, because they are cheap.
-            self._generation(self._search.generation)
+            self._run_generation(self._search.generation)
 
-    def _generation(self, generation: int) -> Generation:
+    def _run_generation(self, generation: int) -> Generation:
         genomes = self._search.genomes
         fitness = self._evaluate(generation, "population", self._search.trials(), genomes, first_n=self._run.first_n)
         fresh_trials = self._search.fresh_trials(fitness)
-        fresh = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
-        return self._search.close(fitness, fresh)
+        fresh_fitness = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
+        return self._search.close(fitness, fresh_fitness)
 
     def _write_checkpoints(self, generation: int, ended_generation: Generation) -> None:
         genomes = self._search.genomes
         for name, genome in (("checkpoints", ended_generation.elite), ("best", ended_generation.best)):
             task = Export(genome=genome, outer_step=generation)
-            content = self._one(WorkerJob(task=task, wanted=(genome,)), genomes)
-            self._checkpoint(self._experiment.folder / name, generation, content)
+            content = self._run_job(WorkerJob(task=task, wanted=(genome,)), genomes)
+            self._write_checkpoint(self._experiment.folder / name, generation, content)
 
 
 class _EsRunner(_Runner):
@@ -322,9 +324,13 @@ class _EsRunner(_Runner):
         step_and_state = self._journal.state()
         if step_and_state is None:
             first_generation = self._run.first_generation
-            parent = self._experiment.parent_state
-            begin = Rewind(state=base64.b64encode(parent).decode()) if parent else Begin(seed=self._search.init_seed)
-            step_and_state = (first_generation, self._one(WorkerJob(task=begin), {}))
+            parent_state = self._experiment.parent_state
+            task = (
+                Rewind(state=base64.b64encode(parent_state).decode())
+                if parent_state
+                else Begin(seed=self._search.init_seed)
+            )
+            step_and_state = (first_generation, self._run_job(WorkerJob(task=task), {}))
             self._journal.begin_state(*step_and_state)
         self._step, self._state = step_and_state
         self._updates: list[Update] = []
@@ -333,13 +339,13 @@ class _EsRunner(_Runner):
         if next_generation == self._run.first_generation:
             self._write_theta(next_generation)
         while self._search.generation < next_generation:
-            self._generation(self._search.generation)
+            self._run_generation(self._search.generation)
 
     @property
     def _theta_path(self) -> ThetaPath:
         return ThetaPath(theta=self._search.theta, step=self._step, state=self._state, updates=tuple(self._updates))
 
-    def _generation(self, generation: int) -> Generation:
+    def _run_generation(self, generation: int) -> Generation:
         search = self._search
         trials = search.trials()
         first_n = self._run.first_n
@@ -351,7 +357,7 @@ class _EsRunner(_Runner):
 
     def _write_checkpoints(self, generation: int, ended_generation: Generation) -> bytes:
         self._write_theta(generation + 1)
-        state = self._one(WorkerJob(task=StateRequest(), theta_path=self._theta_path), {})
+        state = self._run_job(WorkerJob(task=StateRequest(), theta_path=self._theta_path), {})
         self._step = generation + 1
         self._state = state
         self._updates = []
@@ -359,11 +365,11 @@ class _EsRunner(_Runner):
 
     def _write_theta(self, outer_step: int) -> None:
         task = Export(genome=self._search.theta, outer_step=outer_step)
-        content = self._one(WorkerJob(task=task, theta_path=self._theta_path), {})
-        self._checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
+        content = self._run_job(WorkerJob(task=task, theta_path=self._theta_path), {})
+        self._write_checkpoint(self._experiment.folder / "checkpoints", outer_step, content)
 
 
-def _evaluation(trials: Sequence[GenomeTrial], theta_path: ThetaPath | None) -> WorkerJob:
+def _evaluation_job(trials: Sequence[GenomeTrial], theta_path: ThetaPath | None) -> WorkerJob:
     ids = tuple(trial.genome.id for trial in trials)
     task = Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials))
     return WorkerJob(task=task, wanted=ids, theta_path=theta_path)

@@ -107,11 +107,11 @@ class AntitheticES:
     common_random_numbers: bool = False
 
 
-_KINDS = (Evolve, TruncationGA, AntitheticES)
-for _kind in _KINDS:
-    gin.external_configurable(_kind, module="lobench")
+_SETTINGS_CLASSES = (Evolve, TruncationGA, AntitheticES)
+for _settings_class in _SETTINGS_CLASSES:
+    gin.external_configurable(_settings_class, module="lobench")
 
-_LARGEST = 1_000_000  # members, each a genome in memory
+_MAX_MEMBERS = 1_000_000  # members, each a genome in memory
 
 # Lowest and highest value by class and field.
 _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
@@ -123,14 +123,14 @@ _BOUNDS: dict[tuple[type[Any], str], tuple[float, float]] = {
     (Evolve, "loss_clip"): (0, math.inf),
     (Evolve, "last_weight"): (0, 1),
     (Evolve, "last_fraction"): (0, 1),
-    (TruncationGA, "population_size"): (2, _LARGEST),
+    (TruncationGA, "population_size"): (2, _MAX_MEMBERS),
     (TruncationGA, "num_parents"): (1, math.inf),
     (TruncationGA, "num_candidates"): (1, math.inf),
     (TruncationGA, "elite_evals"): (0, math.inf),
     (TruncationGA, "parents_per_child"): (1, math.inf),
     (TruncationGA, "sigma"): (0, math.inf),
     (TruncationGA, "decay"): (0, 1),
-    (AntitheticES, "num_pairs"): (1, _LARGEST // 2),
+    (AntitheticES, "num_pairs"): (1, _MAX_MEMBERS // 2),
     (AntitheticES, "sigma"): (1e-30, math.inf),
     (AntitheticES, "learning_rate"): (0, math.inf),
     (AntitheticES, "final_rate_fraction"): (0, 1),
@@ -170,9 +170,9 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     es = _read_settings(AntitheticES, statements)
     is_ga = run.strategy == "ga"
     size = ga.population_size if is_ga else 2 * es.num_pairs
-    _at_most("TruncationGA.num_parents", ga.num_parents, "population_size", ga.population_size)
-    _at_most("TruncationGA.parents_per_child", ga.parents_per_child, "num_parents", ga.num_parents)
-    _at_most("Evolve.first_n", run.first_n, "the population's size", size)
+    _check_at_most("TruncationGA.num_parents", ga.num_parents, "population_size", ga.population_size)
+    _check_at_most("TruncationGA.parents_per_child", ga.parents_per_child, "num_parents", ga.num_parents)
+    _check_at_most("Evolve.first_n", run.first_n, "the population's size", size)
     if is_ga and ga.elite_evals and ga.num_candidates < 2:
         expected = "at least 2: the last elite, and one that may take its place"
         raise ConfigError("TruncationGA.num_candidates", got="1", expected=expected)
@@ -185,17 +185,17 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     return Configuration(run=run, ga=ga, es=es, cases=tuple(cases), imports=imports)
 
 
-def _at_most(name: str, value: int, limit: str, max_value: int) -> None:
+def _check_at_most(name: str, value: int, limit: str, max_value: int) -> None:
     if value > max_value:
         raise ConfigError(name, got=str(value), expected=f"at most {limit}, {max_value}")
 
 
-def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:
-    fields = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
+def _read_settings(cls: type[T], statements: Sequence[Any]) -> T:
+    fields = {entry.name: entry for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for statement in statements:
         selector = getattr(statement, "selector", "").rsplit(".", 1)[-1]
-        if selector != kind.__name__:
+        if selector != cls.__name__:
             continue
         name = statement.parameter
         if statement.scope or name not in fields:
@@ -205,8 +205,8 @@ def _read_settings(kind: type[T], statements: Sequence[Any]) -> T:
                 expected="one of " + ", ".join(fields) + ", without a scope",
                 next_step=suggestion(name, fields),
             )
-        values[name] = _checked_value(kind, name, statement.value, statement.where)
-    return kind(**values)
+        values[name] = _checked_value(cls, name, statement.value, statement.where)
+    return cls(**values)
 
 
 def _checked_value(settings_class: type[Any], name: str, value: Any, where: str) -> Any:

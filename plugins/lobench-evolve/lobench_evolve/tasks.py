@@ -40,7 +40,7 @@ def _apply_layers(params: Params, x: jax.Array, activation: Any) -> jax.Array:
     return x @ params[f"w{last_layer}"] + params[f"b{last_layer}"]
 
 
-def _at_least(setting: str, value: int, lowest: int) -> int:
+def _checked_integer(setting: str, value: int, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise ConfigError(setting, got=repr(value), expected=f"an integer >= {lowest}")
     return value
@@ -82,8 +82,8 @@ class Sinusoids(TaskFamily):
     """
 
     def __init__(self, *, num_shots: int = 10, hidden_sizes: tuple[int, ...] = (40, 40)) -> None:
-        self._num_shots = _at_least("Sinusoids.num_shots", num_shots, 1)
-        self._widths = (1, *(_at_least("Sinusoids.hidden_sizes", size, 1) for size in hidden_sizes), 1)
+        self._num_shots = _checked_integer("Sinusoids.num_shots", num_shots, 1)
+        self._widths = (1, *(_checked_integer("Sinusoids.hidden_sizes", size, 1) for size in hidden_sizes), 1)
 
     def sample(self, key: jax.Array) -> dict[str, jax.Array]:
         amplitude_key, phase_key, x_key = jax.random.split(key, 3)
@@ -126,7 +126,7 @@ class _PointGoal(Task):
         """Returns minus the return of the policy without its noise, and the final distance from the goal."""
 
         def move(position: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-            return self._moved(position, self._policy(params, position)[0])
+            return self._step(position, self._policy(params, position)[0])
 
         position, rewards = jax.lax.scan(move, jnp.zeros(2, jnp.float32), None, self.num_moves)
         return -rewards.sum(), {"distance": jnp.sqrt(jnp.sum((position - self.goal) ** 2))}
@@ -135,7 +135,7 @@ class _PointGoal(Task):
         layers = {name: leaf for name, leaf in params.items() if name != "log_std"}
         return _apply_layers(layers, position, jnp.tanh), params["log_std"]
 
-    def _moved(self, position: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _step(self, position: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         position = position + 0.1 * jnp.clip(action, -1.0, 1.0)
         return position, -jnp.sum((position - self.goal) ** 2)
 
@@ -155,7 +155,7 @@ class _PointGoal(Task):
             def move(position: jax.Array, noise: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
                 mean, log_std = self._policy(params, position)
                 action = mean + jnp.exp(log_std) * noise
-                new_position, reward = self._moved(position, action)
+                new_position, reward = self._step(position, action)
                 return new_position, (position, action, reward)
 
             noise = jax.random.normal(key, (self.num_moves, 2), jnp.float32)
@@ -185,9 +185,9 @@ class PointGoals(TaskFamily):
     def __init__(
         self, *, num_episodes: int = 20, num_moves: int = 10, hidden_sizes: tuple[int, ...] = (16, 16)
     ) -> None:
-        self._num_episodes = _at_least("PointGoals.num_episodes", num_episodes, 2)
-        self._num_moves = _at_least("PointGoals.num_moves", num_moves, 1)
-        self._widths = (2, *(_at_least("PointGoals.hidden_sizes", size, 1) for size in hidden_sizes), 2)
+        self._num_episodes = _checked_integer("PointGoals.num_episodes", num_episodes, 2)
+        self._num_moves = _checked_integer("PointGoals.num_moves", num_moves, 1)
+        self._widths = (2, *(_checked_integer("PointGoals.hidden_sizes", size, 1) for size in hidden_sizes), 2)
 
     def sample(self, key: jax.Array) -> jax.Array:
         return jax.random.uniform(key, (2,), jnp.float32, -0.5, 0.5)

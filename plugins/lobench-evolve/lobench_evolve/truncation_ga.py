@@ -74,9 +74,9 @@ def _mean(values: Sequence[float]) -> float:
 def summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
     """Returns the mean of the finite values (NaN without any), the number of results, and of non-finite ones."""
     values = [value for value in fitness if value is not None]
-    finite = [value for value in values if math.isfinite(value)]
-    mean = math.fsum(finite) / len(finite) if finite else math.nan
-    return mean, len(values), len(values) - len(finite)
+    finite_values = [value for value in values if math.isfinite(value)]
+    mean = math.fsum(finite_values) / len(finite_values) if finite_values else math.nan
+    return mean, len(values), len(values) - len(finite_values)
 
 
 def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
@@ -142,7 +142,7 @@ class Population:
           fitness: Fitness of `trials()`, higher is better; None if the generation ended without it.
           fresh_fitness: Fitness of `fresh_trials(fitness)`, complete.
         """
-        best = ranked(fitness)[0]
+        best_index = ranked(fitness)[0]
         candidates = self._candidates(fitness)
         num_evals = self._settings.elite_evals
         if num_evals:
@@ -150,22 +150,22 @@ class Population:
                 _mean([_fitness_of(fresh_fitness, candidate * num_evals + repeat) for repeat in range(num_evals)])
                 for candidate in range(len(candidates))
             ]
-            winner = ranked(means)[0]
-            elite, elite_fitness = candidates[winner], means[winner]
+            winner_index = ranked(means)[0]
+            elite_index, elite_fitness = candidates[winner_index], means[winner_index]
         else:
-            elite = best
-            elite_fitness = _fitness_of(fitness, best)
+            elite_index = best_index
+            elite_fitness = _fitness_of(fitness, best_index)
         mean, num_results, num_not_finite = summary(fitness)
         ended_generation = Generation(
-            elite=self._members[elite].id,
+            elite=self._members[elite_index].id,
             elite_fitness=elite_fitness,
-            best=self._members[best].id,
-            best_fitness=_fitness_of(fitness, best),
+            best=self._members[best_index].id,
+            best_fitness=_fitness_of(fitness, best_index),
             mean_fitness=mean,
             num_results=num_results,
             num_not_finite=num_not_finite,
         )
-        self._breed(fitness, elite, best=ended_generation.best)
+        self._breed(fitness, elite_index, best=ended_generation.best)
         return ended_generation
 
     def _breed(self, fitness: Sequence[float | None], elite: int, best: int) -> None:
@@ -184,16 +184,16 @@ class Population:
     def _child(self, parents: Sequence[Member], index: int) -> Genome:
         """Returns a mutation of one of the parents, or of the mean of several."""
         generation = self.generation
-        several = self._settings.parents_per_child
-        number = generation * self._settings.population_size + index
-        noise = fold(self._seed, "mutation", generation, index)
-        if several >= len(parents) > 1:
-            chosen = [parent.id for parent in parents]
+        num_parents = self._settings.parents_per_child
+        genome_id = generation * self._settings.population_size + index
+        noise_seed = fold(self._seed, "mutation", generation, index)
+        if num_parents >= len(parents) > 1:
+            chosen_indices = [parent.id for parent in parents]
         else:
-            chosen = []
-            for position in range(several):
-                remaining = [parent for parent in parents if parent.id not in chosen]
-                if chosen and all(-math.inf in (parent.fitness or ()) for parent in remaining):
+            chosen_indices = []
+            for position in range(num_parents):
+                remaining = [parent for parent in parents if parent.id not in chosen_indices]
+                if chosen_indices and all(-math.inf in (parent.fitness or ()) for parent in remaining):
                     break  # the remaining parents have diverged
                 initiator = remaining[index % len(remaining)].id
                 purpose = ("parent", generation, index, position) if position else ("parent", generation, index)
@@ -202,8 +202,8 @@ class Population:
                     problem = "select() returned no member of the population"
                     parent_text = f"parent {selection.parent!r}"
                     raise PluginError(problem, where="TruncationGA.selection", got=parent_text)
-                if several == 1 and not selection.explore:
+                if num_parents == 1 and not selection.explore:
                     return self._members[selection.parent]
-                chosen.append(selection.parent)
-        ids = sorted(self._members[position].id for position in chosen)
-        return Genome(number, tuple(ids), noise, self._settings.sigma)
+                chosen_indices.append(selection.parent)
+        ids = sorted(self._members[position].id for position in chosen_indices)
+        return Genome(genome_id, tuple(ids), noise_seed, self._settings.sigma)

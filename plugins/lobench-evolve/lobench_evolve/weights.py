@@ -104,7 +104,7 @@ class Decoder:
         self._genomes: dict[int, Genome] = {}
         self._cache: OrderedDict[int, jax.Array] = OrderedDict()
         # Mean of the last parents, which children of a generation may share.
-        self._mean_of: tuple[int, ...] = ()
+        self._mean_parents: tuple[int, ...] = ()
         self._mean: jax.Array = jnp.zeros(0)
 
     def learn(self, genomes: Iterable[Genome]) -> None:
@@ -131,23 +131,23 @@ class Decoder:
           genome_id: Id of the genome.
           keep: Whether to cache it, because it is likely to be a parent.
         """
-        missing = self._missing_genomes(genome_id)
-        num_uses = Counter(parent for genome in missing for parent in genome.parents)
-        pending: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
+        missing_genomes = self._missing_genomes(genome_id)
+        num_uses = Counter(parent for genome in missing_genomes for parent in genome.parents)
+        parent_thetas: dict[int, jax.Array] = {}  # parents of genomes that are not made yet
         for parent in num_uses.keys() & self._cache.keys():
-            pending[parent] = self._cache[parent]
+            parent_thetas[parent] = self._cache[parent]
             self._cache.move_to_end(parent)
-        for genome in missing:
-            theta = self._make(genome, pending)
+        for genome in missing_genomes:
+            theta = self._make(genome, parent_thetas)
             if keep or genome.id != genome_id:
                 self.put(genome.id, theta)
             for parent in genome.parents:
                 num_uses[parent] -= 1
                 if not num_uses[parent]:
-                    del pending[parent]
+                    del parent_thetas[parent]
             if genome.id == genome_id:
                 return theta
-            pending[genome.id] = theta
+            parent_thetas[genome.id] = theta
         self._cache.move_to_end(genome_id)
         return self._cache[genome_id]
 
@@ -163,8 +163,8 @@ class Decoder:
             return initial
         theta = thetas[0]
         if len(thetas) > 1:
-            if genome.parents != self._mean_of:
-                self._mean_of, self._mean = genome.parents, self._weights.mean(thetas)
+            if genome.parents != self._mean_parents:
+                self._mean_parents, self._mean = genome.parents, self._weights.mean(thetas)
             theta = self._mean
         mutated: jax.Array = self._weights.mutate(theta, key, genome.sigma) if genome.sigma else theta
         return mutated

@@ -59,23 +59,27 @@ class Evaluator:
     def __init__(self, config: Configuration, layers: Layers) -> None:
         cases, run, es = config.cases, config.run, config.es
         # jax's backend is created before the suite's modules are imported, because they may create arrays.
-        is_ours = all(claim_for(spec, layers) for spec in cases)
+        is_claimed = all(claim_for(spec, layers) for spec in cases)
         decay = config.ga.decay if run.strategy == "ga" else 0.0
-        bound = [bind_case(spec, layers) for spec in cases]
-        threads = {case.case.num_cpus for case in bound}
-        if len(threads) > 1:
-            raise ConfigError("Case.num_cpus differs between the cases", where=cases[0].path, got=str(sorted(threads)))
-        if not is_ours:
+        bound_cases = [bind_case(spec, layers) for spec in cases]
+        thread_counts = {case.case.num_cpus for case in bound_cases}
+        if len(thread_counts) > 1:
+            raise ConfigError(
+                "Case.num_cpus differs between the cases", where=cases[0].path, got=str(sorted(thread_counts))
+            )
+        if not is_claimed:
             raise LobenchError("this process's jax backend was made for another number of threads")
-        self.weights = Weights(as_learned_optimizer(bound[0].case.learned_optimizer), run.initial_scale, decay=decay)
+        self.weights = Weights(
+            as_learned_optimizer(bound_cases[0].case.learned_optimizer), run.initial_scale, decay=decay
+        )
         self.decoder = Decoder(self.weights)
         self._programs = [
             MemberProgram(case.case, f"{spec.path}: case {spec.name!r}", run, self.weights)
-            for spec, case in zip(cases, bound, strict=True)
+            for spec, case in zip(cases, bound_cases, strict=True)
         ]
         self._width = run.members_per_program
         num_steps = run.num_generations - run.first_generation
-        self._outer = cosine_adam(es.learning_rate, num_steps, es.final_rate_fraction, es.clip_norm)
+        self._outer_optimizer = cosine_adam(es.learning_rate, num_steps, es.final_rate_fraction, es.clip_norm)
         self._outer_step = jax.jit(self._apply)
         self._theta_id = -1
         self._state: Any = None
@@ -106,7 +110,7 @@ class Evaluator:
     def begin(self, seed: int) -> bytes:
         """Returns the state of evolution strategies before their first step."""
         theta = self.weights.init(key_of(seed))
-        return _dump((theta, self._outer.init(theta)))
+        return _dump((theta, self._outer_optimizer.init(theta)))
 
     def rewind(self, state: bytes) -> bytes:
         """Returns a state with its outer schedule reset to the first step. Adam's moments are kept."""
@@ -120,7 +124,7 @@ class Evaluator:
 
     def _load_state(self, state: bytes) -> Any:
         zeros = jnp.zeros(self.weights.num_weights)
-        return _load(state, (zeros, self._outer.init(zeros)))
+        return _load(state, (zeros, self._outer_optimizer.init(zeros)))
 
     def follow(self, theta_id: int, state: bytes | None, updates: Sequence[Update]) -> None:
         """Applies updates to theta. The noise is recomputed from its seeds.
@@ -147,7 +151,7 @@ class Evaluator:
         return _dump(self._state)
 
     def _apply(self, gradient: jax.Array, count: jax.Array, theta: jax.Array, outer_state: Any) -> tuple[Any, Any]:
-        updates, outer_state = self._outer.update(gradient / jnp.maximum(count, 1), outer_state)
+        updates, outer_state = self._outer_optimizer.update(gradient / jnp.maximum(count, 1), outer_state)
         return theta + updates, outer_state
 
     def export(self, genome_id: int, outer_step: int) -> bytes:

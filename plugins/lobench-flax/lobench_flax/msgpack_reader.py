@@ -18,7 +18,7 @@ from lobench.extend import CheckpointContent, content_of, flatten, is_settled, r
 
 __all__ = ["MsgpackReader"]
 
-_CHUNKED = "__msgpack_chunked_array__"
+_CHUNKED_KEY = "__msgpack_chunked_array__"
 
 
 class MsgpackReader:
@@ -51,10 +51,10 @@ class MsgpackReader:
 
 
 def _parse(data: bytes) -> Any:
-    return _join_chunks(msgpack.unpackb(data, ext_hook=_extension, raw=False, strict_map_key=False))
+    return _join_chunks(msgpack.unpackb(data, ext_hook=_decode_extension, raw=False, strict_map_key=False))
 
 
-def _extension(code: int, data: bytes) -> Any:
+def _decode_extension(code: int, data: bytes) -> Any:
     if code in (1, 3):
         shape, dtype, buffer = msgpack.unpackb(data, raw=True)
         array = np.frombuffer(buffer, dtype=np.dtype(dtype.decode())).reshape(shape)
@@ -67,7 +67,7 @@ def _extension(code: int, data: bytes) -> Any:
 def _join_chunks(tree: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
-    if _CHUNKED in tree:
+    if _CHUNKED_KEY in tree:
         shape = tuple(tree["shape"][str(index)] for index in range(len(tree["shape"])))
         chunks = [tree["chunks"][str(index)] for index in range(len(tree["chunks"]))]
         return np.concatenate([np.ravel(chunk) for chunk in chunks]).reshape(shape)

@@ -24,12 +24,12 @@ from lobench.extend import CheckpointContent, content_of, is_settled, reading
 __all__ = ["OrbaxReader"]
 
 _TEMPORARY = ".orbax-checkpoint-tmp"
-_TREE = "_METADATA"
-_STEP = "_CHECKPOINT_METADATA"
-_COMMIT = "commit_success.txt"
-_STRINGS = "_strings.json"
-_FILE = re.compile(r'local file "([^"]+)"')  # name of a file in tensorstore's messages
-_EMPTY = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a leaf
+_TREE_FILE = "_METADATA"
+_STEP_FILE = "_CHECKPOINT_METADATA"
+_COMMIT_FILE = "commit_success.txt"
+_STRINGS_FILE = "_strings.json"
+_FILE_PATTERN = re.compile(r'local file "([^"]+)"')  # name of a file in tensorstore's messages
+_EMPTY_TYPES = ("None", "Dict", "List", "Tuple", "NamedTuple")  # containers without a leaf
 
 
 class OrbaxReader:
@@ -51,10 +51,10 @@ class OrbaxReader:
             return False  # a trainer that keeps the last few has removed it
         if not items:
             return False
-        if (path / _COMMIT).exists() or all((item / _COMMIT).exists() for item in items.values()):
+        if (path / _COMMIT_FILE).exists() or all((item / _COMMIT_FILE).exists() for item in items.values()):
             return True
         try:
-            if json.loads((path / _STEP).read_text()).get("commit_timestamp_nsecs") is not None:
+            if json.loads((path / _STEP_FILE).read_text()).get("commit_timestamp_nsecs") is not None:
                 return True
         except (OSError, ValueError):
             pass  # orbax itself does not require these marks
@@ -64,7 +64,7 @@ class OrbaxReader:
         with reading(path, "an orbax checkpoint"):
             items = _items(path)
             if not items:
-                raise CheckpointError("no item with arrays", where=str(path), expected=f"a folder with {_TREE}")
+                raise CheckpointError("no item with arrays", where=str(path), expected=f"a folder with {_TREE_FILE}")
             if len(items) == 1:
                 leaves = _leaves(next(iter(items.values())))
             else:
@@ -85,11 +85,11 @@ class OrbaxReader:
 
 def _items(path: epath.Path) -> dict[str, epath.Path]:
     """Returns the folders with a tree of arrays, by item name; the step directory itself is "default"."""
-    if (path / _TREE).exists():
+    if (path / _TREE_FILE).exists():
         return {"default": path}
     # Folders named by a number are steps, and then this is a run and not a step.
     entries = (entry for entry in sorted(path.iterdir()) if not entry.name.isdecimal())
-    return {entry.name: entry for entry in entries if (entry / _TREE).exists()}
+    return {entry.name: entry for entry in entries if (entry / _TREE_FILE).exists()}
 
 
 def _counters(path: epath.Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _counters(path: epath.Path) -> dict[str, Any]:
     for entry in path.iterdir():
         file = entry / "metadata"
         if file.exists():
-            content = _json(file)
+            content = _read_json(file)
             if isinstance(content, Mapping):
                 names = ("outer_step", "step", "iteration", "generation", "gen_id")
                 counters |= {name: content[name] for name in names if name in content}
@@ -107,23 +107,23 @@ def _counters(path: epath.Path) -> dict[str, Any]:
 
 def _leaves(item: epath.Path) -> dict[str, Any]:
     """Returns the arrays and texts of an item."""
-    metadata = _json(item / _TREE)
+    metadata = _read_json(item / _TREE_FILE)
     texts: dict[str, str] = {}
     leaves: dict[str, Any] = {}
     for entry in metadata["tree_metadata"].values():
         keys = [str(key["key"]) for key in entry["key_metadata"]]
-        kind = entry["value_metadata"]["value_type"]
-        if kind in _EMPTY:
+        value_type = entry["value_metadata"]["value_type"]
+        if value_type in _EMPTY_TYPES:
             continue
-        if kind == "string":
-            texts = texts or _json(item / _STRINGS)
+        if value_type == "string":
+            texts = texts or _read_json(item / _STRINGS_FILE)
             leaves["/".join(keys)] = texts[".".join(keys)]
         else:
-            leaves["/".join(keys)] = _array(item, ".".join(keys), metadata)
+            leaves["/".join(keys)] = _read_array(item, ".".join(keys), metadata)
     return leaves
 
 
-def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
+def _read_array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
     import tensorstore  # here, because it is a large library, and every watch creates this reader
 
     base: Any
@@ -142,13 +142,13 @@ def _array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarr
     except Exception as error:
         if "://" in str(item):
             raise
-        raise _damage(item, name, str(error), is_database=bool(metadata.get("use_ocdbt", True))) from error
+        raise _damage_error(item, name, str(error), is_database=bool(metadata.get("use_ocdbt", True))) from error
     return array
 
 
-def _damage(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> CheckpointError:
+def _damage_error(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> CheckpointError:
     """Returns an error that names the missing or damaged file, in place of tensorstore's long message."""
-    paths = [epath.Path(path) for path in _FILE.findall(text)]
+    paths = [epath.Path(path) for path in _FILE_PATTERN.findall(text)]
     files = [file for file in paths if not file.is_dir()]
     manifest = item / "manifest.ocdbt"
     if is_database and not manifest.exists():
@@ -159,7 +159,7 @@ def _damage(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> Che
     return CheckpointError(f"cannot read it as an orbax checkpoint: leaf {leaf!r}", where=where, got=problem)
 
 
-def _json(file: epath.Path) -> Any:
+def _read_json(file: epath.Path) -> Any:
     try:
         return json.loads(file.read_text())
     except FileNotFoundError:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["MlflowSink"]
 
 _WHERE = "sink 'mlflow'"
-_KEY = "lobench.key"  # tag that identifies the sink's runs
+_KEY_TAG = "lobench.key"  # tag that identifies the sink's runs
 _RUNS = "-2"  # version, incremented if the runs change
-_BATCH = 1000  # MLflow's limit of metrics per call
-_OTHERS = re.compile(r"[^A-Za-z0-9_. -]")  # Windows does not allow colons
+_BATCH_SIZE = 1000  # MLflow's limit of metrics per call
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_. -]")  # Windows does not allow colons
 _RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # suites of these names are renamed
 _MAX_LENGTH = 250
 # MLflow needs permission to use a file store. No telemetry and few retries, because a watch retries itself.
@@ -63,17 +63,19 @@ class MlflowSink(RunSink["_Run"]):
 
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
-        address, self._given = context.given_run
-        if self._given and not address:
-            raise PluginError("run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given}")
+        address, self._given_run = context.given_run
+        if self._given_run and not address:
+            raise PluginError(
+                "run=ID without a tracking URI", where=_WHERE, next_step=f"mlflow:DIR,run={self._given_run}"
+            )
         argument = address.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
         with contextlib.ExitStack() as environment:  # closed together with the sink
             environment.enter_context(environment_with(_VARIABLES, as_defaults=True))
             try:
                 self._client = _client(argument if self._folder is None else self._folder.as_uri())
-                if self._given:
-                    self._experiment = str(self._client.get_run(self._given).info.experiment_id)
+                if self._given_run:
+                    self._experiment = str(self._client.get_run(self._given_run).info.experiment_id)
                 else:
                     self._experiment = self._experiment_id(context.name.replace("'", "_") or "lobench")
             except PluginError:
@@ -81,19 +83,19 @@ class MlflowSink(RunSink["_Run"]):
             except Exception as error:
                 cause_text = f"{argument}: {headline(error)}"
                 advice = "mlflow:DIR names another folder"
-                problem = f"run {self._given!r} cannot be read" if self._given else "cannot be written"
+                problem = f"run {self._given_run!r} cannot be read" if self._given_run else "cannot be written"
                 raise PluginError(problem, where=_WHERE, got=cause_text, next_step=advice) from error
             self._environment = environment.pop_all()
 
     @property
     def destination(self) -> str:
         """Ids of the experiment or the given run, and of the store. If one is new, everything is logged again."""
-        return f"{self._given or self._experiment} {self._store_id}{_RUNS}"
+        return f"{self._given_run or self._experiment} {self._store_id}{_RUNS}"
 
     def close(self) -> None:
         with self._environment:
             for run in self.runs.values():
-                if not self._given:
+                if not self._given_run:
                     self._client.set_terminated(run.id)
             self.runs.clear()
 
@@ -118,27 +120,29 @@ class MlflowSink(RunSink["_Run"]):
         folder = None if self._folder is None else self._folder / experiment
         name = run_label(store, delivery)
         tag = str(key)
-        if self._given:
-            self._take_given(tag, name)
-            return _Run(client, folder, self._given)
-        tags = {_KEY: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
-        existing = _run_with_key(client, experiment, tag) if folder is None else _found_in(folder, client, tag, name)
-        for tag_name, value in tags.items() if existing else ():
-            client.set_tag(existing, tag_name, value)
-        id = existing or client.create_run(experiment, run_name=name, tags=tags).info.run_id
+        if self._given_run:
+            self._claim_given_run(tag, name)
+            return _Run(client, folder, self._given_run)
+        tags = {_KEY_TAG: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
+        existing_id = (
+            _run_with_key(client, experiment, tag) if folder is None else _recovered_run(folder, client, tag, name)
+        )
+        for tag_name, value in tags.items() if existing_id else ():
+            client.set_tag(existing_id, tag_name, value)
+        id = existing_id or client.create_run(experiment, run_name=name, tags=tags).info.run_id
         client.update_run(id, status="RUNNING")
         return _Run(client, folder, id)
 
-    def _take_given(self, key: str, label: str) -> None:
+    def _claim_given_run(self, key: str, label: str) -> None:
         """Marks the run given by `run=ID` as the run of a training.
 
         Raises:
           PluginError: It has the results of another training.
         """
-        recorded_key = self._client.get_run(self._given).data.tags.get(_KEY, key)
+        recorded_key = self._client.get_run(self._given_run).data.tags.get(_KEY_TAG, key)
         if recorded_key != key:
-            raise of_another_training(self._given, label, where=_WHERE)
-        self._client.set_tag(self._given, _KEY, key)
+            raise of_another_training(self._given_run, label, where=_WHERE)
+        self._client.set_tag(self._given_run, _KEY_TAG, key)
 
 
 class _Run:
@@ -147,9 +151,9 @@ class _Run:
     def __init__(self, client: MlflowClient, experiment: Path | None, id: str) -> None:
         self.id, self._client = id, client
         self._folder = None if experiment is None else experiment / id / "metrics"
-        self._new: list[Any] = []
+        self._new_metrics: list[Any] = []
         metrics = client.get_run(id).data.metrics
-        self._written = {
+        self._written_keys = {
             (name, logged_metric.step) for name in metrics for logged_metric in client.get_metric_history(id, name)
         }
 
@@ -158,17 +162,17 @@ class _Run:
 
         milliseconds = round(1000 * time.time())
         for name, value in _metrics_of(numbers):
-            if (name, step) not in self._written:
-                self._written.add((name, step))
-                self._new.append(Metric(name, value, milliseconds, step))
+            if (name, step) not in self._written_keys:
+                self._written_keys.add((name, step))
+                self._new_metrics.append(Metric(name, value, milliseconds, step))
 
     def flush(self) -> None:
         """Logs, and waits until everything is on the disk, if MLflow writes to files."""
-        new, self._new = self._new, []
-        for start in range(0, len(new), _BATCH):
-            self._client.log_batch(self.id, metrics=new[start : start + _BATCH])
+        new_metrics, self._new_metrics = self._new_metrics, []
+        for start in range(0, len(new_metrics), _BATCH_SIZE):
+            self._client.log_batch(self.id, metrics=new_metrics[start : start + _BATCH_SIZE])
         if self._folder is not None:
-            files = {self._folder / metric.key for metric in new}
+            files = {self._folder / metric.key for metric in new_metrics}
             for path in sorted({*files, *(file.parent for file in files)}):
                 sync(path)
 
@@ -188,21 +192,21 @@ def _client(uri: str) -> MlflowClient:
 
 def _run_with_key(client: MlflowClient, experiment: str, key: str) -> str:
     """Returns the id of the run with a key, or ""."""
-    runs = client.search_runs([experiment], f"tags.`{_KEY}` = '{key}'", max_results=1)
+    runs = client.search_runs([experiment], f"tags.`{_KEY_TAG}` = '{key}'", max_results=1)
     return str(runs[0].info.run_id) if runs else ""
 
 
-def _found_in(experiment: Path, client: MlflowClient, key: str, name: str) -> str:
+def _recovered_run(experiment: Path, client: MlflowClient, key: str, name: str) -> str:
     """Returns the id of the run with a key, or of one whose creation was interrupted; "" if there is neither.
 
     Only this run is repaired. Files of other runs are not read, since they may be damaged too.
     """
     for folder in sorted(path.parent for path in experiment.glob("*/meta.yaml")):
-        tag = folder / "tags" / _KEY
+        tag = folder / "tags" / _KEY_TAG
         if tag.is_file():
             if tag.read_text(encoding="utf-8").strip() != key:
                 continue
-            _mend(folder / "metrics")
+            _remove_partial_lines(folder / "metrics")
         elif any(path.is_file() for path in (folder / "metrics").rglob("*")):
             continue
         info = client.get_run(folder.name).info
@@ -211,7 +215,7 @@ def _found_in(experiment: Path, client: MlflowClient, key: str, name: str) -> st
     return ""
 
 
-def _mend(metrics: Path) -> None:
+def _remove_partial_lines(metrics: Path) -> None:
     """Removes incomplete lines, left by a kill or a full disk, because MLflow cannot read a run with such a file."""
     for file in (path for path in metrics.rglob("*") if path.is_file()):
         content = file.read_bytes()
@@ -229,17 +233,17 @@ def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
     In a file store a name is a file and its prefix a folder, so no name may be the prefix of another.
     """
     for number in numbers:
-        suite = _part(number.suite)
+        suite = _valid_name(number.suite)
         suite = _with_hash(suite, suite) if suite in _RESERVED else suite
-        name = "/".join(map(_part, number.name.split("/")))
-        for key, value in replace(number, suite=suite, case=_part(number.case), name=name).values():
+        name = "/".join(map(_valid_name, number.name.split("/")))
+        for key, value in replace(number, suite=suite, case=_valid_name(number.case), name=name).values():
             yield key if len(key) <= _MAX_LENGTH else _with_hash(key[: _MAX_LENGTH - 9], key), value
 
 
-def _part(text: str) -> str:
+def _valid_name(text: str) -> str:
     """Returns a part of a name with invalid characters replaced. Different parts stay different."""
-    allowed = _OTHERS.sub("_", text)
-    return allowed if not text or (allowed == text and text.strip(". ")) else _with_hash(allowed, text)
+    valid_text = _INVALID_CHARACTERS.sub("_", text)
+    return valid_text if not text or (valid_text == text and text.strip(". ")) else _with_hash(valid_text, text)
 
 
 def _with_hash(text: str, original: str) -> str:

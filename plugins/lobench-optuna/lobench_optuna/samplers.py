@@ -20,7 +20,7 @@ __all__ = ["Sampler", "quietly", "sampler_named"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _SamplerKind:
     """Facts about a sampler of optuna.
 
     Attributes:
@@ -35,15 +35,15 @@ class _Kind:
     is_replayed: bool = False
 
 
-_KINDS = {
-    "tpe": _Kind(cls="TPESampler"),
-    "cmaes": _Kind(cls="CmaEsSampler", needs=("cmaes",), is_replayed=True),
-    "gp": _Kind(cls="GPSampler", needs=("torch", "scipy")),
-    "nsgaii": _Kind(cls="NSGAIISampler", is_replayed=True),
-    "qmc": _Kind(cls="QMCSampler", needs=("scipy",), is_replayed=True),
-    "brute_force": _Kind(cls="BruteForceSampler"),
+_SAMPLER_KINDS = {
+    "tpe": _SamplerKind(cls="TPESampler"),
+    "cmaes": _SamplerKind(cls="CmaEsSampler", needs=("cmaes",), is_replayed=True),
+    "gp": _SamplerKind(cls="GPSampler", needs=("torch", "scipy")),
+    "nsgaii": _SamplerKind(cls="NSGAIISampler", is_replayed=True),
+    "qmc": _SamplerKind(cls="QMCSampler", needs=("scipy",), is_replayed=True),
+    "brute_force": _SamplerKind(cls="BruteForceSampler"),
 }
-_PLAIN = (bool, int, float, str)
+_OPTION_TYPES = (bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Sampler:
 
     @property
     def is_replayed(self) -> bool:
-        return _KINDS[self.name].is_replayed
+        return _SAMPLER_KINDS[self.name].is_replayed
 
     @property
     def is_grid(self) -> bool:
@@ -79,7 +79,7 @@ class Sampler:
                 **sampler_options,
             }
             sampler_seed = fold(seed) % (1 << 32)
-        sampler: BaseSampler = getattr(samplers, _KINDS[self.name].cls)(seed=sampler_seed, **sampler_options)
+        sampler: BaseSampler = getattr(samplers, _SAMPLER_KINDS[self.name].cls)(seed=sampler_seed, **sampler_options)
         return sampler
 
 
@@ -92,32 +92,32 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
     Raises:
       ConfigError: The sampler or an option is unknown, a package is not installed, or optuna refuses a value.
     """
-    plain = {key.replace("_", ""): key for key in _KINDS}
-    kind = plain.get(str(name).lower().replace("-", "").replace("_", ""))
-    if kind is None:
-        raise _unknown_error("sampler", str(name), list(_KINDS))
-    for package in ("optuna", *_KINDS[kind].needs):
+    names_by_plain_name = {key.replace("_", ""): key for key in _SAMPLER_KINDS}
+    sampler_name = names_by_plain_name.get(str(name).lower().replace("-", "").replace("_", ""))
+    if sampler_name is None:
+        raise _unknown_error("sampler", str(name), list(_SAMPLER_KINDS))
+    for package in ("optuna", *_SAMPLER_KINDS[sampler_name].needs):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"optuna's sampler {kind!r} needs {package}, which is not installed",
+                f"optuna's sampler {sampler_name!r} needs {package}, which is not installed",
                 next_step=f"pip install {package}",
             )
     from optuna import samplers
 
-    keywords = inspect.signature(getattr(samplers, _KINDS[kind].cls).__init__).parameters
-    allowed = [key for key in keywords if key not in ("self", "seed") and not key.startswith("warn_")]
+    keywords = inspect.signature(getattr(samplers, _SAMPLER_KINDS[sampler_name].cls).__init__).parameters
+    allowed_options = [key for key in keywords if key not in ("self", "seed") and not key.startswith("warn_")]
     for key, value in options.items():
-        if key not in allowed:
-            raise _unknown_error(f"option of the sampler {kind!r}", key, allowed)
-        if not isinstance(value, _PLAIN):
+        if key not in allowed_options:
+            raise _unknown_error(f"option of the sampler {sampler_name!r}", key, allowed_options)
+        if not isinstance(value, _OPTION_TYPES):
             where = f"optuna.{key}"
             raise ConfigError("an option", where=where, got=repr(value), expected="a number, a text or a boolean")
-    sampler = Sampler(name=kind, options=tuple(sorted(options.items())))
+    sampler = Sampler(name=sampler_name, options=tuple(sorted(options.items())))
     try:
         with quietly():
             sampler.make(0, 0)
     except Exception as error:
-        raise ConfigError(f"optuna refuses the settings of {kind!r}", got=headline(error)) from error
+        raise ConfigError(f"optuna refuses the settings of {sampler_name!r}", got=headline(error)) from error
     return sampler
 
 

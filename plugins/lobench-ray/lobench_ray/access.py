@@ -18,7 +18,7 @@ from lobench.extend import environment_with
 
 __all__ = ["check_access", "check_token", "has_token_mode", "is_reachable_from_outside", "requires_token"]
 
-_MODE = "RAY_AUTH_MODE"
+_AUTH_MODE = "RAY_AUTH_MODE"
 _ANSWER_SECONDS = 10
 
 
@@ -45,7 +45,7 @@ def check_access(address: str, *, is_protected: bool | None) -> None:
 
 def has_token_mode() -> bool:
     """Returns whether our environment switches token authentication on, also for a cluster that we start."""
-    return os.environ.get(_MODE, "").lower() == "token"
+    return os.environ.get(_AUTH_MODE, "").lower() == "token"
 
 
 def requires_token(address: str) -> bool | None:
@@ -77,7 +77,7 @@ def _without_token() -> Iterator[None]:
     from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
     try:
-        with environment_with({_MODE: "disabled"}):
+        with environment_with({_AUTH_MODE: "disabled"}):
             Config.initialize("")  # reads the environment again
             yield
     finally:
@@ -144,10 +144,10 @@ def _own_addresses() -> set[str]:
     addresses: set[str] = set()
     with contextlib.suppress(OSError):
         addresses.update(str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None))
-    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+    for family, outside_address in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((elsewhere, 9))  # nothing is sent: the system picks the address it would send from
+                probe.connect((outside_address, 9))  # nothing is sent: the system picks the address it would send from
                 addresses.add(probe.getsockname()[0])
         except OSError:
             continue

@@ -87,14 +87,14 @@ class Bridge:
         self._machines: list[tuple[float, float]] | None = None  # machines as last reported
         self._clock = AwakeClock()
         self._nodes: dict[str, tuple[float, float]] = {}  # cores and devices of living nodes, by Ray's id
-        self._nodes_seen = 0.0
-        self._names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
+        self._nodes_seen_at = 0.0
+        self._node_names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
         self._mentioned_nodes: set[str] = set()  # nodes whose loss was reported since a worker last started there
-        self._left_out: set[str] = set()  # nodes that would give different results, or none
+        self._excluded_nodes: set[str] = set()  # nodes that would give different results, or none
         self._problem = ""  # why the last of them was left out
         self._has_started = False  # whether a worker has started on any node
         self._unplaceable_sizes: set[tuple[float, float]] = set()  # sizes that no node has
-        self._ending = False
+        self._is_ending = False
 
     def run(self) -> None:
         """Connects, and serves until the chief sends `Leave` or its connection is lost."""
@@ -111,17 +111,17 @@ class Bridge:
         self._parcel, self._actor_class = ray.put(self._join.parcel), ray.remote(entry.SlotEntry)
         for target in (self._read_commands, self._watch_nodes):
             threading.Thread(target=target, daemon=True).start()
-        silence = self._join.silence_seconds
+        silence_seconds = self._join.silence_seconds
         logged_at = 0.0
-        while not self._ending:
+        while not self._is_ending:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=1.0)()
             now = self._clock.now()
             if now - logged_at >= 1.0:
                 logged_at = now
                 self._log(Alive())
-                self._end_silent_ones(now, silence)
-            if now - self._nodes_seen > max(silence, 10.0):
+                self._end_silent_slots(now, silence_seconds)
+            if now - self._nodes_seen_at > max(silence_seconds, 10.0):
                 _end_process(3)  # the head does not answer; a new driver may find a new one
         ray.shutdown()
 
@@ -131,7 +131,7 @@ class Bridge:
         try:
             while True:
                 message = TO_BRIDGE.from_bytes(self._connection.recv_bytes())
-                self._inbox.put(lambda message=message: self._command(message))  # type: ignore[misc]
+                self._inbox.put(lambda message=message: self._handle_command(message))  # type: ignore[misc]
         except (EOFError, OSError):
             _end_process(1)  # the chief is gone, so this process is of no use any more
 
@@ -144,29 +144,29 @@ class Bridge:
                 node["NodeID"]: node_name(node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"])
                 for node in live_nodes
             }
-            self._inbox.put(lambda sizes=sizes, names=names: self._know_nodes(sizes, names))  # type: ignore[misc]
+            self._inbox.put(lambda sizes=sizes, names=names: self._update_nodes(sizes, names))  # type: ignore[misc]
             time.sleep(_NODES_SECONDS)
 
-    def _call_with_result(self, reference: Any, take: Callable[[Any], None], worker: int) -> None:
-        """Calls `take` with the result of a call, in the main thread. If the call fails, its slot is lost."""
+    def _call_with_result(self, reference: Any, handler: Callable[[Any], None], worker: int) -> None:
+        """Calls `handler` with the result of a call, in the main thread. If the call fails, its slot is lost."""
 
-        def done(future: Future[Any]) -> None:
+        def handle_result(future: Future[Any]) -> None:
             error = future.exception()
             if error is not None:
-                self._inbox.put(lambda: self._lose(worker, _one_line(error), lost=_is_loss(error)))
+                self._inbox.put(lambda: self._lose_worker(worker, _one_line(error), lost=_is_loss(error)))
             else:
-                self._inbox.put(lambda: take(future.result()))
+                self._inbox.put(lambda: handler(future.result()))
 
-        reference.future().add_done_callback(done)
+        reference.future().add_done_callback(handle_result)
 
     # Main thread:
 
     def _log(self, message: FromBridge) -> None:
         self._connection.send_bytes(message.to_bytes())
 
-    def _command(self, message: ToBridge) -> None:
+    def _handle_command(self, message: ToBridge) -> None:
         if isinstance(message, Leave):
-            self._ending = True
+            self._is_ending = True
             return
         try:
             match message:
@@ -177,11 +177,13 @@ class Bridge:
                 case Forward() if message.worker in self._slots:
                     self._forward(message)
         except (ray.exceptions.RayError, OSError) as error:
-            self._lose(message.worker, _one_line(error), lost=True)
+            self._lose_worker(message.worker, _one_line(error), lost=True)
 
     def _start(self, worker: int, num_cpus: float, num_gpus: float) -> None:
         # Ray must not restart or retry anything. Three calls may overlap: a `send`, a `receive`, and a spare one.
-        label_selector = {"ray.io/node-id": f"!in({','.join(sorted(self._left_out))})"} if self._left_out else None
+        label_selector = (
+            {"ray.io/node-id": f"!in({','.join(sorted(self._excluded_nodes))})"} if self._excluded_nodes else None
+        )
         actor = self._actor_class.options(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
@@ -206,9 +208,9 @@ class Bridge:
         if worker not in self._slots:
             return
         node = started.node
-        self._names.setdefault(node, node_name(started.host, started.address, node))
+        self._node_names.setdefault(node, node_name(started.host, started.address, node))
         if started.problem:
-            self._leave_out(worker, node, f"{self._names[node]} {started.problem}")
+            self._exclude_node(worker, node, f"{self._node_names[node]} {started.problem}")
             return
         self._slots[worker].last_message = self._clock.now()
         self._slots[worker].node = node
@@ -216,18 +218,18 @@ class Bridge:
         self._mentioned_nodes.discard(node)
         self._receive(worker)
 
-    def _leave_out(self, worker: int, node: str, problem: str) -> None:
+    def _exclude_node(self, worker: int, node: str, problem: str) -> None:
         """Moves a slot to another node, if there is one."""
         size = self._slots[worker].size
         self._kill(worker)
-        is_known = node in self._left_out
-        self._left_out.add(node)
+        is_known = node in self._excluded_nodes
+        self._excluded_nodes.add(node)
         self._problem = problem
         if self._is_refused():
             return
         if not is_known:
             self._log(Notice(message=f"{problem}; it is left out"))
-            self._know_nodes(self._nodes, {})
+            self._update_nodes(self._nodes, {})
         self._start(worker, *size)
 
     def _is_refused(self) -> bool:
@@ -235,7 +237,7 @@ class Bridge:
 
         A watch whose workers have run waits for another node instead.
         """
-        usable_nodes = self._nodes.keys() - self._left_out
+        usable_nodes = self._nodes.keys() - self._excluded_nodes
         if not self._problem or self._has_started or any(self._nodes[node][0] for node in usable_nodes):
             return False
         self._log(ClusterRefused(message=self._problem))
@@ -270,11 +272,11 @@ class Bridge:
         if slot.is_sending:
             forward = slot.outbox.popleft()
             paths = [Path(file) for file in forward.files]
-            files = [self._file(path) for path in paths]
+            files = [self._file_reference(path) for path in paths]
             reference = slot.actor.send.remote(forward.message, [path.name for path in paths], files)
             self._call_with_result(reference, lambda _: self._send_next(slot), forward.worker)
 
-    def _file(self, path: Path) -> Any:
+    def _file_reference(self, path: Path) -> Any:
         """Puts a file into the object store, from which each node fetches it once. Returns its reference."""
         if path.name not in self._files:
             self._files[path.name] = ray.put(path.read_bytes())
@@ -283,26 +285,26 @@ class Bridge:
             self._files.popitem(last=False)
         return self._files[path.name]
 
-    def _lose(self, worker: int, message: str, *, lost: bool) -> None:
+    def _lose_worker(self, worker: int, message: str, *, lost: bool) -> None:
         slot = self._slots.get(worker)
         if slot is not None:
             if lost:
-                self._mention(slot.node, f"has lost a worker ({message})")
+                self._report_loss(slot.node, f"has lost a worker ({message})")
             self._kill(worker)
             self._log(WorkerExited(worker=worker, message=message, lost=lost))
 
-    def _mention(self, node: str, event: str) -> None:
+    def _report_loss(self, node: str, event: str) -> None:
         """Reports once that a node lost its workers. Nodes that had none are not reported."""
         if not node or node in self._mentioned_nodes:
             return
         self._mentioned_nodes.add(node)
-        other_nodes = self._nodes.keys() - self._left_out - {node}
+        other_nodes = self._nodes.keys() - self._excluded_nodes - {node}
         consequence = (
             "runs elsewhere"
             if any(self._nodes[other_node][0] for other_node in other_nodes)
             else "waits for another node"
         )
-        self._log(Notice(message=f"{self._names[node]} {event}; what it held {consequence}"))
+        self._log(Notice(message=f"{self._node_names[node]} {event}; what it held {consequence}"))
 
     def _kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
@@ -310,30 +312,30 @@ class Bridge:
             # Runs in a thread, because `ray.kill` may wait for the head.
             threading.Thread(target=ray.kill, args=(slot.actor,), daemon=True).start()
 
-    def _end_silent_ones(self, now: float, silence: float) -> None:
+    def _end_silent_slots(self, now: float, silence_seconds: float) -> None:
         for worker, slot in list(self._slots.items()):
-            if slot.last_message is not None and now - slot.last_message > silence:
-                self._mention(slot.node, f"has not answered for {silence:g} s")
-                self._lose(worker, f"its node has not answered for {silence:g} s", lost=True)
+            if slot.last_message is not None and now - slot.last_message > silence_seconds:
+                self._report_loss(slot.node, f"has not answered for {silence_seconds:g} s")
+                self._lose_worker(worker, f"its node has not answered for {silence_seconds:g} s", lost=True)
 
-    def _know_nodes(self, nodes: dict[str, tuple[float, float]], names: dict[str, str]) -> None:
+    def _update_nodes(self, nodes: dict[str, tuple[float, float]], names: dict[str, str]) -> None:
         gone_nodes = self._nodes.keys() - nodes.keys()
-        self._nodes, self._nodes_seen = nodes, self._clock.now()
-        self._names.update(names)
+        self._nodes, self._nodes_seen_at = nodes, self._clock.now()
+        self._node_names.update(names)
         for node in sorted(gone_nodes & {slot.node for slot in self._slots.values()}):
-            self._mention(node, "is gone")
+            self._report_loss(node, "is gone")
         if self._is_refused():  # a slot was moved to a node that is gone now
             return
-        sizes = [size for node, size in nodes.items() if node not in self._left_out]
+        sizes = [size for node, size in nodes.items() if node not in self._excluded_nodes]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
             self._log(ExecutorCapacity(machines=tuple(self._machines)))
-        unplaced = {slot.size for slot in self._slots.values() if slot.last_message is None}
-        unplaceable = {size for size in unplaced if not any(_is_large_enough(node, size) for node in sizes)}
-        for cpus, gpus in sorted(unplaceable - self._unplaceable_sizes):
+        unplaced_sizes = {slot.size for slot in self._slots.values() if slot.last_message is None}
+        unplaceable_sizes = {size for size in unplaced_sizes if not any(_is_large_enough(node, size) for node in sizes)}
+        for cpus, gpus in sorted(unplaceable_sizes - self._unplaceable_sizes):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
             self._log(Notice(message=f"{text}; what needs them waits for one"))
-        self._unplaceable_sizes = unplaceable
+        self._unplaceable_sizes = unplaceable_sizes
 
 
 def has_exited(messages: Sequence[bytes]) -> bool:

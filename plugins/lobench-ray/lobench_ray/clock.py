@@ -18,10 +18,10 @@ class AwakeClock:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._last, self._seconds = clock, clock(), 0.0
+        self._clock, self._last_reading, self._seconds = clock, clock(), 0.0
 
     def now(self) -> float:
-        looked_at = self._clock()
-        self._seconds += min(looked_at - self._last, _LONGEST_SECONDS)
-        self._last = looked_at
+        reading = self._clock()
+        self._seconds += min(reading - self._last_reading, _LONGEST_SECONDS)
+        self._last_reading = reading
         return self._seconds

@@ -59,7 +59,7 @@ class RayExecutor:
         self._clock = AwakeClock()
         self._last_message = 0.0
         self._gone_since = 0.0
-        self._next_try = 0.0
+        self._next_try_at = 0.0
         self._address, self._is_used = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._open()
@@ -78,20 +78,20 @@ class RayExecutor:
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         now = time.monotonic()
-        if self._channel is None and now >= self._next_try:
+        if self._channel is None and now >= self._next_try_at:
             self._open()
         if self._channel is not None and not self._channel.flush():
             timeout = min(timeout, _LOOK_SECONDS)
-        wait_objects: list[Any] = [end for end in (self._channel, self._wakeup) if end is not None]
+        wait_objects: list[Any] = [connection for connection in (self._channel, self._wakeup) if connection is not None]
         messages: list[ExecutorEvent] = []
         ready: list[Any] = multiprocessing.connection.wait(wait_objects, timeout)
-        for end in ready:
-            if isinstance(end, Channel):
-                messages += self._read_channel(end)
+        for connection in ready:
+            if isinstance(connection, Channel):
+                messages += self._read_channel(connection)
             elif self._wakeup is not None:
                 os.read(self._wakeup.fileno(), 4096)
-        limit = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
-        if self._channel is not None and self._clock.now() - self._last_message > limit:
+        max_silence = SILENCE_SECONDS if self._address else _CONNECT_SECONDS
+        if self._channel is not None and self._clock.now() - self._last_message > max_silence:
             messages += self._lose_bridge("Ray's driver does not answer")
         return messages
 
@@ -150,12 +150,12 @@ class RayExecutor:
         messages: list[ExecutorEvent] = []
         for data in channel.receive():
             self._last_message = self._clock.now()
-            messages += self._take(FROM_BRIDGE.from_bytes(data))
+            messages += self._handle_message(FROM_BRIDGE.from_bytes(data))
         if self._channel is channel and (channel.problem or channel.is_closed):
             messages += self._lose_bridge(f"Ray's driver {channel.problem or 'ended'}")
         return messages
 
-    def _take(self, message: FromBridge) -> list[ExecutorEvent]:
+    def _handle_message(self, message: FromBridge) -> list[ExecutorEvent]:
         match message:
             case Joined(address=address):
                 is_reconnected = self._gone_since > 0 and self._is_used
@@ -167,7 +167,7 @@ class RayExecutor:
             case Unreachable(message=why):
                 return self._lose_bridge(why)
             case ExecutorCapacity():
-                return self._know_capacity(message)
+                return self._update_capacity(message)
             case Log():
                 with (self._config.log_folder / f"worker-{message.worker}.log").open("ab") as file:
                     file.write(message.tail)
@@ -179,7 +179,7 @@ class RayExecutor:
                 return [message]
         return []  # a heartbeat, or a late message of a killed worker
 
-    def _know_capacity(self, capacity: ExecutorCapacity) -> list[ExecutorEvent]:
+    def _update_capacity(self, capacity: ExecutorCapacity) -> list[ExecutorEvent]:
         machines = capacity.machines
         num_cpus, num_gpus = (sum(amounts) for amounts in zip(*machines, strict=True)) if machines else (0, 0)
         self._is_used = True
@@ -210,7 +210,7 @@ class RayExecutor:
                 got=reason,
                 next_step="start it and then the same watch again: it goes on from its ledger",
             )
-        self._next_try = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
+        self._next_try_at = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
         lost_workers: list[ExecutorEvent] = [
             WorkerExited(worker=worker, message=reason, lost=True) for worker in self._workers
         ]

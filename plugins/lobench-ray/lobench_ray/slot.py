@@ -117,13 +117,13 @@ class Slot:
         self._used_folders = (suites, log_folder)
         # Ray kills the children of an actor with it: the keeper that ends the worker's processes is not a child.
         self._pool = LocalPool(config, has_detached_keeper=True)
-        started = threading.Event()
+        worker_started = threading.Event()
         # The thread that starts the worker must stay alive, because the worker dies with it.
-        threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, started), daemon=True).start()
-        started.wait()
+        threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, worker_started), daemon=True).start()
+        worker_started.wait()
         return ""
 
-    def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, started: threading.Event) -> None:
+    def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, worker_started: threading.Event) -> None:
         try:
             # The actor only sees devices that Ray has leased to it.
             pool.start(self._worker, num_cpus, num_gpus)
@@ -131,12 +131,12 @@ class Slot:
             self._outgoing.put(ClusterRefused(message=str(error)).to_bytes())
             return
         finally:
-            started.set()
+            worker_started.set()
         while True:
             events = pool.wait(_TOUCH_SECONDS)
             _touch(*self._used_folders)
             for event in events:
-                if _is_an_end(event):
+                if _sends_log(event):
                     self._outgoing.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
                 self._outgoing.put(event.to_bytes())
                 if isinstance(event, WorkerExited):
@@ -182,7 +182,7 @@ class Slot:
         return [*progress, *messages]
 
 
-def _is_an_end(event: ExecutorEvent) -> bool:
+def _sends_log(event: ExecutorEvent) -> bool:
     """Returns whether to send the worker's log after an event."""
     return isinstance(event, WorkerExited) or (isinstance(event, WorkerMessage) and kind_of(event.message) == "failed")
 

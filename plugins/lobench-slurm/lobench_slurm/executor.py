@@ -35,8 +35,8 @@ _END_SECONDS = 15.0  # longest wait for the reason of an end
 _RETRY_SECONDS = 30.0  # time until a refused job is submitted again
 _LOOK_SECONDS = 0.5
 _HANDSHAKE_SECONDS = 20.0
-_WORK = ("job", "command")
-_NOT_ENDED = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
+_WORK_KINDS = ("job", "command")
+_LIVE_STATES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
 _CASE_STATES = ("FAILED", "OUT_OF_MEMORY")  # ends of a job that its case may have caused
 
 
@@ -75,11 +75,11 @@ class SlurmExecutor:
         self._key = secrets.token_bytes(32)
         self._jobs = Jobs(config.log_folder.absolute() / "slurm", self._options.sbatch)
         self._handlers: queue.SimpleQueue[Callable[[], list[ExecutorEvent]]] = queue.SimpleQueue()
-        self._inner, self._waker = socket.socketpair()
+        self._wake_receiver, self._waker = socket.socketpair()
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
         self._is_accepted = self._is_refused = self._is_silent = self._is_closed = False
-        self._counting = threading.Lock()  # protects `_Slot.num_jobs`
+        self._count_lock = threading.Lock()  # protects `_Slot.num_jobs`
         self._listener = Listener(("", 0), "AF_INET", backlog=128)
         self._commands.submit(self._jobs.cancel_all)
         threading.Thread(target=self._accept, name="lobench listens to its jobs", daemon=True).start()
@@ -91,24 +91,28 @@ class SlurmExecutor:
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         slot = self._slots.get(worker)
         if slot is not None and slot.channel is not None:
-            with self._counting:
-                slot.num_jobs += kind_of(message) in _WORK
+            with self._count_lock:
+                slot.num_jobs += kind_of(message) in _WORK_KINDS
             slot.channel.send(message)
 
     def kill(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
         if slot is not None:
-            self._end(slot)
+            self._end_job(slot)
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         channels = [slot.channel for slot in self._slots.values() if slot.channel is not None]
-        unsent = [channel for channel in channels if not channel.flush()]
-        if unsent or any(channel.is_amid_a_message for channel in channels):
+        unsent_channels = [channel for channel in channels if not channel.flush()]
+        if unsent_channels or any(channel.is_amid_a_message for channel in channels):
             timeout = min(timeout, _LOOK_SECONDS)
-        wait_objects: list[Any] = [*channels, self._inner, *([self._wakeup] if self._wakeup is not None else [])]
+        wait_objects: list[Any] = [
+            *channels,
+            self._wake_receiver,
+            *([self._wakeup] if self._wakeup is not None else []),
+        ]
         ready = multiprocessing.connection.wait(wait_objects, min(timeout, _END_POLL_SECONDS))
-        if self._inner in ready:
-            self._inner.recv(4096)
+        if self._wake_receiver in ready:
+            self._wake_receiver.recv(4096)
         if self._wakeup is not None and self._wakeup in ready:
             os.read(self._wakeup.fileno(), 4096)
         events: list[ExecutorEvent] = []
@@ -127,7 +131,7 @@ class SlurmExecutor:
         self._stop_listening()
         self._commands.submit(self._jobs.cancel_all)
         self._commands.shutdown()
-        self._inner.close()
+        self._wake_receiver.close()
         self._waker.close()
 
     # Jobs.
@@ -203,9 +207,9 @@ class SlurmExecutor:
             states = self._jobs.states()
         except (OSError, subprocess.SubprocessError) as error:
             problem = str(getattr(error, "stderr", "") or error).strip().replace("\n", "; ")
-        self._report(lambda: self._know_states(states, problem, now))
+        self._report(lambda: self._update_states(states, problem, now))
 
-    def _know_states(self, states: dict[str, str] | None, problem: str, now: float) -> list[ExecutorEvent]:
+    def _update_states(self, states: dict[str, str] | None, problem: str, now: float) -> list[ExecutorEvent]:
         self._is_polling = False
         was_silent, self._is_silent = self._is_silent, states is None
         events: list[ExecutorEvent] = []
@@ -214,10 +218,10 @@ class SlurmExecutor:
         for worker, slot in list(self._slots.items()):
             state = (states or {}).get(slot.number, "")
             if slot.closed_at:
-                has_ended = bool(state) and state not in _NOT_ENDED
+                has_ended = bool(state) and state not in _LIVE_STATES
                 if not has_ended and time.monotonic() - slot.closed_at < _END_SECONDS:
                     continue
-            elif states is None or slot.channel is not None or not 0 < slot.submitted_at < now or state in _NOT_ENDED:
+            elif states is None or slot.channel is not None or not 0 < slot.submitted_at < now or state in _LIVE_STATES:
                 continue
             events.append(self._exit(worker, slot, state))
         return events
@@ -225,7 +229,7 @@ class SlurmExecutor:
     def _exit(self, worker: int, slot: _Slot, state: str) -> WorkerExited:
         """Returns the exit of a worker whose job ended in a state; "" if that is unknown."""
         del self._slots[worker]
-        self._end(slot)
+        self._end_job(slot)
         message = f"its SLURM job {slot.number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
         # A job that completes has lost its connection: otherwise it would have reported the end of its worker.
         is_lost = state not in _CASE_STATES and (state != "COMPLETED" or slot.closed_at > 0)
@@ -233,7 +237,7 @@ class SlurmExecutor:
             message += f": {self._jobs.last_line(slot.number)}"
         return WorkerExited(worker=worker, message=message, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")
 
-    def _end(self, slot: _Slot) -> None:
+    def _end_job(self, slot: _Slot) -> None:
         """Closes a job's connection, which ends a connected job at once, and cancels the job."""
         if slot.channel is not None:
             slot.channel.close()
@@ -254,8 +258,8 @@ class SlurmExecutor:
                 continue
             num_cores -= slot.size[0]
             self.kill(worker)
-            why = f"its SLURM job {slot.number} had no work for {self._options.idle_seconds:g} s"
-            events.append(WorkerExited(worker=worker, message=why, lost=True))
+            message = f"its SLURM job {slot.number} had no work for {self._options.idle_seconds:g} s"
+            events.append(WorkerExited(worker=worker, message=message, lost=True))
         return events
 
     # Connections.
@@ -283,9 +287,9 @@ class SlurmExecutor:
 
     def _greet(self, connection: Connection) -> None:
         """Lets a job prove that it knows the key. Each connection has its own thread and time limit."""
-        overdue = threading.Timer(_HANDSHAKE_SECONDS, lambda: _shut_down(connection))
-        overdue.daemon = True
-        overdue.start()
+        timer = threading.Timer(_HANDSHAKE_SECONDS, lambda: _shut_down(connection))
+        timer.daemon = True
+        timer.start()
         try:
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
@@ -295,17 +299,17 @@ class SlurmExecutor:
             connection.close()
             return
         finally:
-            overdue.cancel()
-        end = socket.socket(fileno=os.dup(connection.fileno()))
+            timer.cancel()
+        peer_socket = socket.socket(fileno=os.dup(connection.fileno()))
         connection.close()
-        self._report(lambda: self._worker_connected(hello, end))
+        self._report(lambda: self._worker_connected(hello, peer_socket))
 
-    def _worker_connected(self, hello: Hello, end: socket.socket) -> list[ExecutorEvent]:
+    def _worker_connected(self, hello: Hello, peer_socket: socket.socket) -> list[ExecutorEvent]:
         slot = self._slots.get(hello.worker)
         if slot is None or slot.channel is not None or slot.closed_at:
-            end.close()  # killed meanwhile
+            peer_socket.close()  # killed meanwhile
         else:
-            slot.channel, slot.used_at = Channel(end), time.monotonic()
+            slot.channel, slot.used_at = Channel(peer_socket), time.monotonic()
         return []
 
     def _receive(self, worker: int, slot: _Slot, channel: Channel) -> list[ExecutorEvent]:
@@ -318,7 +322,7 @@ class SlurmExecutor:
                 self.kill(worker)
                 return events
             if isinstance(event, WorkerMessage):
-                with self._counting:
+                with self._count_lock:
                     slot.num_jobs -= kind_of(event.message) == "jobresult"
         if channel.is_amid_a_message:
             channel.look()
@@ -344,7 +348,7 @@ class SlurmExecutor:
 def _shut_down(connection: Connection) -> None:
     """Ends a connection that another thread may be reading."""
     try:
-        with socket.socket(fileno=os.dup(connection.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
+        with socket.socket(fileno=os.dup(connection.fileno())) as peer_socket:
+            peer_socket.shutdown(socket.SHUT_RDWR)
     except OSError:
         return

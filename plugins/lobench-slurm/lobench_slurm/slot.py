@@ -93,8 +93,8 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def keep_alive(descriptor: int) -> None:
     """Makes the kernel end a connection whose other machine has not answered for about 30 s."""
-    with socket.socket(fileno=os.dup(descriptor)) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    with socket.socket(fileno=os.dup(descriptor)) as peer_socket:
+        peer_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (
             ("TCP_KEEPIDLE", 10),
             ("TCP_KEEPINTVL", 5),
@@ -102,4 +102,4 @@ def keep_alive(descriptor: int) -> None:
             ("TCP_USER_TIMEOUT", 30000),
         ):
             if hasattr(socket, name):
-                end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+                peer_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -10,7 +10,16 @@ from lobench import UsageError
 
 __all__ = ["SlurmOptions"]
 
-_OF_LOBENCH = ("cpus-per-task", "gpus-per-node", "nodes", "ntasks", "ntasks-per-node", "array", "job-name", "requeue")
+_RESERVED_OPTIONS = (
+    "cpus-per-task",
+    "gpus-per-node",
+    "nodes",
+    "ntasks",
+    "ntasks-per-node",
+    "array",
+    "job-name",
+    "requeue",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +51,7 @@ class SlurmOptions:
         for option_text in filter(None, (option_text.strip() for option_text in argument.split(","))):
             name, is_assigned, value = option_text.partition("=")
             name = name.strip().lstrip("-").replace("_", "-")
-            if name in _OF_LOBENCH:
+            if name in _RESERVED_OPTIONS:
                 raise UsageError(
                     "--executor slurm: this option is set by lobench",
                     got=option_text,

@@ -39,12 +39,12 @@ from lobench_tensorboard.scalars import TagChart, charts_in, charts_of, layout_o
 
 __all__ = ["EventFile", "TensorBoardSink", "written_scalars"]
 
-_TAGS = "-3"  # version, incremented if tags or runs change
+_TAGS_VERSION = "-3"  # version, incremented if tags or runs change
 _GENERATION = re.compile(r"generation_\d+")  # folders of generations; runs must not have such names
 _MAX_LENGTH = 200
-_RECORDS_OF_A_FILE = 512  # small, so that a late value rewrites few records
+_MAX_RECORDS = 512  # small, so that a late value rewrites few records
 _EMPTY_SECONDS = 60.0  # time for readers to leave an emptied file
-_NUMBERS = itertools.count()  # numbers of this process's files
+_FILE_NUMBERS = itertools.count()  # numbers of this process's files
 _METADATA = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"), data_class=DATA_CLASS_SCALAR)
 
 
@@ -85,16 +85,16 @@ class EventFile:
         # TensorBoard reads files by name and never goes back, so the name must come after all existing ones.
         last_number = max((int(file.name.split(".")[3]) for file in _event_files(folder)), default=-1)
         seconds = max(int(time.time()), last_number + 1)
-        name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        name = f"{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{next(_FILE_NUMBERS)}"
         self.path = folder / f"events.out.tfevents.{name}"
         self._file = self.path.open("xb")
         open_to_group(self.path)
         self._is_kept = False
-        with contextlib.ExitStack() as unless_all_is_well:
-            unless_all_is_well.callback(self.close)
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self.close)
             self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
             sync(folder)
-            unless_all_is_well.pop_all()
+            cleanup.pop_all()
 
     def add(self, values: Sequence[Summary.Value], step: int, wall_time: float | None = None) -> None:
         """Adds values of one step as one record, which is written completely or not at all.
@@ -159,41 +159,41 @@ class _Run:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._written: set[tuple[str, int]] = set()
+        self._written_keys: set[tuple[str, int]] = set()
         self._charts: set[TagChart] = set()
         self._file: EventFile | None = None
-        self._new: list[tuple[int, list[Summary.Value]]] = []
-        self._last: dict[str, int] = {}  # step of the last value of a tag
-        self._last_of_files: dict[Path, int] = {}  # highest step in each file
+        self._new_values: list[tuple[int, list[Summary.Value]]] = []
+        self._last_steps: dict[str, int] = {}  # step of the last value of a tag
+        self._last_step_of_files: dict[Path, int] = {}  # highest step in each file
         self._num_records = 0  # records in the open file
-        self._late_from: int | None = None  # lowest step of a value that follows a later one
+        self._first_late_step: int | None = None  # lowest step of a value that follows a later one
         for file in sorted(_event_files(folder)):
             self._read_file(file)
 
     def _read_file(self, file: Path) -> None:
-        self._last_of_files[file] = -1
+        self._last_step_of_files[file] = -1
         for event in _events(file):
             if event.session_log.status == SessionLog.START:
                 # A kill prevented that the files with the same content were emptied.
                 for replaced_file in [
                     older_file
-                    for older_file, last_step in self._last_of_files.items()
+                    for older_file, last_step in self._last_step_of_files.items()
                     if older_file != file and last_step >= event.step
                 ]:
-                    self._empty(replaced_file)
+                    self._empty_file(replaced_file)
             for value in event.summary.value:
-                self._written.add((value.tag, event.step))
-                self._note(file, value, event.step)
+                self._written_keys.add((value.tag, event.step))
+                self._record_value(file, value, event.step)
                 if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
                     self._charts = charts_in(Layout.FromString(value.tensor.string_val[0]))
 
-    def _note(self, file: Path, value: Summary.Value, step: int) -> None:
-        self._last_of_files[file] = max(step, self._last_of_files.get(file, -1))
+    def _record_value(self, file: Path, value: Summary.Value, step: int) -> None:
+        self._last_step_of_files[file] = max(step, self._last_step_of_files.get(file, -1))
         if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
             return
-        if step < self._last.get(value.tag, -1):
-            self._late_from = step if self._late_from is None else min(step, self._late_from)
-        self._last[value.tag] = step
+        if step < self._last_steps.get(value.tag, -1):
+            self._first_late_step = step if self._first_late_step is None else min(step, self._first_late_step)
+        self._last_steps[value.tag] = step
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         """Adds the missing scalars of an event. `flush` writes them.
@@ -205,49 +205,57 @@ class _Run:
         """
         scalars: dict[str, float] = {}
         for tag, value in scalars_of(numbers):
-            if (tag, step) not in self._written:
+            if (tag, step) not in self._written_keys:
                 scalars.setdefault(tag, value)
         values = [_scalar(tag, value) for tag, value in scalars.items()]
         if is_whole and not (charts := charts_of(numbers)) <= self._charts:
             self._charts |= charts
             values.append(_layout(self._charts))
         if values:
-            self._new.append((step, values))
-            self._written.update((value.tag, step) for value in values)
+            self._new_values.append((step, values))
+            self._written_keys.update((value.tag, step) for value in values)
 
     def flush(self) -> None:
         """Writes the added values, and waits until they are on the disk."""
-        if not self._new:
+        if not self._new_values:
             return
-        new = sorted(self._new, key=lambda step_and_values: step_and_values[0])
-        self._new = []
-        late = [step for step, values in new for value in values if step < self._last.get(value.tag, -1)]
-        late += [self._late_from] if self._late_from is not None else []
-        if late:
-            self._write_again(min(late), new)
+        new_values = sorted(self._new_values, key=lambda step_and_values: step_and_values[0])
+        self._new_values = []
+        late_steps = [
+            step for step, values in new_values for value in values if step < self._last_steps.get(value.tag, -1)
+        ]
+        late_steps += [self._first_late_step] if self._first_late_step is not None else []
+        if late_steps:
+            self._rewrite(min(late_steps), new_values)
             return
         self._file = self._file or EventFile(self._folder)
-        for step, values in new:
+        for step, values in new_values:
             self._file.add(values, step)
             for value in values:
-                self._note(self._file.path, value, step)
+                self._record_value(self._file.path, value, step)
         self._file.flush()
-        if len(new) + self._num_records > _RECORDS_OF_A_FILE:
+        if len(new_values) + self._num_records > _MAX_RECORDS:
             self._end_file()
         else:
-            self._num_records += len(new)
+            self._num_records += len(new_values)
 
-    def _write_again(self, first_step: int, new: Sequence[tuple[int, list[Summary.Value]]]) -> None:
+    def _rewrite(self, first_step: int, new_values: Sequence[tuple[int, list[Summary.Value]]]) -> None:
         """Writes the values from a step on to a new file, in order and with new ones, and empties the old files."""
         self._end_file()
-        old = [file for file, last_step in self._last_of_files.items() if last_step >= first_step and _is_ours(file)]
-        records = [(event.step, event.wall_time, [*event.summary.value]) for file in old for event in _events(file)]
-        records += [(step, time.time(), values) for step, values in new]
+        old_files = [
+            file
+            for file, last_step in self._last_step_of_files.items()
+            if last_step >= first_step and _has_no_writer(file)
+        ]
+        records = [
+            (event.step, event.wall_time, [*event.summary.value]) for file in old_files for event in _events(file)
+        ]
+        records += [(step, time.time(), values) for step, values in new_values]
         layouts = [value for _, _, values in records for value in values if _is_layout(value)]
         records.sort(key=lambda record: record[0])
         new_file = EventFile(self._folder)
-        with contextlib.ExitStack() as unless_all_is_well:
-            unless_all_is_well.callback(new_file.close)
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(new_file.close)
             is_begun = False
             for step, wall_time, values in records:
                 if step >= first_step and not is_begun:
@@ -258,27 +266,27 @@ class _Run:
             if layouts:
                 new_file.add(layouts[-1:], records[-1][0])
             new_file.flush()
-            unless_all_is_well.pop_all()
-        for file in old:
-            self._empty(file)
+            cleanup.pop_all()
+        for file in old_files:
+            self._empty_file(file)
         self._remove_empty_files()
         self._file, self._num_records = new_file, len(records)
         for step, _, values in records:
             for value in values:
-                self._note(new_file.path, value, step)
-        self._late_from = None  # they are in order now
+                self._record_value(new_file.path, value, step)
+        self._first_late_step = None  # they are in order now
 
-    def _empty(self, file: Path) -> None:
+    def _empty_file(self, file: Path) -> None:
         """Empties a file whose content is in a later one. A reader that has it open continues with the next file."""
         os.truncate(file, 0)
-        self._last_of_files.pop(file, None)
+        self._last_step_of_files.pop(file, None)
 
     def _remove_empty_files(self) -> None:
         """Removes files that were emptied some time ago."""
         for file in _event_files(self._folder) - {self._file.path if self._file else None}:
             with contextlib.suppress(OSError):
                 status = file.stat()
-                if status.st_size == 0 and time.time() - status.st_mtime > _EMPTY_SECONDS and _is_ours(file):
+                if status.st_size == 0 and time.time() - status.st_mtime > _EMPTY_SECONDS and _has_no_writer(file):
                     file.unlink()
 
     def _end_file(self) -> None:
@@ -294,7 +302,7 @@ def _is_layout(value: Summary.Value) -> bool:
     return bool(value.tag == custom_scalars.CONFIG_SUMMARY_TAG)
 
 
-def _is_ours(file: Path) -> bool:
+def _has_no_writer(file: Path) -> bool:
     """Whether no other process writes to a file. For example `lobench alarm` writes to its own files during a watch."""
     host, process = file.name.removeprefix("events.out.tfevents.").split(".", 1)[1].rsplit(".", 2)[:2]
     if host != socket.gethostname() or not process.isdecimal() or int(process) == os.getpid():
@@ -335,7 +343,7 @@ class TensorBoardSink(RunSink[_Run]):
 
         The id includes the version of the tags, so that a folder of an earlier version receives the missing ones.
         """
-        return kept_id(self._folder / "lobench.id") + _TAGS
+        return kept_id(self._folder / "lobench.id") + _TAGS_VERSION
 
     def arranged(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         return _without_repeated(deliveries)

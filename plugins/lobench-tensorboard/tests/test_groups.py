@@ -72,7 +72,7 @@ def test_one_layout_draws_every_interval_around_its_value(tmp_path: Path) -> Non
 def test_a_layout_that_grows_is_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Without baselines at first: the scores come to the layout with the first checkpoint that has them."""
     # Both files are of one second, and the second one's number may sort before the first one's.
-    monkeypatch.setattr("lobench_tensorboard.sink._NUMBERS", itertools.count(number))
+    monkeypatch.setattr("lobench_tensorboard.sink._FILE_NUMBERS", itertools.count(number))
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)
     _, deliveries, context = delivered(tmp_path)

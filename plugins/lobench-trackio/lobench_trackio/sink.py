@@ -39,11 +39,11 @@ class TrackioSink(RunSink["_Run"]):
         project, run = context.given_run
         self._project = project or context.name or "lobench"
         self._storage = _storage()
-        self._given: tuple[str, str] | None = None
+        self._given_run: tuple[str, str] | None = None
         try:
             self._storage.validate_project_name(self._project)
             if run:
-                self._given = self._existing_run(run)
+                self._given_run = self._existing_run(run)
             id = self._storage.get_project_metadata(self._project, "lobench.id")
             if id is None:
                 id = uuid.uuid4().hex
@@ -59,7 +59,7 @@ class TrackioSink(RunSink["_Run"]):
     @property
     def destination(self) -> str:
         """Ids in the database and in the store, and the given run. If one is new, everything is logged again."""
-        return " ".join([self._id, self._store_id, *(self._given or ())[:1]])
+        return " ".join([self._id, self._store_id, *(self._given_run or ())[:1]])
 
     @property
     def _store_id(self) -> str:
@@ -85,25 +85,25 @@ class TrackioSink(RunSink["_Run"]):
     def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
         training = str(key)
         label = run_label(self.context.store, delivery)
-        if self._given:
-            self._take_given(training, label)
-            return _Run(self._storage, self._project, *self._given, config=None)
+        if self._given_run:
+            self._claim_given_run(training, label)
+            return _Run(self._storage, self._project, *self._given_run, config=None)
         config = {"store": str(self.context.store), "suites": list(self.context.suites)}
         return _Run(self._storage, self._project, training, label, config=config)
 
-    def _take_given(self, training: str, label: str) -> None:
+    def _claim_given_run(self, training: str, label: str) -> None:
         """Records to which training the run given by `run=NAME` belongs.
 
         Raises:
           PluginError: The run has the results of another training.
         """
-        assert self._given is not None
-        entry = f"lobench.run.{self._given[0]}"
+        assert self._given_run is not None
+        entry = f"lobench.run.{self._given_run[0]}"
         recorded_training = self._storage.get_project_metadata(self._project, entry)
         if recorded_training is None:
             self._storage.set_project_metadata(self._project, entry, training)
         elif recorded_training != training:
-            raise of_another_training(self._given[1], label, where=_WHERE, argument="run=NAME")
+            raise of_another_training(self._given_run[1], label, where=_WHERE, argument="run=NAME")
 
 
 class _Run:
@@ -115,21 +115,23 @@ class _Run:
         self._project = project
         self._name = name
         self._config = config
-        self._new: list[tuple[int, dict[str, float]]] = []
+        self._new_rows: list[tuple[int, dict[str, float]]] = []
         rows = storage.get_logs(project, run_id=id)
-        self._written = {(key, int(row["step"])) for row in rows for key in row if key not in ("step", "timestamp")}
+        self._written_keys = {
+            (key, int(row["step"])) for row in rows for key in row if key not in ("step", "timestamp")
+        }
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         values = dict(value for number in numbers for value in number.values())
-        new = {key: value for key, value in values.items() if (key, step) not in self._written}
-        if new:
-            self._new.append((step, new))
-            self._written |= {(key, step) for key in new}
+        new_values = {key: value for key, value in values.items() if (key, step) not in self._written_keys}
+        if new_values:
+            self._new_rows.append((step, new_values))
+            self._written_keys |= {(key, step) for key in new_values}
 
     def flush(self) -> None:
-        new, self._new = self._new, []
-        steps = [step for step, _ in new]
-        rows = [row for _, row in new]
+        new_rows, self._new_rows = self._new_rows, []
+        steps = [step for step, _ in new_rows]
+        rows = [row for _, row in new_rows]
         log: dict[str, Any] = {"steps": steps, "run_id": self.id, "config": self._config}
         self._storage.bulk_log(self._project, self._name, rows, **log)
         self._config = None

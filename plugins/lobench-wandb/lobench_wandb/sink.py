@@ -65,10 +65,10 @@ class WandbSink(RunSink["_Run"]):
     def __init__(self, context: SinkContext) -> None:
         super().__init__(context)
         self._mode = checked_mode(os.environ)
-        project_path, self._given = context.given_run
-        if self._given:
-            checked_id(self._given)
-        project = project_path or os.environ.get("WANDB_PROJECT", "" if self._given else "lobench")
+        project_path, self._given_run = context.given_run
+        if self._given_run:
+            checked_id(self._given_run)
+        project = project_path or os.environ.get("WANDB_PROJECT", "" if self._given_run else "lobench")
         # With `run=ID` and without a project, W&B's default project, which the trainer used too.
         self._entity, self._project = checked_project(project) if project else ("", "")
         self._folder = context.store / "wandb"
@@ -93,26 +93,26 @@ class WandbSink(RunSink["_Run"]):
         training = str(key)
         label = run_label(self.context.store, delivery)
         init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
-        if self._given:
-            self._take_given(training, label)
+        if self._given_run:
+            self._claim_given_run(training, label)
             # Several processes write to the run. In shared mode W&B's server numbers the rows.
             init |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
-            return _Run(self._folder, self._given, init, owned=False)
+            return _Run(self._folder, self._given_run, init, owned=False)
         config = {"store": str(self.context.store), "suites": list(self.context.suites)}
         init |= {"mode": self._mode, "resume": "allow", "name": label, "config": config}
         return _Run(self._folder, training, init, owned=True)
 
-    def _take_given(self, training: str, label: str) -> None:
+    def _claim_given_run(self, training: str, label: str) -> None:
         """Records to which training the run given by `run=ID` belongs.
 
         Raises:
           PluginError: The run has the results of another training.
         """
-        file = self._folder / f"{self._given}.training"
+        file = self._folder / f"{self._given_run}.training"
         if not file.exists():
             write_whole(file, training)
         if file.read_text(encoding="ascii") != training:
-            raise of_another_training(self._given, label, where=WHERE)
+            raise of_another_training(self._given_run, label, where=WHERE)
 
 
 class _Run:
@@ -129,26 +129,26 @@ class _Run:
         self.id = id
         self._folder = folder
         self._init = init
-        self._owned = owned
+        self._is_owned = owned
         self._axis = _AXIS if owned else _AXIS_OF_GIVEN
-        self._defined: set[str] = set()
-        self._written: set[tuple[str, int]] = set()
+        self._defined_keys: set[str] = set()
+        self._written_keys: set[tuple[str, int]] = set()
         self._num_rows = 0
         self._rows: list[dict[str, float]] = []
         self._run: Any = None
-        self._end = 0  # offset of the last row known to be in the file
+        self._rows_end = 0  # offset of the last row known to be in the file
         for file in sorted(folder.glob(f"*-{glob.escape(id)}-*/run-{glob.escape(id)}.wandb")):
             _wait_for_writers(file)
             for row, _ in wandb_rows(file):
-                self._written |= {(key, int(row[self._axis])) for key in row if not key.startswith("_")}
+                self._written_keys |= {(key, int(row[self._axis])) for key in row if not key.startswith("_")}
                 self._num_rows += 1
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         values = dict(value for number in numbers for value in number.values())
-        new = {key: value for key, value in values.items() if (key, step) not in self._written}
-        if new:
-            self._rows.append({self._axis: step, **new})
-            self._written |= {(key, step) for key in new}
+        new_values = {key: value for key, value in values.items() if (key, step) not in self._written_keys}
+        if new_values:
+            self._rows.append({self._axis: step, **new_values})
+            self._written_keys |= {(key, step) for key in new_values}
 
     def flush(self) -> None:
         """Logs, and waits until everything is on the disk.
@@ -162,13 +162,13 @@ class _Run:
         rows, self._rows = self._rows, []
         is_shared = self._init["mode"] == "shared"
         for row in rows:
-            for key in () if self._owned else sorted(row.keys() - self._defined - {self._axis}):
+            for key in () if self._is_owned else sorted(row.keys() - self._defined_keys - {self._axis}):
                 self._run.define_metric(key, step_metric=self._axis)
-                self._defined.add(key)
+                self._defined_keys.add(key)
             step = None if is_shared else self._num_rows
             self._run.log(row, step=step, commit=True)
             self._num_rows += 1
-        self._await(len(rows))
+        self._wait_for_rows(len(rows))
 
     def close(self) -> None:
         if self._run is not None:
@@ -180,20 +180,20 @@ class _Run:
         init = self._init | {"id": self.id, "dir": str(self._folder.parent)}
         number = len(list(self._folder.glob(f"*-{glob.escape(self.id)}-*")))
         with process_as_it_is():
-            run = wandb.init(**init, settings=run_settings(suffix=str(number), owns_run=self._owned))
+            run = wandb.init(**init, settings=run_settings(suffix=str(number), owns_run=self._is_owned))
         self._file = Path(run.settings.sync_file)
         if self._folder.resolve() not in self._file.resolve().parents:  # W&B silently uses a temporary folder
             raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))
         run.define_metric(self._axis, hidden=True)
-        if self._owned:
+        if self._is_owned:
             run.define_metric("*", step_metric=self._axis)
         return run
 
-    def _await(self, count: int) -> None:
+    def _wait_for_rows(self, count: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            for _, end in wandb_rows(self._file, self._end) if self._file.exists() else ():
-                count, self._end = count - 1, end
+            for _, end in wandb_rows(self._file, self._rows_end) if self._file.exists() else ():
+                count, self._rows_end = count - 1, end
             if count <= 0:
                 return sync(self._file)
             if time.monotonic() > deadline:

@@ -13,7 +13,7 @@ from lobench.extend import PluginError, environment_with, headline
 __all__ = ["WHERE", "checked_id", "checked_mode", "checked_project", "process_as_it_is", "run_settings"]
 
 WHERE = "sink 'wandb'"
-_OFFLINE = {"", "offline", "dryrun"}  # dryrun is a former name of offline
+_OFFLINE_MODES = {"", "offline", "dryrun"}  # dryrun is a former name of offline
 _FORBIDDEN = "/\\#?%:"  # characters that W&B does not allow in names of projects and ids of runs
 # Set when W&B is imported and its service starts, so that W&B reports nothing to its authors.
 _VARIABLES = {"WANDB_ERROR_REPORTING": "false"}
@@ -34,7 +34,7 @@ def checked_mode(environment: Mapping[str, str]) -> str:
             "wandb is not installed", where=WHERE, got=headline(error), next_step="pip install wandb"
         ) from error
     mode = environment.get("WANDB_MODE", "").strip().lower()
-    if mode in _OFFLINE:
+    if mode in _OFFLINE_MODES:
         return "offline"
     if mode != "online":
         raise PluginError(

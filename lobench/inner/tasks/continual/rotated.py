@@ -53,8 +53,8 @@ class RotatedStream(Stream):
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
         inputs = jnp.asarray(self.labelled.splits().train[self.labelled.kind])
-        turned = jnp.concatenate([inputs @ task_map for task_map in self._maps])
-        return turned, np.repeat(np.arange(self.num_tasks), len(inputs))
+        rotated_inputs = jnp.concatenate([inputs @ task_map for task_map in self._maps])
+        return rotated_inputs, np.repeat(np.arange(self.num_tasks), len(inputs))
 
 
 @configurable
@@ -79,5 +79,5 @@ def _rotation(side: int, angle: float) -> np.ndarray:
 def _ring_shift(length: int, angle: float) -> np.ndarray:
     """Returns the linear map that shifts signals along a ring, float64[length, length], from source to target."""
     source = np.arange(length)[:, None] - length * angle / 360
-    away = np.abs((source - np.arange(length) + length / 2) % length - length / 2)
-    return np.maximum(1 - away, 0).T
+    distances = np.abs((source - np.arange(length) + length / 2) % length - length / 2)
+    return np.maximum(1 - distances, 0).T

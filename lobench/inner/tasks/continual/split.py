@@ -46,15 +46,15 @@ class SplitStream(Stream):
         arguments.integer(self.name, "num_tasks", self.num_tasks, at_most=num_classes // self.classes_per_task)
         train = self.classifier.datasets.train
         assert isinstance(train, ArrayDataset)
-        self.datasets = _by_task(self.labelled, self.classes_per_task, train.batch_size)
+        self.datasets = _datasets_by_task(self.labelled, self.classes_per_task, train.batch_size)
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
         return data[self.labelled.kind][:, task], data["label"][:, task]
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
         train = self.labelled.splits().train
-        is_there = train["label"] < self.classes_per_task * self.num_tasks
-        return jnp.asarray(train[self.labelled.kind][is_there]), train["label"][is_there] // self.classes_per_task
+        is_used = train["label"] < self.classes_per_task * self.num_tasks
+        return jnp.asarray(train[self.labelled.kind][is_used]), train["label"][is_used] // self.classes_per_task
 
     def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
         if self.head == "single" or (self.head == "partial" and not training):
@@ -73,7 +73,7 @@ class SplitDigits(SplitStream):
 
 
 @functools.cache
-def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets:
+def _datasets_by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets:
     """Returns rows with one example of each task, leaves [rows, num_tasks, ...].
 
     There are as many rows as the largest task has examples. The examples of smaller tasks are repeated from the first.
@@ -85,6 +85,6 @@ def _by_task(data: Labelled, classes_per_task: int, batch_size: int) -> Datasets
         tasks = arrays["label"] // classes_per_task
         rows_of_tasks = [np.flatnonzero(tasks == task) for task in range(data.num_classes // classes_per_task)]
         rows = np.arange(max(map(len, rows_of_tasks)))
-        chosen = np.stack([task_rows[rows % len(task_rows)] for task_rows in rows_of_tasks], axis=1)
-        datasets[split] = ArrayDataset({name: array[chosen] for name, array in arrays.items()}, batch_size)
+        chosen_rows = np.stack([task_rows[rows % len(task_rows)] for task_rows in rows_of_tasks], axis=1)
+        datasets[split] = ArrayDataset({name: array[chosen_rows] for name, array in arrays.items()}, batch_size)
     return Datasets(**datasets)

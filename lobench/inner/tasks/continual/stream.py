@@ -64,8 +64,8 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
         transfer = np.zeros_like(accuracies[0])
         for column, task in enumerate(tasks):
             if task:
-                best = np.stack([accuracies_at_ends[j, :, j:task].max(axis=1) for j in range(task)])
-                forgetting[:, column] = (best - accuracies[:task, :, column]).mean(axis=0)
+                best_accuracies = np.stack([accuracies_at_ends[j, :, j:task].max(axis=1) for j in range(task)])
+                forgetting[:, column] = (best_accuracies - accuracies[:task, :, column]).mean(axis=0)
                 accuracies_after_training = np.stack([accuracies_at_ends[j, :, j] for j in range(task)])
                 transfer[:, column] = (accuracies[:task, :, column] - accuracies_after_training).mean(axis=0)
         values |= {f"{split}/forgetting": forgetting, f"{split}/backward_transfer": transfer}
@@ -77,18 +77,18 @@ def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Se
 _PROTOCOLS = ("none", "global", "separate", "new", "frozen", "continual")
 _OWN_NORM = ("separate", "new", "frozen")  # protocols that evaluate each task with its own batch norm
 
-_OF_PARAMS = ("scale", "shift")
-_OF_STATE = ("mean", "variance")
+_PARAM_LEAVES = ("scale", "shift")
+_STATE_LEAVES = ("mean", "variance")
 
 
 def _norm_leaves(params: Params, network: Params) -> Params:
     """Returns the leaves of batch norm: scales and shifts from the parameters, and all of the model state."""
     layers = [name.removeprefix("mean") for name in network if name.startswith("mean")]
     param_leaves = {
-        f"{leaf_name}{layer}": params[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _OF_PARAMS
+        f"{leaf_name}{layer}": params[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _PARAM_LEAVES
     }
     return param_leaves | {
-        f"{leaf_name}{layer}": network[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _OF_STATE
+        f"{leaf_name}{layer}": network[f"{leaf_name}{layer}"] for layer in layers for leaf_name in _STATE_LEAVES
     }
 
 
@@ -100,7 +100,7 @@ def _with_norm_leaves(params: Params, network: Params, leaves: Params) -> tuple[
     )
 
 
-def _fresh(leaves: Params) -> Params:
+def _initial_norm(leaves: Params) -> Params:
     """Returns initial batch norm: scale and variance 1, shift and mean 0."""
 
     def identity_of(name: str, leaf: jax.Array) -> jax.Array:
@@ -156,7 +156,7 @@ class Stream(Wrapping):
         self._remembers = memory_size > 0 and not interleaved
         self.num_phases = 1 if interleaved else num_tasks
         self.metric_directions = _DIRECTIONS | {_accuracy_of_task(task): "max" for task in range(num_tasks)}
-        self._has_own = protocol in _OWN_NORM and num_tasks > 1
+        self._has_own_norm = protocol in _OWN_NORM and num_tasks > 1
         advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
         if memory_size:
             self.memory_loss = self._memory_loss
@@ -202,7 +202,7 @@ class Stream(Wrapping):
         if self._remembers:
             state["memory"] = Memory.empty(self.num_tasks, self.memory_size, self.labelled.num_inputs)
             state["step"] = jnp.int32(0)
-        if self._has_own:
+        if self._has_own_norm:
             leaves = _norm_leaves(params, network)
             state["stored"] = {name: jnp.stack([leaf] * self.num_tasks) for name, leaf in leaves.items()}
             if self.protocol == "frozen":
@@ -211,12 +211,12 @@ class Stream(Wrapping):
 
     def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
         network = state["network"]
-        if self._has_own:
+        if self._has_own_norm:
             leaves = _norm_leaves(params, network)
             stored_rows = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
             state = {**state, "stored": stored_rows}
             if self.protocol == "new":
-                params, network = _with_norm_leaves(params, network, _fresh(leaves))
+                params, network = _with_norm_leaves(params, network, _initial_norm(leaves))
             elif self.protocol == "frozen":
                 frozen = {name: jnp.where(index == 1, params[name], leaf) for name, leaf in state["frozen"].items()}
                 state = {**state, "frozen": frozen}
@@ -227,13 +227,15 @@ class Stream(Wrapping):
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         batch = trained_batch = self._batch(state, key, data)
         if self.replay:
-            remembered, has_memory = state["memory"].draw(key, state["task"], len(batch.labels))
+            remembered_examples, has_memory = state["memory"].draw(key, state["task"], len(batch.labels))
             # If the memory is empty, the batch is repeated, so that loss and batch norm are those of the batch alone.
-            remembered = jax.tree.map(
-                lambda memory, batch_leaf: jnp.where(has_memory, memory, batch_leaf), remembered, batch
+            remembered_examples = jax.tree.map(
+                lambda memory, batch_leaf: jnp.where(has_memory, memory, batch_leaf), remembered_examples, batch
             )
             trained_batch = jax.tree.map(
-                lambda batch_leaf, remembered_leaf: jnp.concatenate([batch_leaf, remembered_leaf]), batch, remembered
+                lambda batch_leaf, remembered_leaf: jnp.concatenate([batch_leaf, remembered_leaf]),
+                batch,
+                remembered_examples,
             )
         logits, network = self._logits(params, state, trained_batch)
         loss = softmax_cross_entropy(logits, trained_batch.labels)
@@ -250,7 +252,7 @@ class Stream(Wrapping):
 
         def loss_and_accuracy(task: jax.Array) -> tuple[jax.Array, jax.Array]:
             task_weights, network = weights, common_network
-            if self._has_own:
+            if self._has_own_norm:
                 task_weights, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
             inputs, labels = self.examples(data, task)
             logits, _ = self.classifier.logits(task_weights, network, inputs, training=False)
@@ -290,9 +292,9 @@ class Stream(Wrapping):
                 next_step=next_step,
             )
         if metric in _DIRECTIONS and self.num_phases == 1:
-            why = "all tasks are trained at once" if self.interleaved else "there is one task"
+            reason = "all tasks are trained at once" if self.interleaved else "there is one task"
             raise ConfigError(
-                f"Case.primary_metric = {case.primary_metric!r}: {why}, and nothing comes after it to forget it for",
+                f"Case.primary_metric = {case.primary_metric!r}: {reason}, and nothing comes after it to forget it for",
                 expected="a stream of two tasks or more",
                 next_step="ask for test/accuracy, or bind more tasks",
             )
@@ -325,8 +327,8 @@ class Stream(Wrapping):
             return jnp.float32(0.0)
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
-        remembered, has_memory = state["memory"].draw(key, state["task"], train.batch_size)
-        loss = softmax_cross_entropy(self._logits(params, state, remembered)[0], remembered.labels)
+        remembered_examples, has_memory = state["memory"].draw(key, state["task"], train.batch_size)
+        loss = softmax_cross_entropy(self._logits(params, state, remembered_examples)[0], remembered_examples.labels)
         return jnp.where(has_memory, loss, 0.0)
 
     def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
@@ -348,8 +350,11 @@ class Stream(Wrapping):
 
     def _norm_of(self, task: jax.Array, weights: PyTree, state: PyTree) -> PyTree:
         """Returns a task's batch norm: for earlier tasks as stored at their end, otherwise the current one."""
-        now = _norm_leaves(weights, state["network"])
-        return {name: jnp.where(task < state["task"], rows[task], now[name]) for name, rows in state["stored"].items()}
+        current_leaves = _norm_leaves(weights, state["network"])
+        return {
+            name: jnp.where(task < state["task"], rows[task], current_leaves[name])
+            for name, rows in state["stored"].items()
+        }
 
     def _global_statistics(self, weights: PyTree, state: PyTree) -> PyTree:
         """Returns running statistics of one pass over the training data of all tasks started so far.
@@ -357,10 +362,10 @@ class Stream(Wrapping):
         Source: Pham et al. 2022, "Continual normalization", BN*.
         """
         inputs, tasks = self.training_inputs()
-        start = jax.tree.map(jnp.zeros_like, state["network"])
-        weighted_state = {**start, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
+        zero_statistics = jax.tree.map(jnp.zeros_like, state["network"])
+        weighted_state = {**zero_statistics, "row_weights": (tasks <= state["task"]).astype(jnp.float32)}
         new_statistics = self.classifier.logits(weights, weighted_state, inputs, training=True)[1]
-        return {name: new_statistics[name] / (1 - RUNNING_DECAY) for name in start}
+        return {name: new_statistics[name] / (1 - RUNNING_DECAY) for name in zero_statistics}
 
 
 def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:

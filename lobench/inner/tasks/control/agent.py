@@ -141,15 +141,15 @@ class ControlTask(MeasuredTask):
             return self.stage.renew(new_process, transition.done, keys), (transition, process.observation)
 
         processes, (steps, rows) = jax.lax.scan(step, experience.processes, keys)
-        raw = steps.reward
+        raw_rewards = steps.reward
         observations = experience.observations
         rewards = experience.rewards
         if observations is not None:
             observations = observations.with_rows(rows.reshape(-1, rows.shape[-1]))
         if rewards is not None:
             rewards = rewards.with_rows(steps.discounted.reshape(-1, 1))
-            steps = steps._replace(reward=rewards.scaled(raw))
-        steps = steps._replace(reward=jnp.where(jnp.isfinite(raw).all(), steps.reward, jnp.nan))
+            steps = steps._replace(reward=rewards.scaled(raw_rewards))
+        steps = steps._replace(reward=jnp.where(jnp.isfinite(raw_rewards).all(), steps.reward, jnp.nan))
         experience = self._count_streak(experience, steps)
         new_experience = experience._replace(processes=processes, observations=observations, rewards=rewards)
         return new_experience, Rollout(steps, experience.processes.memory)
@@ -215,7 +215,7 @@ class ControlTask(MeasuredTask):
             new_process, transition = stage.act(
                 params, experience.observations, process, step_keys, greedy=self.greedy_evaluation
             )
-            return step + 1, is_over | transition.done, _where(is_over, process, new_process)
+            return step + 1, is_over | transition.done, _select(is_over, process, new_process)
 
         initial_processes = stage.start(first_keys)
         _, _, processes = jax.lax.while_loop(
@@ -223,8 +223,8 @@ class ControlTask(MeasuredTask):
         )
         mean_return = jnp.mean(processes.so_far)
         success = jnp.mean(processes.success)
-        best = env.best_return or 0.0
-        return best - mean_return, self._aux(mean_return, success, experience)
+        best_return = env.best_return or 0.0
+        return best_return - mean_return, self._aux(mean_return, success, experience)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss divided by the loss of random actions, at most 2; unchanged if that loss is unknown."""
@@ -244,15 +244,15 @@ class ControlTask(MeasuredTask):
             is_over, process = carry
             greedy = self.greedy_evaluation
             new_process, transition = self.stage.act(params, experience.observations, process, keys, greedy=greedy)
-            new_process = _where(is_over, process, new_process)
+            new_process = _select(is_over, process, new_process)
             return (is_over | transition.done, new_process), (jax.vmap(env.frame)(new_process.state)[0], ~is_over[0])
 
-        _, (frames, are_of_it) = jax.lax.scan(play, (jnp.zeros_like(initial_processes.starts), initial_processes), keys)
-        return jnp.concatenate([jax.vmap(env.frame)(initial_processes.state), frames]), 1 + jnp.sum(are_of_it)
+        _, (frames, are_valid) = jax.lax.scan(play, (jnp.zeros_like(initial_processes.starts), initial_processes), keys)
+        return jnp.concatenate([jax.vmap(env.frame)(initial_processes.state), frames]), 1 + jnp.sum(are_valid)
 
 
-def _where(flags: jax.Array, if_true: Process, if_false: Process) -> Process:
-    def chosen(true_leaf: jax.Array, false_leaf: jax.Array) -> jax.Array:
+def _select(flags: jax.Array, if_true: Process, if_false: Process) -> Process:
+    def select_leaf(true_leaf: jax.Array, false_leaf: jax.Array) -> jax.Array:
         return jnp.where(flags.reshape(-1, *(1,) * (true_leaf.ndim - 1)), true_leaf, false_leaf)
 
-    return jax.tree.map(chosen, if_true, if_false)
+    return jax.tree.map(select_leaf, if_true, if_false)

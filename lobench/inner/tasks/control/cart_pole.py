@@ -56,7 +56,7 @@ class CartPole(Environment):
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
         state = _State(jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05), jnp.int32(0))
-        return self._seen(state), state
+        return self._observation(state), state
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
         _, speed, angle, turning = state.values
@@ -68,12 +68,14 @@ class CartPole(Environment):
         fall = (_GRAVITY * sine - cosine * push) / inertia
         drive = push - _POLE_MASS * _HALF_LENGTH * fall * cosine / _TOTAL_MASS
         change = jnp.stack([speed, drive, turning, fall])
-        after = _State(state.values + _SECONDS * change, state.time + 1)
-        terminated = (jnp.abs(after.values[0]) > _FARTHEST) | (jnp.abs(after.values[2]) > _STEEPEST)
-        truncated = after.time >= self.time_limit
-        return Step(self._seen(after), after, jnp.float32(1.0), terminated, truncated, truncated & ~terminated)
+        new_state = _State(state.values + _SECONDS * change, state.time + 1)
+        terminated = (jnp.abs(new_state.values[0]) > _FARTHEST) | (jnp.abs(new_state.values[2]) > _STEEPEST)
+        truncated = new_state.time >= self.time_limit
+        return Step(
+            self._observation(new_state), new_state, jnp.float32(1.0), terminated, truncated, truncated & ~terminated
+        )
 
-    def _seen(self, state: _State) -> jax.Array:
+    def _observation(self, state: _State) -> jax.Array:
         return state.values[::2] if self._hide_speeds else state.values
 
     def frame(self, state: _State) -> jax.Array:

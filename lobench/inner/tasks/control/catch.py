@@ -48,17 +48,17 @@ class Catch(Environment):
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
         ball = (self._columns * jax.random.uniform(key)).astype(jnp.int32)
         state = _State(ball, jnp.int32(self._rows - 1), jnp.int32(self._columns // 2))
-        return self._seen(state), state
+        return self._observation(state), state
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
         paddle = jnp.clip(state.paddle + action - 1, 0, self._columns - 1)
-        after = _State(state.ball, state.height - 1, paddle)
-        is_down = after.height == 0
-        caught = is_down & (paddle == state.ball)
-        reward = jnp.where(is_down, jnp.where(caught, 1.0, -1.0), 0.0)
-        return Step(self._seen(after), after, reward, is_down, jnp.bool_(False), caught)
+        new_state = _State(state.ball, state.height - 1, paddle)
+        is_down = new_state.height == 0
+        is_caught = is_down & (paddle == state.ball)
+        reward = jnp.where(is_down, jnp.where(is_caught, 1.0, -1.0), 0.0)
+        return Step(self._observation(new_state), new_state, reward, is_down, jnp.bool_(False), is_caught)
 
-    def _seen(self, state: _State) -> jax.Array:
+    def _observation(self, state: _State) -> jax.Array:
         columns = jnp.arange(self._columns)
         ball = (jnp.arange(self._rows)[::-1, None] == state.height) & (columns == state.ball)
         paddle = (jnp.arange(self._rows)[:, None] == self._rows - 1) & (columns == state.paddle)

@@ -132,8 +132,8 @@ def layout_of(env: Environment) -> Layout:
 
 
 def _require_same(description: str, old: PyTree, new: PyTree) -> None:
-    old_types = _types(old)
-    new_types = _types(new)
+    old_types = _type_texts(old)
+    new_types = _type_texts(new)
     for path in [*old_types, *new_types]:
         if old_types.get(path) != new_types.get(path):
             raise ConfigError(
@@ -143,7 +143,7 @@ def _require_same(description: str, old: PyTree, new: PyTree) -> None:
             )
 
 
-def _types(tree: PyTree) -> dict[str, str]:
+def _type_texts(tree: PyTree) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 

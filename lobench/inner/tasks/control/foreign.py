@@ -51,7 +51,7 @@ class GymnaxEnvironment(Environment):
             limit = {"max_steps_in_episode": _NEVER} if "max_steps_in_episode" in fields else {}
             params = dataclasses.replace(params, **limit)  # type: ignore[type-var]  # an instance, not the class
         self._params = params
-        self.actions = _actions(self._env.action_space(params))
+        self.actions = _action_space(self._env.action_space(params))
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
         observation, env_state = self._env.reset_env(key, self._params)
@@ -64,7 +64,7 @@ class GymnaxEnvironment(Environment):
         return Step(observation, new_state, jnp.asarray(reward, jnp.float32), jnp.asarray(is_done, bool), truncated)
 
 
-class _ByShape(Environment):
+class _WrappedEnvironment(Environment):
     """Wrapper of a user's environment, which may lack tasks."""
 
     def __init__(self, wrapped: Any) -> None:
@@ -90,15 +90,15 @@ def as_environment(candidate: Any, where: str) -> Environment:
       ConfigError: The candidate does not have the methods of an environment.
     """
 
-    def has(*names: str) -> bool:
+    def has_methods(*names: str) -> bool:
         return not isinstance(candidate, type) and all(callable(getattr(candidate, name, None)) for name in names)
 
     if isinstance(candidate, Environment):
         return candidate
-    if has("reset_env", "step_env"):
+    if has_methods("reset_env", "step_env"):
         return GymnaxEnvironment(env=candidate)
-    if has("reset", "step") and isinstance(getattr(candidate, "actions", None), Discrete | Box):
-        return _ByShape(candidate)
+    if has_methods("reset", "step") and isinstance(getattr(candidate, "actions", None), Discrete | Box):
+        return _WrappedEnvironment(candidate)
     raise ConfigError(
         f"{where} is no environment",
         got=repr(candidate) if isinstance(candidate, str) else type(candidate).__name__,
@@ -128,7 +128,7 @@ def _from_gymnax(name: str) -> tuple[Any, Any]:
     return env, params
 
 
-def _actions(space: Any) -> Actions:
+def _action_space(space: Any) -> Actions:
     if hasattr(space, "n"):
         return Discrete(int(space.n))
     low = np.min(space.low)

@@ -19,7 +19,7 @@ from lobench.inner.tasks.control.reach_goals import ReachGoals
 
 __all__ = ["GoalFamily"]
 
-_MOST = 2**30
+_MAX_TASKS = 2**30
 
 
 class _OneTask(Environment):
@@ -53,7 +53,7 @@ class GoalFamily(TaskFamily):
     metric_directions = ControlTask.metric_directions
 
     def __init__(self, *, task: Any = None) -> None:
-        self._task = PPO(env=ReachGoals(num_tasks=_MOST)) if task is None else task
+        self._task = PPO(env=ReachGoals(num_tasks=_MAX_TASKS)) if task is None else task
         if not isinstance(self._task, ControlTask):
             task_name = type(task).__name__
             raise ConfigError("GoalFamily.task", got=task_name, expected="a task of control, such as @PPO()")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 __all__ = ["Moments", "moments_of_nothing"]
 
-_LARGEST = 10.0  # bound of normalized values
+_MAX_VALUE = 10.0  # bound of normalized values
 _SMALLEST_VARIANCE = 1e-8
 
 
@@ -41,11 +41,11 @@ class Moments(NamedTuple):
     def centred(self, rows: jax.Array) -> jax.Array:
         """Standardizes rows float32[..., size] and clips them to [-10, 10]; unchanged before the first row."""
         standardized = (rows - self.mean) * jax.lax.rsqrt(self.variance + _SMALLEST_VARIANCE)
-        return jnp.where(self.seen > 0, jnp.clip(standardized, -_LARGEST, _LARGEST), rows)
+        return jnp.where(self.seen > 0, jnp.clip(standardized, -_MAX_VALUE, _MAX_VALUE), rows)
 
     def scaled(self, values: jax.Array) -> jax.Array:
         """Divides values float32[...] by the standard deviation (of size 1), and clips them to [-10, 10]."""
-        return jnp.clip(values * jax.lax.rsqrt(self.variance[0] + _SMALLEST_VARIANCE), -_LARGEST, _LARGEST)
+        return jnp.clip(values * jax.lax.rsqrt(self.variance[0] + _SMALLEST_VARIANCE), -_MAX_VALUE, _MAX_VALUE)
 
 
 def moments_of_nothing(size: int) -> Moments:

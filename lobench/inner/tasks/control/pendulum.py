@@ -50,16 +50,16 @@ class Pendulum(Environment):
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
         angle, speed = jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
         state = _State(jnp.pi * angle, speed, jnp.int32(0))
-        return _seen(state), state
+        return _observation(state), state
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
         torque = jnp.clip(action[0], -_STRONGEST, _STRONGEST)
         angle = (state.angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
         reward = -(angle**2 + 0.1 * state.speed**2 + 0.001 * torque**2)
-        faster = state.speed + _SECONDS * (1.5 * _GRAVITY * jnp.sin(state.angle) + 3.0 * torque)
-        speed = jnp.clip(faster, -_FASTEST, _FASTEST)
-        after = _State(state.angle + _SECONDS * speed, speed, state.time + 1)
-        return Step(_seen(after), after, reward, jnp.bool_(False), after.time >= self.time_limit)
+        unclipped_speed = state.speed + _SECONDS * (1.5 * _GRAVITY * jnp.sin(state.angle) + 3.0 * torque)
+        speed = jnp.clip(unclipped_speed, -_FASTEST, _FASTEST)
+        new_state = _State(state.angle + _SECONDS * speed, speed, state.time + 1)
+        return Step(_observation(new_state), new_state, reward, jnp.bool_(False), new_state.time >= self.time_limit)
 
     def frame(self, state: _State) -> jax.Array:
         """Returns the rod and its pivot as shapes to draw, float32[2, 4]."""
@@ -68,5 +68,5 @@ class Pendulum(Environment):
         return jnp.stack([jnp.concatenate([pivot, tip]), jnp.array([0.5, 0.5, 0.02, 0.0], jnp.float32)])
 
 
-def _seen(state: _State) -> jax.Array:
+def _observation(state: _State) -> jax.Array:
     return jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.speed])

@@ -93,10 +93,10 @@ class Policy:
         for index, name in enumerate(self._bodies):
             features_of_body = self._apply_hidden_layers(params[name], observations)
             if self._cell is not None:
-                since_start = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
+                current_memory = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
                 weights = params[f"{name}_cell"]
                 cell = cell_update(self._cell)(
-                    since_start, features_of_body @ weights["w_in"] + weights["b"], weights["w_state"]
+                    current_memory, features_of_body @ weights["w_in"] + weights["b"], weights["w_state"]
                 )
                 features_of_body = cell[0]
                 new_memory.append(cell)

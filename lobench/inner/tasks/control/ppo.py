@@ -174,8 +174,8 @@ class PPO(ControlTask):
         if self.normalize_advantages:
             gain = (gain - jnp.mean(gain)) / (jnp.std(gain) + _SMALLEST_DEVIATION)
         ratio = jnp.exp(actions.log_prob(output, decision.action) - decision.log_prob)
-        clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
-        policy_loss = -jnp.mean(jnp.minimum(ratio * gain, clipped * gain))
+        clipped_ratio = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
+        policy_loss = -jnp.mean(jnp.minimum(ratio * gain, clipped_ratio * gain))
         targets = decision.value + lesson.advantage
         errors = (values - targets) ** 2
         if self.clip_values:

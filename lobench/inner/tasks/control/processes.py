@@ -229,8 +229,8 @@ class Stage:
     def _next_task(self, key: jax.Array, index: jax.Array, episode: jax.Array, previous_task: jax.Array) -> jax.Array:
         if self.env.num_tasks == 1:
             return jnp.zeros((), jnp.int32)
-        chosen = COLLECTIONS[self.collection](key, index, episode, previous_task, self.env.num_tasks)
-        return chosen.astype(jnp.int32)
+        next_task = COLLECTIONS[self.collection](key, index, episode, previous_task, self.env.num_tasks)
+        return next_task.astype(jnp.int32)
 
 
 def _normalized(moments: Moments | None, observation: jax.Array) -> jax.Array:

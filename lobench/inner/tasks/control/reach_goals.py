@@ -74,16 +74,23 @@ class ReachGoals(Environment):
 
     def reset(self, key: jax.Array, task: jax.Array) -> tuple[jax.Array, _State]:
         state = _State(jnp.zeros(self._shape, jnp.float32), self.goals(task), jnp.int32(0))
-        return self._seen(state), state
+        return self._observation(state), state
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
         points = state.points + jnp.clip(action, -_STRIDE, _STRIDE)
         distances = jnp.linalg.norm(points - state.goals, axis=-1)
-        after = _State(points, state.goals, state.time + 1)
-        is_there = jnp.all(distances < _NEAR)
-        return Step(self._seen(after), after, -jnp.mean(distances), is_there, after.time >= self.time_limit, is_there)
+        new_state = _State(points, state.goals, state.time + 1)
+        has_arrived = jnp.all(distances < _NEAR)
+        return Step(
+            self._observation(new_state),
+            new_state,
+            -jnp.mean(distances),
+            has_arrived,
+            new_state.time >= self.time_limit,
+            has_arrived,
+        )
 
-    def _seen(self, state: _State) -> jax.Array:
+    def _observation(self, state: _State) -> jax.Array:
         return jnp.stack([state.points, state.goals]) if self._show_goals else state.points
 
     def frame(self, state: _State) -> jax.Array:
