@@ -113,7 +113,7 @@ def test_supervisor_finds_curves_in_a_folder_with_brackets(tmp_path: Path, monke
     out = tmp_path / "runs [1]"
     out.mkdir()
     (out / "m.jsonl").touch()
-    *_, pattern = launch._supervised(Path(".."), "", {"seed": "1", "out": str(out)})
+    *_, pattern = launch._supervisor_prefix(Path(".."), "", {"seed": "1", "out": str(out)})
     assert glob.glob(pattern) == [f"{out}/m.jsonl"]
 
 

@@ -11,8 +11,8 @@ from lobench.tools.audit.findings import Unaudited
 
 __all__ = ["common_metrics", "other_film", "other_form", "unaudited_of"]
 
-_EQUAL = ("seeds", "eval_steps", "log_steps", "num_params")
-_OF_MACHINES = ("metric ", "the time of a gradient step")  # beginnings of problems that depend on the machine
+_EQUAL_FIELDS = ("seeds", "eval_steps", "log_steps", "num_params")
+_MACHINE_PROBLEMS = ("metric ", "the time of a gradient step")  # beginnings of problems that depend on the machine
 
 
 def common_metrics(claimed: Curves, repeated: Curves) -> list[str]:
@@ -31,7 +31,7 @@ def other_form(claimed: Curves, repeated: Curves) -> str | None:
         return f"it names metrics of plugins that it does not have: {', '.join(sorted(invented_metrics))}"
     if names := (claimed.metrics.keys() ^ repeated.metrics.keys()) - plugin_metrics:
         return f"it has other metrics: {', '.join(sorted(names))}"
-    for name in _EQUAL:
+    for name in _EQUAL_FIELDS:
         if getattr(claimed, name) != getattr(repeated, name):
             return f"it has other {name.replace('_', ' ')}"
     if any(claimed.metrics[name].shape != repeated.metrics[name].shape for name in common_metrics(claimed, repeated)):
@@ -66,7 +66,7 @@ def _other_origin(claimed: Curves, repeated: Curves) -> str | None:
             f"it records the optimizer {claimed.provenance.optimizer!r}, here it is {repeated.provenance.optimizer!r}"
         )
     claimed_problems, our_problems = (
-        [line for line in curves.problems if not line.startswith(_OF_MACHINES)] for curves in (claimed, repeated)
+        [line for line in curves.problems if not line.startswith(_MACHINE_PROBLEMS)] for curves in (claimed, repeated)
     )
     return "it records other problems" if claimed_problems != our_problems else None
 
@@ -112,7 +112,7 @@ def unaudited_of(row: EvaluationRow, claimed: Curves, repeated: Curves) -> Itera
         yield Unaudited(f"results of version {row.program.version} of the inner program, which here is {version}")
     if claimed.provenance.together:
         yield Unaudited("places among checkpoints that were computed together", is_usual=True)
-    if any(line.startswith(_OF_MACHINES) for line in claimed.problems):
+    if any(line.startswith(_MACHINE_PROBLEMS) for line in claimed.problems):
         yield Unaudited("problems of plugins' metrics", is_usual=True)
     if claimed.film is not None and any(
         claimed.metrics[name].tobytes() != repeated.metrics[name].tobytes()

@@ -22,7 +22,7 @@ from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Place, Ranges, Tra
 
 __all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
 
-_AFTER = 3  # steps to replay from the first non-finite value on
+_NUM_BAD_STEPS = 3  # steps to replay from the first non-finite value on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,34 +57,40 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
 
 def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_index: int) -> Replayed:
     runner = BlockRunner(layers)
-    bound = runner.bind(spec, "", theta.own_bindings)
-    block = block_of(bound.info.blocks(), seed)
-    runner.claim(bound)
-    program = Programs().of(bound, block.size, ReplayedProgram).program
+    bound_case = runner.bind(spec, "", theta.own_bindings)
+    block = block_of(bound_case.info.blocks(), seed)
+    runner.claim(bound_case)
+    program = Programs().of(bound_case, block.size, ReplayedProgram).program
     assert isinstance(program, ReplayedProgram)
-    matched_theta = runner.theta_of(bound, theta)
+    matched_theta = runner.theta_of(bound_case, theta)
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
-    num_after = 0
+    num_bad_steps = 0
 
     def look(look: Look) -> bool:
-        nonlocal num_after
+        nonlocal num_bad_steps
         dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
         steps.append(step_of(look))
-        num_after += any(step.bad for step in steps[-1:])
-        return num_after < _AFTER
+        num_bad_steps += any(step.bad for step in steps[-1:])
+        return num_bad_steps < _NUM_BAD_STEPS
 
-    original_curves = program.run(matched_theta, block, settings=bound.settings.values, end=bound.case.end)
+    original_curves = program.run(matched_theta, block, settings=bound_case.settings.values, end=bound_case.case.end)
     assert original_curves is not None
     replayed_curves = program.replay(
-        matched_theta, block, seed, look, settings=bound.settings.values, task_index=task_index, end=bound.case.end
+        matched_theta,
+        block,
+        seed,
+        look,
+        settings=bound_case.settings.values,
+        task_index=task_index,
+        end=bound_case.case.end,
     )
     return Replayed(
         training=Training(
             steps=tuple(steps),
             dtypes=dtypes,
-            num_inner_steps=bound.case.num_inner_steps,
-            minimum=bound.case.minimum or 0.0,
+            num_inner_steps=bound_case.case.num_inner_steps,
+            minimum=bound_case.case.minimum or 0.0,
         ),
         block=block,
         difference=_difference(original_curves, replayed_curves),
@@ -96,9 +102,9 @@ def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> 
     ranges: Ranges = {}
     training = replay_case(layers, spec, theta, seed).training
     verdict = diagnose(training)
-    ends_at = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
+    end_step = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
     for step in training.steps:
-        if ends_at is not None and step.step >= ends_at:
+        if end_step is not None and step.step >= end_step:
             break  # inputs during an explosion are not usual
         ranges = widened(ranges, step.inputs)
     return ranges
@@ -131,14 +137,14 @@ def step_of(replayed_step: Look) -> DiagnosedStep:
     gradients = leaf_paths(observed_values.get("gradient", {}))
     updates, unmoved, zeros = {}, {}, {}
     for path, leaf in weights_before.items():
-        old = _as_float64(leaf)
-        new = _as_float64(weights_after[path])
+        old_values = _as_float64(leaf)
+        new_values = _as_float64(weights_after[path])
         with np.errstate(invalid="ignore", over="ignore"):
-            updates[path] = _rms(new - old)
+            updates[path] = _rms(new_values - old_values)
         if path in gradients:
             has_gradient = _as_float64(gradients[path]) != 0
             zeros[path] = 1 - float(has_gradient.mean()) if has_gradient.size else 0.0
-            unmoved[path] = float((new == old)[has_gradient].mean()) if has_gradient.any() else 0.0
+            unmoved[path] = float((new_values == old_values)[has_gradient].mean()) if has_gradient.any() else 0.0
     loss = float(observed_values["loss"]) if "loss" in observed_values else math.nan
     return DiagnosedStep(
         step=replayed_step.step,
@@ -177,15 +183,15 @@ def _non_finite_leaves(
             num_nan = int(np.isnan(values).sum())
             num_inf = int(np.isinf(values).sum())
             if num_nan + num_inf and not (
-                source == "optimizer_state" and _was_so(state_before, path, num_nan, num_inf)
+                source == "optimizer_state" and _was_non_finite(state_before, path, num_nan, num_inf)
             ):
                 yield Bad(place=source, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
 
 
-def _was_so(state_before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
+def _was_non_finite(state_before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
     """Returns whether a leaf of the state had as many NaNs and infinities before. Some states start with infinities."""
-    old = _as_float64(leaf_paths(state_before.opt_state)[path])
-    return (int(np.isnan(old).sum()), int(np.isinf(old).sum())) == (num_nan, num_inf)
+    old_values = _as_float64(leaf_paths(state_before.opt_state)[path])
+    return (int(np.isnan(old_values).sum()), int(np.isinf(old_values).sum())) == (num_nan, num_inf)
 
 
 def _is_float(leaf: Any) -> bool:
@@ -204,8 +210,8 @@ def _rms(values: np.ndarray) -> float:
 
 def _largest(leaf: Any) -> float:
     values = np.abs(_as_float64(leaf))
-    finite = values[np.isfinite(values)]
-    return float(finite.max()) if finite.size else math.nan
+    finite_values = values[np.isfinite(values)]
+    return float(finite_values.max()) if finite_values.size else math.nan
 
 
 def _difference(original_curves: Curves, replayed_curves: Curves) -> float:

@@ -196,12 +196,12 @@ class _Search:
         return self.seen.get(cell, math.nan) > self.rules.margin
 
     def _screen(self, cells: Sequence[CellIndex]) -> None:
-        new = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
+        new_cells = [cell for cell in dict.fromkeys(cells) if cell not in self.seen]
         num_left = self.rules.most_cells - len(self.seen)
-        if new and num_left < 1:
+        if new_cells and num_left < 1:
             raise _OverBudgetError
-        new = new[:num_left]
-        self.seen |= dict(zip(new, self.evaluator.gaps(new), strict=True)) if new else {}
+        new_cells = new_cells[:num_left]
+        self.seen |= dict(zip(new_cells, self.evaluator.gaps(new_cells), strict=True)) if new_cells else {}
 
     def _run_test(self, cell: CellIndex) -> Test | None:
         """Tests a cell, and tests it again with more seeds if the first test is undecided."""
@@ -241,19 +241,19 @@ class _Search:
         yield from _batches(end_cells, size)
         corners = [self._random_cell(lambda axis: (0, axis.size - 1)[rng.integers(2)]) for _ in range(2 * size)]
         yield from _batches(list(dict.fromkeys(corners)), size)
-        total = math.prod(axis.size for _, axis in searched_axes)
-        while len(self.seen) < total:
-            worst = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
+        num_cells = math.prod(axis.size for _, axis in searched_axes)
+        while len(self.seen) < num_cells:
+            worst_cell = max(self.seen, key=lambda cell: np.nan_to_num(self.seen[cell], nan=-math.inf))
             neighbours = [
-                _with_index(worst, axis_index, index)
+                _with_index(worst_cell, axis_index, index)
                 for axis_index, axis in searched_axes
-                for index in (worst[axis_index] - 1, worst[axis_index] + 1, 0, axis.size - 1)
+                for index in (worst_cell[axis_index] - 1, worst_cell[axis_index] + 1, 0, axis.size - 1)
                 if 0 <= index < axis.size
             ]
             neighbours = [cell for cell in dict.fromkeys(neighbours) if cell not in self.seen]
             rng.shuffle(neighbours)
             wave = [tuple(cell) for cell in neighbours[: size // 2]]
-            while len(wave) < size and len(self.seen) + len(wave) < total:
+            while len(wave) < size and len(self.seen) + len(wave) < num_cells:
                 cell = self._random_cell(lambda axis: int(rng.integers(axis.size)))
                 if cell not in self.seen and cell not in wave:
                     wave.append(cell)

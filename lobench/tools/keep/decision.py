@@ -73,10 +73,10 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
       rules: Rules of the decision.
     """
     sums = screen + test
-    keep = log_evidence(test) >= rules.log_threshold
+    is_kept = log_evidence(test) >= rules.log_threshold
     diverges = _probability_of_more_divergence(sums) > 1 - rules.futility
     is_worse = np.isfinite(test.log_evidence_of_divergence()) & (_probability_of_better_mean(sums) < rules.futility)
-    keep &= ~diverges & ~is_worse
+    is_kept &= ~diverges & ~is_worse
     is_hopeless = chance_to_keep(screen, test, rules) < rules.futility
     # Each test makes later tests stricter, so none begins for a candidate that is not even better on shared seeds.
     is_screened_out = (
@@ -84,10 +84,10 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
     )
     is_hopeless |= is_screened_out & ~(screen.lost_by_b > screen.lost_by_a)
     is_promising = (_probability_of_better_mean(sums) >= rules.promising) & ~diverges
-    is_spent = test.seeds >= rules.max_seeds
-    discard = ~keep & (is_hopeless | diverges) & ~is_promising
-    undecided = ~keep & ~discard & (is_hopeless | is_spent)
-    return np.asarray(keep), np.asarray(discard), np.asarray(undecided)
+    has_spent_seeds = test.seeds >= rules.max_seeds
+    is_discarded = ~is_kept & (is_hopeless | diverges) & ~is_promising
+    is_undecided = ~is_kept & ~is_discarded & (is_hopeless | has_spent_seeds)
+    return np.asarray(is_kept), np.asarray(is_discarded), np.asarray(is_undecided)
 
 
 def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> FloatArray:

@@ -45,9 +45,9 @@ def kept_text(outcome: Kept) -> str:
     if outcome.error:
         return one_line(f"no decision: {outcome.error}; the same command tries again")
     assert decision.answer is not None
-    earlier = "" if outcome.is_new else " (decided before)"
+    earlier_note = "" if outcome.is_new else " (decided before)"
     clauses = [
-        f"{decision.answer.upper()}{earlier}: {decision.description} against {decision.incumbent.label}",
+        f"{decision.answer.upper()}{earlier_note}: {decision.description} against {decision.incumbent.label}",
         decision.reason,
         _difference_text(decision, outcome.decisions.terms),
         _divergence_text(decision),
@@ -99,19 +99,19 @@ def log_text(measured_total: MeasuredTotal) -> str:
                 f"{decision.core_seconds:.3g}",
             ]
         )
-    candidates = counted(len(decisions.decisions), "candidate")
-    counts_text = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')}, {candidates}"
-    rate = f"at most {decisions.terms.fdr:.0%} of those kept are expected to be no improvement"
-    lines = [text_table(rows), "", f"{counts_text} by {decisions.terms.metric}; {rate}"]
+    candidates_text = counted(len(decisions.decisions), "candidate")
+    counts_text = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')}, {candidates_text}"
+    rate_text = f"at most {decisions.terms.fdr:.0%} of those kept are expected to be no improvement"
+    lines = [text_table(rows), "", f"{counts_text} by {decisions.terms.metric}; {rate_text}"]
     if decisions.chain:
-        changes = "; ".join(f"{decision.number} {decision.description}" for decision in decisions.chain)
-        lines.append(one_line(f"chain of kept changes from {decisions.chain[0].incumbent.label}: {changes}"))
-        error = f"no measurement: {measured_total.error}; the same command tries again"
-        lines.append(one_line(f"in total: {error if measured_total.error else _total(decisions)}"))
+        changes_text = "; ".join(f"{decision.number} {decision.description}" for decision in decisions.chain)
+        lines.append(one_line(f"chain of kept changes from {decisions.chain[0].incumbent.label}: {changes_text}"))
+        error_text = f"no measurement: {measured_total.error}; the same command tries again"
+        lines.append(one_line(f"in total: {error_text if measured_total.error else _total_text(decisions)}"))
     return "\n".join(lines)
 
 
-def _total(sequence: Sequence) -> str:
+def _total_text(sequence: Sequence) -> str:
     total = sequence.total
     if total is None:
         return "not measured; lobench keep --log --measure 8 runs both ends of the chain on 8 fresh seeds"

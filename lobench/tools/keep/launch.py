@@ -30,7 +30,7 @@ PACE = "pace.json"  # curves of the incumbent; exists while a candidate runs on 
 def main(arguments: list[str]) -> None:
     """Replaces this process by the command of a revision."""
     revision, seed, output_folder = arguments
-    revisions_folder = _home()
+    revisions_folder = _revisions_folder()
     text = (Path(revision) / "revision.json").read_text(encoding="utf-8")
     manifest = json.loads(text)
     tree = Path(output_folder).parent / "tree"
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
             (folder / name).symlink_to(targets[name])
     values = {"seed": seed, "out": output_folder}
     command_line = [
-        *_supervised(revisions_folder, text, values),
+        *_supervisor_prefix(revisions_folder, text, values),
         *command_words(shlex.split(manifest["command"]), values),
     ]
     os.environ.update(manifest["environment"], PWD=str(folder))
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"cannot run {command_line[0]}: {error.strerror}")
 
 
-def _home() -> Path:
+def _revisions_folder() -> Path:
     """Returns the folder `STORE/keep`."""
     if Path("..", "trees").is_dir():
         return Path("..")
@@ -73,7 +73,7 @@ def _home() -> Path:
     return revisions_folder
 
 
-def _supervised(revisions_folder: Path, candidate: str, values: dict[str, str]) -> list[str]:
+def _supervisor_prefix(revisions_folder: Path, candidate: str, values: dict[str, str]) -> list[str]:
     """Returns the command prefix that stops a candidate which is behind the incumbent's pace; [] without a pace."""
     path = (revisions_folder / PACE).absolute()
     if not path.is_file():

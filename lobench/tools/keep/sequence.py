@@ -153,8 +153,10 @@ class Sequence:
         kept_decisions = [decision for decision in self.decisions if decision.answer is KeepAnswer.KEEP]
         chain = kept_decisions[-1:]
         while chain:
-            earlier = [decision for decision in kept_decisions if decision.number < chain[0].number]
-            predecessors = [decision for decision in earlier if decision.candidate.name == chain[0].incumbent.name]
+            earlier_decisions = [decision for decision in kept_decisions if decision.number < chain[0].number]
+            predecessors = [
+                decision for decision in earlier_decisions if decision.candidate.name == chain[0].incumbent.name
+            ]
             if not predecessors:
                 break
             chain.insert(0, predecessors[-1])
@@ -209,7 +211,7 @@ class DecisionStore:
         """
         try:
             record = json.loads(self.path.read_text(encoding="utf-8"))
-            sequence = _sequence(record)
+            sequence = _parse_sequence(record)
         except FileNotFoundError:
             if terms is None:
                 raise StoreError("no decisions here", where=str(self.path.parent.parent)) from None
@@ -236,7 +238,7 @@ class DecisionStore:
         write_whole(self.path, json.dumps(record, indent=1) + "\n", durable=True)
 
 
-def _sequence(record: dict[str, Any]) -> Sequence:
+def _parse_sequence(record: dict[str, Any]) -> Sequence:
     if record["version"] != _VERSION:
         raise ValueError(f"version {record['version']} of the file is newer than this lobench")
     decisions = []

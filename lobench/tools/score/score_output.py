@@ -75,7 +75,9 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in scores.submissions.items():
         base_entries = [(workload, submission.workloads[workload]) for workload in targets.base]
-        removed_reasons = [_why(workload, entry) for workload, entry in base_entries if entry.removed_by is not None]
+        removed_reasons = [
+            _removal_text(workload, entry) for workload, entry in base_entries if entry.removed_by is not None
+        ]
         first_reason, *other_reasons = removed_reasons or [""]
         rows.append(
             (
@@ -86,7 +88,7 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
             )
         )
         rows += [("", "", "", reason) for reason in other_reasons]
-    counts = (
+    counts_text = (
         f"{counted(scores.num_evaluations, 'evaluation')}, {scores.num_not_finite} without a finite value, time or step"
         + (f", {scores.num_repeated} repeated" if scores.num_repeated else "")
         + (
@@ -99,10 +101,10 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     )
     answer_lines = []
     if scores.submissions:
-        name, best = max(scores.submissions.items(), key=lambda item: item[1].score)
+        name, best_submission = max(scores.submissions.items(), key=lambda item: item[1].score)
         count_text = counted(len(scores.submissions), "submission")
-        answer_lines = [one_line(f"{name} has the highest score of {count_text}: {best.score:.4f}"), ""]
-    return "\n".join([*answer_lines, text_table(rows, left={0, 3}), counts, *_rules_lines(scores, rules)])
+        answer_lines = [one_line(f"{name} has the highest score of {count_text}: {best_submission.score:.4f}"), ""]
+    return "\n".join([*answer_lines, text_table(rows, left={0, 3}), counts_text, *_rules_lines(scores, rules)])
 
 
 def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[str]:
@@ -123,7 +125,7 @@ def _rules_lines(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> list[st
     return [one_line(f"AlgoPerf {rules.version}, studies x trials {rules_used[0]} x {rules_used[1]}{differences_note}")]
 
 
-def _why(workload: str, entry: WorkloadTime) -> str:
+def _removal_text(workload: str, entry: WorkloadTime) -> str:
     detail = entry.cause
     if not detail and entry.studies:
         detail = f"{entry.studies_that_reached} of {entry.studies} studies reached it"

@@ -36,8 +36,8 @@ __all__ = ["make_app"]
 _MOST_KEYS = 1000  # curves in one answer
 _MOST_POINTS = 500  # points of a seed's curve
 _LONGEST_WAIT = 20.0  # seconds for which a request waits for news; proxies end connections that are silent for longer
-_STEP = 0.025  # seconds between two looks at the store
-_STALE = "there are newer results: fetch data.json"
+_POLL_SECONDS = 0.025  # seconds between two looks at the store
+_STALE_TEXT = "there are newer results: fetch data.json"
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "live.js": "text/javascript"}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -75,10 +75,13 @@ def make_app(
     routes = [
         Route("/", lambda request: _page(page_cache, request)),
         Route("/data.json", data),
-        Route("/curves.json", lambda request: _unless_gone(lambda: _curves(page_cache, request))),
-        Route("/evaluation.json", lambda request: _unless_gone(lambda: _values(page_cache, request, _evaluation))),
-        Route("/pair.json", lambda request: _unless_gone(lambda: _values(page_cache, request, _pair))),
-        *(Route(f"/{name}", _part(name, kind)) for name, kind in _PARTS.items()),
+        Route("/curves.json", lambda request: _unless_gone(lambda: _respond_with_curves(page_cache, request))),
+        Route(
+            "/evaluation.json",
+            lambda request: _unless_gone(lambda: _respond_with_value(page_cache, request, _evaluation)),
+        ),
+        Route("/pair.json", lambda request: _unless_gone(lambda: _respond_with_value(page_cache, request, _pair))),
+        *(Route(f"/{name}", _part_route(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
     return _Guard(app, hosts=hosts, token=token, cookie=cookie)
@@ -95,17 +98,17 @@ async def _data(page_cache: PageCache, request: Request, is_ending: Callable[[],
     With the parameter `wait`, the answer comes as soon as the data differ from those that the visitor has, or with
     status 304 after a time.
     """
-    last = time.monotonic() + (_LONGEST_WAIT if "wait" in request.query_params else 0.0)
+    deadline = time.monotonic() + (_LONGEST_WAIT if "wait" in request.query_params else 0.0)
     while True:
-        answer = await run_in_threadpool(_data_now, page_cache, request)
-        if answer.status_code != HTTPStatus.NOT_MODIFIED or time.monotonic() >= last:
+        answer = await run_in_threadpool(_current_data, page_cache, request)
+        if answer.status_code != HTTPStatus.NOT_MODIFIED or time.monotonic() >= deadline:
             return answer
         if is_ending() or await request.is_disconnected():
             return answer
-        await asyncio.sleep(_STEP)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
-def _data_now(page_cache: PageCache, request: Request) -> Response:
+def _current_data(page_cache: PageCache, request: Request) -> Response:
     page, problem = page_cache.look(waits=True)
     status_json = json.dumps(
         {"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle}
@@ -130,11 +133,11 @@ def _unless_gone(respond: Callable[[], Response]) -> Response:
 _Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
 
 
-def _values(page_cache: PageCache, request: Request, make_value: _Places) -> Response:
+def _respond_with_value(page_cache: PageCache, request: Request, make_value: _Places) -> Response:
     """Answers a request for two indices, in the version of the data that the visitor has."""
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
-        return PlainTextResponse(_STALE, HTTPStatus.CONFLICT)
+        return PlainTextResponse(_STALE_TEXT, HTTPStatus.CONFLICT)
     try:
         first_index, second_index = map(int, request.query_params.get("places", "").split(","))
         if min(first_index, second_index) < 0:
@@ -155,35 +158,35 @@ def _pair(viewer_index: ViewerIndex, first_index: int, second_index: int) -> obj
     return pair_record(viewer_index.summary, first_index, second_index)
 
 
-def _curves(page_cache: PageCache, request: Request) -> Response:
+def _respond_with_curves(page_cache: PageCache, request: Request) -> Response:
     page, _ = page_cache.look()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
-        return PlainTextResponse(_STALE, HTTPStatus.CONFLICT)
+        return PlainTextResponse(_STALE_TEXT, HTTPStatus.CONFLICT)
     try:
-        keys = [_key(text, page.viewer_index) for text in request.query_params.get("keys", "").split(";") if text]
+        keys = [_parse_key(text, page.viewer_index) for text in request.query_params.get("keys", "").split(";") if text]
     except (ValueError, IndexError):
         return PlainTextResponse("keys: SUBJECT,CASE,METRIC;..., by their places", HTTPStatus.BAD_REQUEST)
     body = json.dumps(explorer_curves(page.viewer_index, keys[:_MOST_KEYS]), allow_nan=False, separators=(",", ":"))
     return Response(body, media_type="application/json")
 
 
-def _key(text: str, viewer_index: ViewerIndex) -> CurveKey:
+def _parse_key(text: str, viewer_index: ViewerIndex) -> CurveKey:
     """Parses a key such as `3,0,1`.
 
     Raises:
       ValueError: The text is not a key.
       IndexError: The key's subject, case or metric does not exist.
     """
-    subject, case, metric = map(int, text.split(","))
-    if min(subject, case, metric) < 0:
+    subject_index, case_index, metric_index = map(int, text.split(","))
+    if min(subject_index, case_index, metric_index) < 0:
         raise IndexError(text)
     snapshot = viewer_index.snapshot
-    if subject >= len(snapshot.subjects) or case >= len(snapshot.cases):
+    if subject_index >= len(snapshot.subjects) or case_index >= len(snapshot.cases):
         raise IndexError(text)
-    return subject, case, viewer_index.metrics[metric]
+    return subject_index, case_index, viewer_index.metrics[metric_index]
 
 
-def _part(name: str, kind: str) -> Callable[[Request], Response]:
+def _part_route(name: str, kind: str) -> Callable[[Request], Response]:
     body = page_part(name).encode()
     return lambda request: _tagged(request, body, lambda: body, kind)
 

@@ -40,11 +40,18 @@ from lobench.tools.curve_import.points import (
 __all__ = ["inspect", "item_kind", "items", "lm_eval"]
 
 _HEAD_CHARACTERS = 1 << 16  # characters that hold the first row or the first fields of a document
-_SAMPLES = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")  # bare name of a file of lm-evaluation-harness
-_LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}  # inspect_ai's scores: correct, incorrect, partial, no answer
-_LOWER = re.compile(r".*(perplexity|loss|bits_per_byte|error|wer|ter)$", re.IGNORECASE)
-_HASH = 12  # digits of a document's hash
-_ZIP = b"PK\x03\x04"
+_SAMPLES_NAME = re.compile(
+    r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+"
+)  # bare name of a file of lm-evaluation-harness
+_SCORES_BY_LETTER = {
+    "C": 1.0,
+    "I": 0.0,
+    "P": 0.5,
+    "N": 0.0,
+}  # inspect_ai's scores: correct, incorrect, partial, no answer
+_LOWER_IS_BETTER = re.compile(r".*(perplexity|loss|bits_per_byte|error|wer|ter)$", re.IGNORECASE)
+_HASH_DIGITS = 12  # digits of a document's hash
+_ZIP_PREFIX = b"PK\x03\x04"
 _Values = dict[str, dict[str, float]]  # by metric, then item
 
 
@@ -56,7 +63,7 @@ def item_kind(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            is_zip = file.read(4) == _ZIP
+            is_zip = file.read(4) == _ZIP_PREFIX
         if is_zip:
             with zipfile.ZipFile(path) as archive:
                 return "inspect" if "header.json" in archive.namelist() else ""
@@ -131,10 +138,12 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
             if value is None:
                 continue  # a list or tuple that the harness aggregates itself
             column = values.setdefault(metric if len(filters) == 1 else f"{metric}/{name}", {})
-            document = f"{item} {row['doc_hash'][:_HASH]}" if row.get("doc_hash") else f"{_task_of(path)}/{item}"
-            if document in column:
+            document_name = (
+                f"{item} {row['doc_hash'][:_HASH_DIGITS]}" if row.get("doc_hash") else f"{_task_of(path)}/{item}"
+            )
+            if document_name in column:
                 raise UsageError(f"doc_id {item} occurs twice", where=where, expected="one line for each document")
-            column[document] = value
+            column[document_name] = value
     if not values:
         raise NotCurves("no document has a number", where=str(path), expected='"metrics": ["acc"] and "acc": 1.0')
     method = path.parent.name
@@ -147,11 +156,13 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
 
 def directions_of_samples(path: Path, request: CurveRequest) -> dict[str, Direction]:
     metrics = {metric for points in read_samples(path, request, []) for metric in points.metrics}
-    return {name: Direction.MIN if _LOWER.fullmatch(name.partition("/")[0]) else Direction.MAX for name in metrics}
+    return {
+        name: Direction.MIN if _LOWER_IS_BETTER.fullmatch(name.partition("/")[0]) else Direction.MAX for name in metrics
+    }
 
 
 def _task_of(path: Path) -> str:
-    match = _SAMPLES.fullmatch(bare_name(path))
+    match = _SAMPLES_NAME.fullmatch(bare_name(path))
     return match["task"] if match else UNNAMED_CASE
 
 
@@ -181,14 +192,14 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     """
     header, samples = _inspect_log(path)
     eval_header = header.get("eval", {})
-    data = (eval_header.get("dataset") or {}).get("name") or eval_header.get("task") or ""
+    data_set_name = (eval_header.get("dataset") or {}).get("name") or eval_header.get("task") or ""
     values_by_metric: dict[str, dict[str, list[float]]] = {}
     num_samples = 0
     scored_samples = set[str]()
     for sample in samples:
         num_samples += 1
         for metric, value in _scores_of(sample):
-            values_by_metric.setdefault(metric, {}).setdefault(f"{data}/{sample.get('id')}", []).append(value)
+            values_by_metric.setdefault(metric, {}).setdefault(f"{data_set_name}/{sample.get('id')}", []).append(value)
             scored_samples.add(f"{sample.get('id')} {sample.get('epoch')}")
     if not values_by_metric:
         raise NotCurves("no sample of this log has a score", where=str(path), got=counted(num_samples, "sample"))
@@ -217,7 +228,7 @@ def _scores_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         value = score.get("value") if isinstance(score, Mapping) else score
         named_values = value.items() if isinstance(value, Mapping) else [("", value)]
         for key, part_value in named_values:
-            number = _LETTERS.get(part_value) if isinstance(part_value, str) else None
+            number = _SCORES_BY_LETTER.get(part_value) if isinstance(part_value, str) else None
             number = number_of(part_value) if number is None else number
             if number is not None:
                 yield (f"{scorer}/{key}" if key else scorer), number
@@ -245,10 +256,12 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
             sample_names = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
             return header, [json.loads(archive.read(name)) for name in sample_names]
     except NotImplementedError as error:  # the method of compression is unknown
-        convert = (
+        conversion_advice = (
             f"`pip install zipfile-zstd`, or `inspect log convert {shlex.quote(str(path))} --to json --output-dir .`"
         )
-        raise UsageError("this log cannot be unpacked", where=str(path), got=cause(error), next_step=convert) from error
+        raise UsageError(
+            "this log cannot be unpacked", where=str(path), got=cause(error), next_step=conversion_advice
+        ) from error
     except (OSError, ValueError, KeyError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
         raise UsageError("this log of inspect_ai is damaged", where=str(path), got=cause(error)) from error
 
@@ -262,13 +275,13 @@ def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -
         for metric, values_by_item in enumerate(values.values())
         for item, value in values_by_item.items()
     ]
-    run, metrics, point_values = zip(*rows, strict=True)
+    item_indices, metric_indices, point_values = zip(*rows, strict=True)
     zeros = np.zeros(len(rows), np.int64)
     return Points(
         runs=[CurveRun(method, case, item, is_item=True) for item in items],
         metrics=list(values),
-        run=np.asarray(run, np.int64),
-        metric=np.asarray(metrics, np.int64),
+        run=np.asarray(item_indices, np.int64),
+        metric=np.asarray(metric_indices, np.int64),
         step=zeros,
         value=np.asarray(point_values, np.float64),
         line=zeros,
