@@ -104,7 +104,7 @@ def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., Non
         for line in _best_lines(outcome.store):
             log(line)
     page = f", and {outcome.store / PAGE}" if REPORT in settings.sinks else ""
-    log(f"done: {_counts(ending)}; see {results_command(outcome.store)}{page}")
+    log(f"done: {_counts_text(ending)}; see {results_command(outcome.store)}{page}")
     for line in unread_lines(ending):
         log(line, "red")
 
@@ -121,13 +121,13 @@ def _best_lines(store: Path) -> list[str]:
 
 def unread_lines(ending: Ending) -> list[str]:
     """Returns a line for each run whose newest checkpoint or `config.gin` could not be read."""
-    older = "; the evaluated ones are older" if ending.num_checkpoints else ""
-    warning = f"the newest checkpoint could not be read{older}"
+    older_note = "; the evaluated ones are older" if ending.num_checkpoints else ""
+    warning = f"the newest checkpoint could not be read{older_note}"
     lines = [f"{warning}: {why}" for why in ending.unread.values()]
     return [*lines, *(f"not evaluated: {folder}: {why}" for folder, why in ending.unbound.items())]
 
 
-def _counts(ending: Ending) -> str:
+def _counts_text(ending: Ending) -> str:
     """Returns the outcomes of this call or, if there are none, the earlier outcomes that determine the exit code."""
     if ending.outcomes:
         return listed(ending.outcomes)

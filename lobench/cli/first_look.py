@@ -18,10 +18,10 @@ __all__ = ["first_look"]
 _MOST_ENTRIES = 2_000  # entries of a folder
 _MOST_LISTED = 3  # items of each kind
 _MOST_TEXT = 1 << 16  # characters of a gin file
-_STORES = (".lobench", "lobench_results")  # folders of stores
-_CHECKPOINTS = (".npz", ".safetensors", ".pkl", ".pickle", ".joblib", ".pt", ".pth", ".msgpack", ".flax")
-_CURVES = (".csv", ".csv.gz", ".jsonl")
-_STEP = re.compile(r"(?:checkpoint|ckpt|step|global_step)?[_-]?\d+")
+_STORE_FOLDERS = (".lobench", "lobench_results")  # folders of stores
+_CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pkl", ".pickle", ".joblib", ".pt", ".pth", ".msgpack", ".flax")
+_CURVE_SUFFIXES = (".csv", ".csv.gz", ".jsonl")
+_STEP_NAME = re.compile(r"(?:checkpoint|ckpt|step|global_step)?[_-]?\d+")
 _BINDINGS = re.compile(r"^\s*(?:[\w/.]+/)?(Experiment|Case)\.\w+\s*=", re.MULTILINE)
 
 
@@ -36,8 +36,8 @@ def first_look(folder: Path) -> list[str]:
 
 def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
     entries = _entries(folder)
-    inner = list(itertools.islice(_subfolder_entries(entries), _MOST_ENTRIES))
-    candidates = dict.fromkeys((folder, *entries, *_store_candidates(entries), *_store_candidates(inner)))
+    inner_entries = list(itertools.islice(_subfolder_entries(entries), _MOST_ENTRIES))
+    candidates = dict.fromkeys((folder, *entries, *_store_candidates(entries), *_store_candidates(inner_entries)))
     stores = [location for location in candidates if _is_file(location / "ledger.sqlite")]
     for store in stores[:_MOST_LISTED]:
         name = _relative_text(store, folder)
@@ -48,24 +48,24 @@ def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
     for file in [entry for entry, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
         yield f"{_relative_text(file, folder)} is an experiment", f"lobench run {_relative_text(file, folder)}"
     suites = [folder] if "Case" in kinds.values() else []
-    suites += [entry for entry in (*entries, *inner) if _is_folder(entry) and _is_suite(entry)]
+    suites += [entry for entry in (*entries, *inner_entries) if _is_folder(entry) and _is_suite(entry)]
     for suite in suites[:_MOST_LISTED]:
         name = _relative_text(suite, folder)
         yield f"{name} is a suite", f"pytest {name} --collect-only -q      # its cases"
-    run = [entry for entry in entries if _is_checkpoint(entry)]
+    checkpoint_entries = [entry for entry in entries if _is_checkpoint(entry)]
     suite_name = _relative_text(suites[0], folder) if suites else "quick"
-    if run:
+    if checkpoint_entries:
         yield (
-            f". is a run's folder with {counted(len(run), 'checkpoint')}",
+            f". is a run's folder with {counted(len(checkpoint_entries), 'checkpoint')}",
             f"lobench watch . --suite {suite_name} --once",
         )
-    folders = [entry for entry in entries if _is_folder(entry) and entry not in run]
-    folders += [entry for entry in inner if _is_folder(entry) and not _is_checkpoint(entry)]
+    folders = [entry for entry in entries if _is_folder(entry) and entry not in checkpoint_entries]
+    folders += [entry for entry in inner_entries if _is_folder(entry) and not _is_checkpoint(entry)]
     runs = [folder for folder in folders if any(map(_is_checkpoint, _entries(folder)))]
     for run_folder in runs[:_MOST_LISTED]:
         name = _relative_text(run_folder, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
-    files = [entry for entry in entries if entry.name.endswith(_CURVES) and _is_file(entry)]
+    files = [entry for entry in entries if entry.name.endswith(_CURVE_SUFFIXES) and _is_file(entry)]
     if files:
         names = " ".join(_relative_text(file, folder) for file in files[:_MOST_LISTED])
         omission_note = f" and {len(files) - _MOST_LISTED} more" * (len(files) > _MOST_LISTED)
@@ -84,7 +84,7 @@ def _subfolder_entries(entries: list[Path]) -> Iterator[Path]:
     """Yields the entries of subfolders such as `runs` or `suites`, except stores and hidden folders."""
     for entry in entries:
         if (
-            entry.name not in _STORES
+            entry.name not in _STORE_FOLDERS
             and not entry.name.startswith(".")
             and _is_folder(entry)
             and not _is_checkpoint(entry)
@@ -95,7 +95,7 @@ def _subfolder_entries(entries: list[Path]) -> Iterator[Path]:
 def _store_candidates(entries: list[Path]) -> Iterator[Path]:
     """Yields paths at which there may be a store: in the folder itself, and in the folders of runs below it."""
     for entry in entries:
-        if entry.name in _STORES:
+        if entry.name in _STORE_FOLDERS:
             for subfolder in _entries(entry):
                 yield subfolder
                 yield from _entries(subfolder)  # .lobench/compare/SUITE
@@ -108,9 +108,9 @@ def _is_suite(folder: Path) -> bool:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    if path.name.endswith(_CHECKPOINTS):
+    if path.name.endswith(_CHECKPOINT_SUFFIXES):
         return _is_file(path)
-    return _STEP.fullmatch(path.name) is not None and _is_folder(path)
+    return _STEP_NAME.fullmatch(path.name) is not None and _is_folder(path)
 
 
 def _gin_kind(file: Path) -> str:
@@ -119,10 +119,10 @@ def _gin_kind(file: Path) -> str:
         if not file.is_file():  # opening a pipe would block
             return ""
         with file.open(encoding="utf-8", errors="replace") as text:
-            bound = set(_BINDINGS.findall(text.read(_MOST_TEXT)))
+            bound_names = set(_BINDINGS.findall(text.read(_MOST_TEXT)))
     except OSError:
         return ""
-    return "Experiment" if "Experiment" in bound else "Case" if bound else ""
+    return "Experiment" if "Experiment" in bound_names else "Case" if bound_names else ""
 
 
 def _is_file(path: Path) -> bool:

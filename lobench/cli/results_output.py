@@ -42,7 +42,7 @@ __all__ = [
 
 
 _CHUNK = 1 << 16  # characters
-_MOST_IN_MEMORY = 1 << 24  # bytes
+_MAX_BYTES_IN_MEMORY = 1 << 24  # bytes
 _MOST_NAMED = 6
 
 
@@ -65,13 +65,13 @@ def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterabl
                 row_by_code[code] = replace(row, payload=None, at_hand=None)
         yield from _unread_records(ledger)
 
-    with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
+    with tempfile.SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
         is_written = one_line_of(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
         with is_written, Ledger.open(store, read_only=True) as ledger:
             file.writelines(json_parts("results", all_records(ledger)))
             if edited_code(ledger, row_by_code.values()):
                 rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
-                _warn_of_other_code(_other_code(ledger, rows))
+                _warn_of_other_code(_other_code_line(ledger, rows))
         file.write("\n")
         file.seek(0)
         yield iter(lambda: file.read(_CHUNK), "")
@@ -110,21 +110,21 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
         current = ledger.current_cases(rows)
-        other_code = _other_code(ledger, rows)
-        unread = list(_unread_records(ledger))
+        other_code_line = _other_code_line(ledger, rows)
+        unread_entries = list(_unread_records(ledger))
     summaries = evaluation_summaries(rows)
     stored_metrics = {name for summary in summaries for name in summary.final}
     extra_metrics = _stored_metrics(metrics, stored_metrics)
-    lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread else []
-    primary = {row.case.primary_metric for row in rows}
+    lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread_entries else []
+    primary_metrics = {row.case.primary_metric for row in rows}
     added_metrics = {name for summary in summaries for name in summary.added}
-    lines_on_others = _more_metrics(
-        stored_metrics - {*extra_metrics, *primary, *added_metrics, "train/loss", "test/loss", "test/accuracy"}
+    lines_on_others = _hidden_metrics_lines(
+        stored_metrics - {*extra_metrics, *primary_metrics, *added_metrics, "train/loss", "test/loss", "test/accuracy"}
     )
-    return "\n".join([*lines, *lines_on_others, *_notes(rows, current, other_code, unread)])
+    return "\n".join([*lines, *lines_on_others, *_notes(rows, current, other_code_line, unread_entries)])
 
 
-def _other_code(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
+def _other_code_line(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
     """Returns a line on current results that other code than the user's present code made; "" if there are none."""
     if not (edited_codes := edited_code(ledger, rows)):
         return ""
@@ -155,9 +155,9 @@ def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> li
     return list(dict.fromkeys(metric_names))
 
 
-def _more_metrics(hidden: Collection[str]) -> list[str]:
+def _hidden_metrics_lines(hidden_metrics: Collection[str]) -> list[str]:
     """Returns a line that names the metrics that a table does not show; [] if it shows all."""
-    return [f"other metrics, by --metric: {first_of(sorted(hidden), _MOST_NAMED)}"] if hidden else []
+    return [f"other metrics, by --metric: {first_of(sorted(hidden_metrics), _MOST_NAMED)}"] if hidden_metrics else []
 
 
 def ranked_text(store: Path, *, every: bool) -> str:
@@ -166,17 +166,17 @@ def ranked_text(store: Path, *, every: bool) -> str:
     from lobench.report.tables.ranking import ranking_text
 
     with Ledger.open(store, read_only=True) as ledger:
-        unread = list(_unread_records(ledger))
+        unread_entries = list(_unread_records(ledger))
     summary = summary_of_methods(store)
     rows = summary.snapshot.rows
     current = summary.snapshot.current
-    lines = [ranking_text(summary, include_all=every)] if rows or not unread else []
-    lines += _more_metrics(_hidden_metrics(summary, ()))
-    return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread)])
+    lines = [ranking_text(summary, include_all=every)] if rows or not unread_entries else []
+    lines += _hidden_metrics_lines(_hidden_metrics(summary, ()))
+    return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread_entries)])
 
 
 def _notes(
-    rows: Sequence[EvaluationRow], current: CurrentCases, other_code: str, unread: Iterable[ResultRecord]
+    rows: Sequence[EvaluationRow], current: CurrentCases, other_code_line: str, unread_entries: Iterable[ResultRecord]
 ) -> list[str]:
     """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
     from lobench.analysis.store.subjects import bindings_note, codes_note
@@ -184,10 +184,10 @@ def _notes(
     notes = [
         describe_programs({row.program for row in rows}),
         codes_note(rows),
-        other_code,
+        other_code_line,
         bindings_note(rows, current),
     ]
-    notes += [f"{record['outcome']}: {record['message']}" for record in unread]
+    notes += [f"{record['outcome']}: {record['message']}" for record in unread_entries]
     return [one_line(note) for note in notes if note]
 
 
@@ -236,7 +236,11 @@ def by_method_text(
     listed_summary, note = best_methods(summary) if table is None and not every else (summary, "")
     notes = [f"{note}; --all shows all"] if note else []
     return "\n".join(
-        [method_text(tabulate(listed_summary, spec)), *notes, *_more_metrics(_hidden_metrics(summary, spec.metrics))]
+        [
+            method_text(tabulate(listed_summary, spec)),
+            *notes,
+            *_hidden_metrics_lines(_hidden_metrics(summary, spec.metrics)),
+        ]
     )
 
 
@@ -280,7 +284,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
     with Ledger.open(store, read_only=True) as ledger:
         rows = tuple(_matching_rows(store, pattern, ledger.evaluations()))
-        _warn_of_other_code(_other_code(ledger, rows))
+        _warn_of_other_code(_other_code_line(ledger, rows))
     frame = StoredResults(store, rows).frame()
     if kind == "csv":
         names = frame.select_dtypes(exclude="number")

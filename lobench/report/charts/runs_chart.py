@@ -45,19 +45,19 @@ def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) 
     label = summary.metric_label(metric)
     is_by_step = are_by_step(subjects, runs)
     series = [
-        _curve(summary, metric, run, is_by_step, name, style, has_band=len(runs) <= len(STYLES))
+        _run_series(summary, metric, run, is_by_step, name, style, has_band=len(runs) <= len(STYLES))
         for run, (name, style) in zip(runs, _names_and_styles(summary, metric, runs), strict=True)
     ]
     if sum(map(len, runs)) > _MOST_DOTS:
         series = [replace(line, dots=False) for line in series]
     x_range = [min(line.x[0] for line in series), max(line.x[-1] for line in series)]
     means = [value for line in series for value in line.y if math.isfinite(value)]
-    change = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
-    levels = _levels(summary, metric, x_range)
+    change_text = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
+    levels = _level_series(summary, metric, x_range)
     x_label = "outer step" if is_by_step else "checkpoint, in order"
     chart = Chart(
         title=f"Score on {label} by outer step",
-        description=f"{change} {counted(sum(map(len, runs)), 'checkpoint')}.",
+        description=f"{change_text} {counted(sum(map(len, runs)), 'checkpoint')}.",
         x_label=x_label,
         y_label="score",
         series=(*series, *levels, Series(label="1 on the scale", x=x_range, y=[1.0, 1.0], style="s3 dashed")),
@@ -77,7 +77,7 @@ def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int
     return list(zip(run_names(summary.snapshot.subjects, runs), run_styles, strict=True))
 
 
-def _curve(
+def _run_series(
     summary: Summary, metric: str, run: Sequence[int], is_by_step: bool, name: str, style: str, *, has_band: bool
 ) -> Series:
     intervals = [summary.mean_score(index, metric).interval for index in run]
@@ -96,7 +96,7 @@ def _curve(
     )
 
 
-def _levels(summary: Summary, metric: str, x_range: Sequence[float]) -> list[Series]:
+def _level_series(summary: Summary, metric: str, x_range: Sequence[float]) -> list[Series]:
     """Returns level lines for methods without outer steps, as many as there are styles."""
     snapshot = summary.snapshot
     styles = method_styles(summary)
@@ -114,12 +114,12 @@ def _lacking_note(summary: Summary, metric: str, indices: Iterable[int]) -> str:
     """Returns a note on checkpoints that lack cases, or have no point."""
     scores = [summary.mean_score(index, metric) for index in indices]
     num_without = sum(math.isnan(score.mean) for score in scores)
-    partial = sum(score.num_missing > 0 for score in scores) - num_without
-    parts = [f"{partial} of {len(scores)} points are means over fewer than all cases."] if partial else []
-    parts += (
+    num_partial = sum(score.num_missing > 0 for score in scores) - num_without
+    notes = [f"{num_partial} of {len(scores)} points are means over fewer than all cases."] if num_partial else []
+    notes += (
         [f"{num_without} of {counted(len(scores), 'checkpoint')} have no score, and no point."] if num_without else []
     )
-    return " ".join(parts)
+    return " ".join(notes)
 
 
 def side_by_side(summary: Summary) -> Section | None:
@@ -148,10 +148,12 @@ def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
     label = summary.metric_label(metric) + (f", {suite}" if suite else "")
     indices = snapshot.groups.ends(summary.shown)
     means = {index: summary.mean_score(index, metric, suite).mean for index in indices}
-    with_mean = sorted((index for index in indices if not math.isnan(means[index])), key=lambda index: means[index])
-    if not with_mean:
+    scored_indices = sorted(
+        (index for index in indices if not math.isnan(means[index])), key=lambda index: means[index]
+    )
+    if not scored_indices:
         return None
-    drawn_indices = with_mean[-_MOST_ROWS:]
+    drawn_indices = scored_indices[-_MOST_ROWS:]
     intervals = [summary.mean_score(index, metric, suite).interval for index in drawn_indices]
     rows = [float(row) for row in range(len(drawn_indices))]
     names = tuple(snapshot.labels[index] for index in drawn_indices)
@@ -164,9 +166,12 @@ def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
         Series(label="", x=[interval.mean], y=[row], style=styles[index].split()[0], dots=True, line=False)
         for index, row, interval in zip(drawn_indices, rows, intervals, strict=True)
     ]
-    notes = [_best(summary, metric, suite, drawn_indices), "" if suite else _lacking_methods(summary, metric, indices)]
-    if len(drawn_indices) < len(with_mean):
-        notes.append(f"The best {len(drawn_indices)} of {len(with_mean)} are drawn.")
+    notes = [
+        _best_sentence(summary, metric, suite, drawn_indices),
+        "" if suite else _lacking_methods(summary, metric, indices),
+    ]
+    if len(drawn_indices) < len(scored_indices):
+        notes.append(f"The best {len(drawn_indices)} of {len(scored_indices)} are drawn.")
     return Figure(
         title=f"Score on {label}",
         chart=Chart(
@@ -182,7 +187,7 @@ def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
     )
 
 
-def _best(summary: Summary, metric: str, suite: str, indices: Sequence[int]) -> str:
+def _best_sentence(summary: Summary, metric: str, suite: str, indices: Sequence[int]) -> str:
     """Returns a sentence on the evidence that the last method is the best; "" without a comparison.
 
     The best trial of a search is included only with scores on fresh seeds, because the seeds that chose it are biased.
@@ -205,7 +210,7 @@ def _lacking_methods(summary: Summary, metric: str, indices: Sequence[int]) -> s
     labels = summary.snapshot.labels
     means = {index: summary.mean_score(index, metric) for index in indices}
     without_mean = [labels[index] for index in indices if math.isnan(means[index].mean)]
-    partial = [
+    partial_texts = [
         f"{labels[index]} ({score.num_cases} of {score.num_cases + score.num_missing})"
         for index, score in means.items()
         if score.num_missing and score.num_cases
@@ -213,5 +218,9 @@ def _lacking_methods(summary: Summary, metric: str, indices: Sequence[int]) -> s
     if cases_text := summary.over_which_cases(metric):
         notes = [f"Means are over {cases_text}."]
     else:
-        notes = [f"Over fewer than all cases: {', '.join(partial)}."] if partial and len(partial) < len(indices) else []
+        notes = (
+            [f"Over fewer than all cases: {', '.join(partial_texts)}."]
+            if partial_texts and len(partial_texts) < len(indices)
+            else []
+        )
     return " ".join([*notes, *([f"Without a score: {', '.join(without_mean)}."] if without_mean else [])])

@@ -12,10 +12,10 @@ from lobench.report.charts.sections import Figure, Section
 
 __all__ = ["search_section"]
 
-_TRIED = "a trial"
-_BEST_SO_FAR = "the best up to then"
-_BEST = "the best trial"
-_GOOD, _OTHER = "the best quarter", "another trial"
+_TRIAL_LABEL = "a trial"
+_BEST_SO_FAR_LABEL = "the best up to then"
+_BEST_LABEL = "the best trial"
+_GOOD_LABEL, _OTHER_LABEL = "the best quarter", "another trial"
 
 
 def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section | None:
@@ -25,19 +25,22 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
       history: The search.
       lines: Notes on the search, shown as a list.
     """
-    best = history.best[-1] if history.best else None
-    if best is None:
+    best_index = history.best[-1] if history.best else None
+    if best_index is None:
         return None
-    figures = [_trials_figure(history, history.fitness), _side_by_side(history, best)]
+    figures = [_trials_figure(history, history.fitness), _parallel_figure(history, best_index)]
     figures += [_trials_figure(history, axis) for axis in history.parameters]
-    figures += [_slice(history, axis, best) for axis in history.parameters]
+    figures += [_slice(history, axis, best_index) for axis in history.parameters]
     values = (
-        f"{axis.path} = {_values(axis, best)}" for axis in history.parameters if not math.isnan(axis.values[best])
+        f"{axis.path} = {_value_text(axis, best_index)}"
+        for axis in history.parameters
+        if not math.isnan(axis.values[best_index])
     )
-    note = (
-        f"{counted(len(history.numbers), 'trial')}; the best is trial {history.numbers[best]} ({', '.join(values)}), "
+    num_trials = counted(len(history.numbers), "trial")
+    note = f"{num_trials}; the best is trial {history.numbers[best_index]} ({', '.join(values)}), "
+    note += (
+        f"with a fitness (mean score in the search) of {number(history.fitness.values[best_index])}. Higher is better."
     )
-    note += f"with a fitness (mean score in the search) of {number(history.fitness.values[best])}. Higher is better."
     note += f" {history.num_failed} failed." if history.num_failed else ""
     note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""
     note += f" {history.num_waiting} have not ended." if history.num_waiting else ""
@@ -53,24 +56,24 @@ def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section
     )
 
 
-def _values(axis: Axis, trial: int) -> str:
+def _value_text(axis: Axis, trial: int) -> str:
     return _value_name(axis, axis.values[trial])
 
 
 def _trials_figure(history: StoppedTrials, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
     x = [float(trial_number) for trial_number in history.numbers]
-    so_far = [axis.values[index] if index is not None else math.nan for index in history.best]
+    best_so_far = [axis.values[index] if index is not None else math.nan for index in history.best]
     return Figure(
         title=axis.path,
         chart=Chart(
             title=f"{axis.path} over the trials of {history.label}",
-            description=f"The best trial has {_values(axis, history.best[-1] or 0)}." if history.best else "",
+            description=f"The best trial has {_value_text(axis, history.best[-1] or 0)}." if history.best else "",
             x_label="trial",
             y_label=axis.path,
             series=(
-                Series(label=_TRIED, x=x, y=axis.values, style="s1", dots=True, line=False),
-                Series(label=_BEST_SO_FAR, x=x, y=so_far, style="s2", steps=True),
+                Series(label=_TRIAL_LABEL, x=x, y=axis.values, style="s1", dots=True, line=False),
+                Series(label=_BEST_SO_FAR_LABEL, x=x, y=best_so_far, style="s2", steps=True),
             ),
             log_y=axis.is_log,
             y_names=axis.names,
@@ -81,19 +84,21 @@ def _trials_figure(history: StoppedTrials, axis: Axis) -> Figure:
     )
 
 
-def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
+def _slice(history: StoppedTrials, axis: Axis, best_index: int) -> Figure:
     """Draws the fitness against a parameter."""
     y = history.fitness.values
     return Figure(
         title=f"fitness by {axis.path}",
         chart=Chart(
             title=f"Fitness by {axis.path} over the trials of {history.label}",
-            description=f"The best trial has {_values(axis, best)} and a fitness of {number(y[best])}.",
+            description=f"The best trial has {_value_text(axis, best_index)} and a fitness of {number(y[best_index])}.",
             x_label=axis.path,
             y_label="fitness",
             series=(
-                Series(label=_TRIED, x=axis.values, y=y, style="s1", dots=True, line=False),
-                Series(label=_BEST, x=[axis.values[best]], y=[y[best]], style="s2", dots=True, line=False),
+                Series(label=_TRIAL_LABEL, x=axis.values, y=y, style="s1", dots=True, line=False),
+                Series(
+                    label=_BEST_LABEL, x=[axis.values[best_index]], y=[y[best_index]], style="s2", dots=True, line=False
+                ),
             ),
             log_x=axis.is_log,
             x_names=axis.names,
@@ -104,35 +109,35 @@ def _slice(history: StoppedTrials, axis: Axis, best: int) -> Figure:
     )
 
 
-def _side_by_side(history: StoppedTrials, best: int) -> Figure:
+def _parallel_figure(history: StoppedTrials, best_index: int) -> Figure:
     """Draws each trial as a line through its parameters and its fitness, each with its own scale."""
     axes = (*history.parameters, history.fitness)
     x = [float(index) for index in range(len(axes))]
     heights = [_heights(axis) for axis in axes]
-    feasible = sorted(
+    feasible_trials = sorted(
         (index for index, value in enumerate(history.fitness.values) if not math.isnan(value)),
         key=lambda trial: (history.fitness.values[trial], -trial),
     )
-    best_trials = feasible[-max(len(feasible) // 4, 1) :]
+    best_trials = feasible_trials[-max(len(feasible_trials) // 4, 1) :]
     series = list[Series]()
-    labelled = set[str]()
-    for trial in feasible:
-        label, style = (_GOOD, "s3") if trial in best_trials else (_OTHER, "s1 faint")
-        if trial == best:
-            label, style = _BEST, "s2"
+    used_labels = set[str]()
+    for trial in feasible_trials:
+        label, style = (_GOOD_LABEL, "s3") if trial in best_trials else (_OTHER_LABEL, "s1 faint")
+        if trial == best_index:
+            label, style = _BEST_LABEL, "s2"
         y = [column[trial] for column in heights]
-        series.append(Series(label=label if label not in labelled else "", x=x, y=y, style=style))
-        labelled.add(label)
+        series.append(Series(label=label if label not in used_labels else "", x=x, y=y, style=style))
+        used_labels.add(label)
     notes = [note for index, axis in enumerate(axes) for note in _end_notes(float(index), axis)]
     return Figure(
         title="Parallel coordinates",
         chart=Chart(
             title=f"Parallel coordinates of the trials of {history.label}",
-            description=f"{len(feasible)} trials, a line each through {', '.join(axis.path for axis in axes)}.",
+            description=f"{len(feasible_trials)} trials, a line each through {', '.join(axis.path for axis in axes)}.",
             x_label="",
             y_label="",
             series=tuple(series),
-            x_names=_in_little_room([axis.path for axis in axes]),
+            x_names=_short_names([axis.path for axis in axes]),
             y_names=("",),
             y_range=(-0.08, 1.08),
             rules=tuple(x),
@@ -144,7 +149,7 @@ def _side_by_side(history: StoppedTrials, best: int) -> Figure:
     )
 
 
-def _in_little_room(paths: Sequence[str]) -> tuple[str, ...]:
+def _short_names(paths: Sequence[str]) -> tuple[str, ...]:
     """Returns the last part of each path, or the whole path if the last part is ambiguous."""
     leaves = [path.rsplit(".", 1)[-1] for path in paths]
     return tuple(leaf if leaves.count(leaf) == 1 else path for path, leaf in zip(paths, leaves, strict=True))

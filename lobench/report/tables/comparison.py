@@ -175,11 +175,11 @@ class ComparisonRecord(TypedDict):
 
 ComparisonRecords: TypeAlias = list[ComparisonRecord]
 
-_SIGNED = "+z.3f"
-_SCORE, _DIFFERENCE = "score, + is better", "difference"  # headers of a difference of scores
-_MEAN = "mean over cases"
+_SIGNED_FORMAT = "+z.3f"
+_SCORE_HEADER, _DIFFERENCE_HEADER = "score, + is better", "difference"  # headers of a difference of scores
+_MEAN_ROW = "mean over cases"
 _MAX_NAMED_TESTS = 10  # tests in a line
-_TOGETHER = 0.01  # p-value of the check whether independent cases move together
+_DEPENDENCE_LEVEL = 0.01  # p-value of the check whether independent cases move together
 
 
 def comparison_html(
@@ -215,7 +215,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
     """
     first_pair = comparisons[0]
     cases = {case.case for pair in comparisons for case in pair.primary.comparison.cases}
-    names = [*sorted(cases, reverse=True), _MEAN]  # from the bottom to the top
+    names = [*sorted(cases, reverse=True), _MEAN_ROW]  # from the bottom to the top
     series = [line for index, pair in enumerate(comparisons) for line in _series(pair, names, index, len(comparisons))]
     chart = Chart(
         title="",
@@ -234,7 +234,7 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
 def _series(pair: MethodComparison, names: Sequence[str], pair_index: int, num_pairs: int) -> list[Series]:
     """Returns the points of a pair with their intervals. In a row, the points of several pairs are stacked."""
     comparison = pair.primary.comparison
-    intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN: comparison.overall}
+    intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN_ROW: comparison.overall}
     style = every_style()[pair_index % len(every_style())]
     offset = 0.5 * (pair_index - (num_pairs - 1) / 2) / num_pairs
     interval_rows = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
@@ -294,7 +294,7 @@ def comparison_limits(pair: MethodComparison) -> list[str]:
     lines += ["; ".join(counts)] if counts and not comparison_words(comparison) else []  # a verdict has them already
     if pair.has_labels:
         lines.append("the seeds are labels of a table, and the cases are taken for independent (see --seed-means)")
-    if comparison.p_seeds_ratio < _TOGETHER and pair.design != "independent":
+    if comparison.p_seeds_ratio < _DEPENDENCE_LEVEL and pair.design != "independent":
         lines.append(
             f"cases move together: the seeds' means vary {comparison.seeds_ratio:.2g} times as much as those of "
             "independent cases; --seed-means treats all cases as one group"
@@ -368,7 +368,7 @@ def _headline_row(effect: MetricEffect, replicate: str) -> list[str]:
     comparison, gate = effect.comparison, effect.gate
     return [
         effect.metric,
-        interval_cell(comparison.overall, _SIGNED),
+        interval_cell(comparison.overall, _SIGNED_FORMAT),
         p_cell(comparison.p_value),
         verdict_words(comparison.verdict, gate.overall),
         interval_cell(effect.improvement),
@@ -392,11 +392,11 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
         _short_label(comparison.a.label),
         _short_label(comparison.b.label),
     ]
-    header += ["as printed, + is better", _SCORE] if has_values else [_DIFFERENCE, "ratio"]
+    header += ["as printed, + is better", _SCORE_HEADER] if has_values else [_DIFFERENCE_HEADER, "ratio"]
     rows = []
     for case_difference, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         paired = case_difference.paired
-        difference = interval_cell(paired, _SIGNED) if not math.isnan(paired.lower) else paired.note
+        difference = interval_cell(paired, _SIGNED_FORMAT) if not math.isnan(paired.lower) else paired.note
         means = case_means(comparison, effect, case_difference.case, has_values=has_values)
         if has_values:
             differences = [interval_cell(effect.improvements.get(case_difference.case), "+z.4g"), difference]
@@ -419,10 +419,10 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
 
 def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
     """Returns the cells of the mean over the cases by header, for both possible headers of the difference."""
-    difference = interval_cell(effect.comparison.overall, _SIGNED)
+    difference = interval_cell(effect.comparison.overall, _SIGNED_FORMAT)
     verdict = verdict_words(effect.comparison.verdict, effect.gate.overall)
     gate = _gate_words(effect.gate.overall.verdict, effect.gate.overall, replicate)
-    return {_SCORE: difference, _DIFFERENCE: difference, "effect": verdict, "gate": gate}
+    return {_SCORE_HEADER: difference, _DIFFERENCE_HEADER: difference, "effect": verdict, "gate": gate}
 
 
 def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
@@ -476,9 +476,9 @@ def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> s
         return "-"
     if not cell.final.get(metric) and cell.lost:
         return ", ".join(sorted(cell.lost))
-    infinite = {seed for seed, value in cell.final.get(metric, {}).items() if not math.isfinite(value)}
-    diverged = infinite.union(cell.diverged_at)
-    counts = {"diverged": len(diverged), "exploded": len({*cell.exploded} - diverged)}
+    infinite_seeds = {seed for seed, value in cell.final.get(metric, {}).items() if not math.isfinite(value)}
+    diverged_seeds = infinite_seeds.union(cell.diverged_at)
+    counts = {"diverged": len(diverged_seeds), "exploded": len({*cell.exploded} - diverged_seeds)}
     if math.isfinite(mean):
         count_texts = [f"{count}/{cell.num_seeds} {outcome}" for outcome, count in counts.items() if count]
         text = f"{mean:.{digits}g}" + (f" ({', '.join(count_texts)})" if count_texts else "")
@@ -559,17 +559,17 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
 def comparison_sentence(comparison: MethodComparison) -> str:
     """Returns a sentence on each metric, and the verdict."""
     a, b = comparison.a.label, comparison.b.label
-    parts = list(filter(None, [tests_line(comparison)]))
+    sentences = list(filter(None, [tests_line(comparison)]))
     for effect in comparison.effects:
         if not effect.comparison.cases:
             continue
-        seeds = seeds_note(effect.comparison, effect.improvement)
-        two_parts = comparison_words(effect.comparison)
-        outcome_text = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds))
-        parts_text = outcome_text + (f": {two_parts}" if two_parts else "")
-        parts.append(f"{effect.metric}: {parts_text}" + (f"; {seeds}" if seeds else ""))
+        seeds_text = seeds_note(effect.comparison, effect.improvement)
+        effect_text = comparison_words(effect.comparison)
+        outcome_text = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds_text))
+        parts_text = outcome_text + (f": {effect_text}" if effect_text else "")
+        sentences.append(f"{effect.metric}: {parts_text}" + (f"; {seeds_text}" if seeds_text else ""))
     verdicts = {effect.comparison.verdict for effect in comparison.effects}
-    parts_text = "; ".join(parts)
+    parts_text = "; ".join(sentences)
     if {Effect.BETTER, Effect.WORSE} <= verdicts:
         parts_text += ": the metrics tell different stories"
     return f"{parts_text}. Verdict ({comparison.primary.metric}): {comparison.verdict}"

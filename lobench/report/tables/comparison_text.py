@@ -30,11 +30,11 @@ from lobench.report.tables.text import interval_cell, p_words, ratio_cell, text_
 
 __all__ = ["comparison_answer", "comparison_text"]
 
-_SIGNED = "+z.3f"
+_SIGNED_FORMAT = "+z.3f"
 _MOST_NOTES = 3
-_SHORT = 16  # characters of labels that can head a column
+_MAX_LABEL = 16  # characters of labels that can head a column
 _MAX_NAMED_CASES = 4  # cases named in a line
-_HIDDEN = "Costs, equal time, gate margins, effect sizes and notes: --details"
+_DETAILS_HINT = "Costs, equal time, gate margins, effect sizes and notes: --details"
 
 
 def comparison_text(
@@ -44,7 +44,7 @@ def comparison_text(
     steps: Sequence[Sequence[CaseSteps]] = (),
     costs: Sequence[Sequence[CaseCosts]] = (),
     details: bool = False,
-    hidden: str = _HIDDEN,
+    hidden: str = _DETAILS_HINT,
 ) -> str:
     """Returns the verdict of each pair, then a table of its cases, then the description of the scores.
 
@@ -57,23 +57,23 @@ def comparison_text(
       hidden: Last line if `details` is False. It names the option that shows the details.
     """
     answers = [line for pair in comparisons for line in comparison_answer(pair)]
-    parts = ["\n".join(map(one_line, answers))]
+    sections = ["\n".join(map(one_line, answers))]
     for index, pair in enumerate(comparisons):
         title = [one_line(f"B: {pair.b.label}")] if len(comparisons) > 1 else []
         rows = answer_rows(pair)
-        parts.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
+        sections.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
         lines = [*_table_notes(rows, pair.replicate), *_other_metrics(pair), *comparison_limits(pair)]
         lines += _case_notes(pair, None if details else _MOST_NOTES)
-        parts.append("\n".join(map(one_line, lines)))
+        sections.append("\n".join(map(one_line, lines)))
         if steps:
-            parts.append(steps_text(pair, steps[index], _short_labels(pair)))
+            sections.append(steps_text(pair, steps[index], _short_labels(pair)))
         if details:
-            parts += _details(pair, costs[index] if costs else ())
+            sections += _details(pair, costs[index] if costs else ())
     if details:
         notes = [note for pair, cost in zip(comparisons, costs, strict=False) for note in cost_notes(cost)]
-        parts.append("\n".join(map(one_line, dict.fromkeys(notes))))
-    parts.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [hidden])]))
-    return "\n\n".join(filter(None, parts))
+        sections.append("\n".join(map(one_line, dict.fromkeys(notes))))
+    sections.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [hidden])]))
+    return "\n\n".join(filter(None, sections))
 
 
 def comparison_answer(comparison: MethodComparison) -> list[str]:
@@ -82,9 +82,9 @@ def comparison_answer(comparison: MethodComparison) -> list[str]:
     if not comparison.primary.comparison.cases and tests:
         return [f"{comparison.verdict}: {tests}"]
     gate = _gate_line(comparison)
-    where = f" (worse {_where_text(comparison)})" if _is_of_cases_alone(comparison) else ""
-    where = where if comparison.verdict is comparison.primary.gate.verdict else " (by the tests)"
-    return [f"{comparison.verdict}{where}: {_sentence(comparison)}", *filter(None, (tests, gate))]
+    where_text = f" (worse {_where_text(comparison)})" if _is_of_cases_alone(comparison) else ""
+    where_text = where_text if comparison.verdict is comparison.primary.gate.verdict else " (by the tests)"
+    return [f"{comparison.verdict}{where_text}: {_sentence(comparison)}", *filter(None, (tests, gate))]
 
 
 def _is_of_cases_alone(pair: MethodComparison) -> bool:
@@ -108,11 +108,11 @@ def _sentence(pair: MethodComparison) -> str:
     b = f"{pair.b.label} (B)"
     if math.isnan(comparison.overall.mean) and not comparison.diverged.a + comparison.diverged.b:
         return f"nothing shows how {b} compares with {a} on {effect.metric}: {_why_nothing(pair)}"
-    on = f" on {effect.metric}"
-    undecided_text = f"no difference of {b} from {a} is shown{on}"
+    metric_text = f" on {effect.metric}"
+    undecided_text = f"no difference of {b} from {a} is shown{metric_text}"
     if comparison.is_capped:
-        undecided_text = f"{b} against {a} is undecided{on}, as planned seeds gave no result"
-    outcome = outcome_words(effect, a, b, undecided_text, on)
+        undecided_text = f"{b} against {a} is undecided{metric_text}, as planned seeds gave no result"
+    outcome = outcome_words(effect, a, b, undecided_text, metric_text)
     clauses = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(pair)]
     clauses += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
     return ", ".join(clauses[:2]) + "".join(f"; {clause}" for clause in clauses[2:])
@@ -121,7 +121,7 @@ def _sentence(pair: MethodComparison) -> str:
 def _numbers(effect: MetricEffect, *, has_level: bool = False) -> str:
     comparison = effect.comparison
     level = f" ({100 * (1 - comparison.alpha):g}%)" if has_level and not math.isnan(comparison.overall.lower) else ""
-    return f"{interval_cell(comparison.overall, _SIGNED)}{level}, {p_words(comparison.p_value)}"
+    return f"{interval_cell(comparison.overall, _SIGNED_FORMAT)}{level}, {p_words(comparison.p_value)}"
 
 
 def _why_nothing(comparison: MethodComparison) -> str:
@@ -161,8 +161,8 @@ def _gate_line(comparison: MethodComparison) -> str:
         return f"gate, {margin} of the score: exceeded {_where_text(comparison)}{_divergence_note(gate.overall)}"
     if gate.verdict is Verdict.INCONCLUSIVE:
         seeds = _most_seeds([gate.overall, *gate.cases])
-        decide = f"; about {seeds:,} {comparison.replicate}s per case would decide" if seeds else ""
-        return f"gate, {margin} of the score: not decided {_where_text(comparison)}{decide}"
+        seeds_text = f"; about {seeds:,} {comparison.replicate}s per case would decide" if seeds else ""
+        return f"gate, {margin} of the score: not decided {_where_text(comparison)}{seeds_text}"
     if effect.comparison.verdict is Effect.BETTER:
         return ""
     return f"gate, {margin} of the score: not exceeded in the mean or on any case{_divergence_note(gate.overall)}"
@@ -187,8 +187,8 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
     The interval is for B's geometric mean loss over A's, or for the difference of scores if a case has no ratio.
     """
     effect = comparison.primary
-    has_several = len(comparison.primary.comparison.cases) > 1
-    holm = "Holm, " if has_several else ""
+    has_several_cases = len(comparison.primary.comparison.cases) > 1
+    holm_text = "Holm, " if has_several_cases else ""
     alpha = effect.comparison.alpha
     has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
     has_ratio = {
@@ -201,8 +201,8 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
         if not math.isnan(case_difference.paired.mean)
     }
     unit = "ratio" if units == {True} else "ratio/±score" if True in units else "score, + is better"
-    level = f"{holm}{100 * (1 - alpha):g}%"
-    header = ["case", *_short_labels(comparison), f"{unit} [{level}]", f"verdict ({holm}{100 * alpha:g}%)"]
+    level = f"{holm_text}{100 * (1 - alpha):g}%"
+    header = ["case", *_short_labels(comparison), f"{unit} [{level}]", f"verdict ({holm_text}{100 * alpha:g}%)"]
     gates = {case_difference.case: case_difference for case_difference in effect.gate.cases}
     rows = []
     for case_difference in effect.comparison.cases:
@@ -211,7 +211,7 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
         elif has_ratio[case_difference.case]:
             interval = ratio_cell(effect.ratios[case_difference.case].interval)
         else:
-            interval = interval_cell(case_difference.paired, _SIGNED)
+            interval = interval_cell(case_difference.paired, _SIGNED_FORMAT)
         means = case_means(comparison, effect, case_difference.case, has_values=has_values)
         rows.append(
             [case_difference.case, *means, interval, _case_verdict(case_difference, gates[case_difference.case])]
@@ -236,7 +236,7 @@ def _short_labels(pair: MethodComparison) -> tuple[str, str]:
     """Returns both labels if they are short, else A and B, as in the verdict."""
     a = one_line(pair.a.label)
     b = one_line(pair.b.label)
-    return (a, b) if max(len(a), len(b)) <= _SHORT else ("A", "B")
+    return (a, b) if max(len(a), len(b)) <= _MAX_LABEL else ("A", "B")
 
 
 def _has_ratio(effect: MetricEffect, case_effect: CaseEffect) -> bool:
@@ -278,8 +278,8 @@ def _case_notes(comparison: MethodComparison, max_notes: int | None) -> list[str
             "each case" if len(names) == len(comparison.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
         )
         lines.append(f"{where}: {note}")
-    hidden = len(lines) - max_notes if max_notes is not None else 0
-    return [*lines[:max_notes], f"{hidden} more: --details"] if hidden > 1 else lines
+    num_hidden = len(lines) - max_notes if max_notes is not None else 0
+    return [*lines[:max_notes], f"{num_hidden} more: --details"] if num_hidden > 1 else lines
 
 
 def _details(comparison: MethodComparison, costs: Sequence[CaseCosts]) -> list[str]:
