@@ -7,12 +7,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from _pytest.assertion import rewrite
-from commands import pytest_session
-from forked import python
 from reference import ROOT
 from shown import texts_of
 
@@ -69,14 +65,18 @@ def test_a_release_is_made_of_a_commit_into_an_empty_folder(tmp_path: Path, word
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_rewrite_asserts_writes_the_cache_that_pytest_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+READS_CACHE = """
+import sys, pytest
+from _pytest.assertion import rewrite
+rewrite._rewrite_test = lambda *_: pytest.exit("rewrites again")
+sys.exit(pytest.main(["-p", "no:lobench", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def test_rewrite_asserts_writes_the_cache_that_pytest_reads(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text("def test_one() -> None:\n    assert 1 + 1 == 2\n")
-    done = python(ROOT / "ci" / "rewrite_asserts.py", tmp_path)
-    assert done.returncode == 0, done.stderr
-    rewrite_test = rewrite._rewrite_test
-
-    def rewrite_others(path: Path, config: pytest.Config) -> Any:
-        return pytest.exit("rewrites again") if path.parent == tmp_path else rewrite_test(path, config)
-
-    monkeypatch.setattr(rewrite, "_rewrite_test", rewrite_others)
-    assert pytest_session(tmp_path, cwd=tmp_path).returncode == 0
+    for words in ((ROOT / "ci" / "rewrite_asserts.py", tmp_path), ("-c", READS_CACHE, tmp_path)):
+        done = subprocess.run(
+            [sys.executable, *map(str, words)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
