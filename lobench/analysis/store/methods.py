@@ -274,7 +274,7 @@ class _CaseIdentities:
     Args:
       members_and_rows: Members with their evaluations; None if not stored.
       current: Current cases of the store.
-      are_own: Whether each method may have its own form.
+      are_per_method: Whether each method may have its own form.
     """
 
     def __init__(

@@ -508,7 +508,7 @@ class _Decoder:
     """Decodes the text of a state.
 
     Args:
-      held: uint8[size]; the decoded tensors are views of it.
+      content: uint8[size]; the decoded tensors are views of it.
       start: Offset of the first tensor's memory.
       parameters: Parameters by path.
     """

@@ -40,15 +40,10 @@ from lobench.tools.curve_import.points import (
 __all__ = ["inspect", "item_kind", "items", "lm_eval"]
 
 _HEAD_CHARACTERS = 1 << 16  # characters that hold the first row or the first fields of a document
-_SAMPLES_NAME = re.compile(
-    r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+"
-)  # bare name of a file of lm-evaluation-harness
-_SCORES_BY_LETTER = {
-    "C": 1.0,
-    "I": 0.0,
-    "P": 0.5,
-    "N": 0.0,
-}  # inspect_ai's scores: correct, incorrect, partial, no answer
+# `bare_name` of a file of lm-evaluation-harness.
+_SAMPLES_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
+# Scores of inspect_ai: correct, incorrect, partial, no answer.
+_SCORES_BY_LETTER = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _LOWER_IS_BETTER = re.compile(r".*(perplexity|loss|bits_per_byte|error|wer|ter)$", re.IGNORECASE)
 _HASH_DIGITS = 12  # digits of a document's hash
 _ZIP_PREFIX = b"PK\x03\x04"
