@@ -445,7 +445,7 @@ class _Notifier:
     def notify_of(self, event: AlarmRaised, run: str) -> None:
         alarm_name = _alarm_identity(event)
         is_new = alarm_name not in self._raised_alarms
-        # `_raised` only grows, so an alarm has the same number in every call.
+        # `_raised_alarms` only grows, so an alarm has the same number in every call.
         number = len(self._raised_alarms) if is_new else self._raised_alarms.index(alarm_name)
         if alarm_name not in [_alarm_identity(delivery.event) for delivery in self._deliveries]:
             self._deliveries.append(Delivery(sequence=-1 - number, event=event, run=run))
