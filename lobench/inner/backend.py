@@ -68,14 +68,14 @@ def claim_backend(num_cpus: int) -> bool:
     given_flags, (limit, level) = os.environ.get("XLA_FLAGS", ""), next(iter(_COMMON_TARGET.items()))
     _has_common_target = platform.machine().lower() in ("x86_64", "amd64") and limit not in given_flags
     flags = f"{given_flags} --{limit}={level}".lstrip() if _has_common_target else given_flags
-    with _environment(NPROC=str(num_cpus), XLA_FLAGS=flags):
+    with _set_environment(NPROC=str(num_cpus), XLA_FLAGS=flags):
         jax.devices()
     _claimed_threads = num_cpus
     return True
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def _set_environment(**values: str) -> Iterator[None]:
     earlier_values = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -99,13 +99,15 @@ def foreign_maker() -> str:
     earlier_modules = itertools.takewhile(
         lambda module_item: module_item[0] != backend_maker.__module__, list(sys.modules.items())
     )
-    holding = [
+    modules_with_arrays = [
         name
         for name, module in earlier_modules
         if name.partition(".")[0] != "jax"
         and any(isinstance(value, jax.Array) for value in list(vars(module).values()))
     ]
-    return f"a module that was imported before lobench ({', '.join(holding[:3]) or 'a plugin of pytest, log'})"
+    return (
+        f"a module that was imported before lobench ({', '.join(modules_with_arrays[:3]) or 'a plugin of pytest, log'})"
+    )
 
 
 def compiler_options() -> dict[str, Any]:
@@ -134,24 +136,24 @@ def programs_kept_in(folder: Path) -> Iterator[None]:
     """
     names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
     earlier_settings = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
-    if earlier_settings["jax_compilation_cache_dir"] or not _is_made(folder):
+    if earlier_settings["jax_compilation_cache_dir"] or not _make_folder(folder):
         yield
         return
     try:
-        _keep_programs(dict(zip(earlier_settings, (str(folder), 0.0, -1), strict=True)))
+        _apply_settings(dict(zip(earlier_settings, (str(folder), 0.0, -1), strict=True)))
         yield
     finally:
-        _keep_programs(earlier_settings)
+        _apply_settings(earlier_settings)
 
 
-def _is_made(folder: Path) -> bool:
+def _make_folder(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         return True
     return False
 
 
-def _keep_programs(settings: Mapping[str, Any]) -> None:
+def _apply_settings(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()  # jax reads the settings only once
@@ -160,8 +162,13 @@ def _keep_programs(settings: Mapping[str, Any]) -> None:
 def settings_of_jax() -> list[str]:
     """Returns the settings of jax in this thread, except those of its cache, and the devices."""
     values: Mapping[str, Any] = jax.config.values
-    elsewhere = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_logging_level")
-    settings = [f"{name}={value!r}" for name, value in sorted(values.items()) if not name.startswith(elsewhere)]
+    ignored_prefixes = (
+        "jax_compilation_cache",
+        "jax_persistent_cache",
+        "jax_enable_compilation_cache",
+        "jax_logging_level",
+    )
+    settings = [f"{name}={value!r}" for name, value in sorted(values.items()) if not name.startswith(ignored_prefixes)]
     context = [repr(value) for value in jax_config.trace_context() if type(value).__module__ == "builtins"]
     devices = [f"{device.platform} {device.device_kind} {device.id}" for device in jax.devices()]
     return [*settings, *context, *devices]
@@ -212,18 +219,18 @@ class CompilationCounter:
     """Counts programs that XLA compiled for this thread: compilations minus hits of the persistent cache."""
 
     def __init__(self) -> None:
-        self._here = threading.local()  # jax reports in the thread that requested a program
+        self._thread_counts = threading.local()  # jax reports in the thread that requested a program
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
 
     @property
     def count(self) -> int:
-        return getattr(self._here, "count", 0)
+        return getattr(self._thread_counts, "count", 0)
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            self._here.count = self.count + 1
+            self._thread_counts.count = self.count + 1
 
     def _on_event(self, event: str, **_: Any) -> None:
         if event == "/jax/compilation_cache/cache_hits":
-            self._here.count = self.count - 1
+            self._thread_counts.count = self.count - 1

@@ -16,7 +16,7 @@ __all__ = ["configurable", "configurables_in", "register"]
 
 T = TypeVar("T")
 
-_named: list[object] = []  # in order of registration
+_registered_targets: list[object] = []  # in order of registration
 
 
 def configurable(target: T) -> T:
@@ -31,7 +31,7 @@ def configurable(target: T) -> T:
     >>> halving(0.5).init(jnp.ones(2))[0]
     EmptyState()
     """
-    _named.append(register(target))
+    _registered_targets.append(register(target))
     record_calls(target)
     return target
 
@@ -56,5 +56,7 @@ def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
-    configurables = {entry.__name__: entry for entry in _named if entry.__module__.startswith(f"{package}.")}  # type: ignore[attr-defined]
+    configurables = {
+        entry.__name__: entry for entry in _registered_targets if entry.__module__.startswith(f"{package}.")
+    }  # type: ignore[attr-defined]
     return dict(sorted(configurables.items()))

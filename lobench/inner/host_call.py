@@ -37,7 +37,7 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
     Array([2., 2.], dtype=float32)
     """
     leaves, tree = jax.tree.flatten(args)
-    kinds, shape_tree = jax.tree.flatten(shapes)
+    result_shapes, shape_tree = jax.tree.flatten(shapes)
 
     def flat(*leaves: Any) -> Sequence[np.ndarray]:
         try:
@@ -46,7 +46,7 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
             _RAISED[:] = [error]
             raise
 
-    avals = tuple(jax.core.ShapedArray(kind.shape, kind.dtype) for kind in kinds)
+    avals = tuple(jax.core.ShapedArray(kind.shape, kind.dtype) for kind in result_shapes)
     return jax.tree.unflatten(shape_tree, _CALL.bind(*leaves, function=flat, avals=avals))
 
 

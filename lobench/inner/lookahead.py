@@ -21,8 +21,8 @@ def is_lookahead(optimizer: Any) -> bool:
 
 def refuse_lookahead_inside(opt_state: PyTree) -> None:
     """Raises ConfigError if a part of an optimizer is a lookahead, because its parameters have another structure."""
-    kinds = (_Lookahead, optax.LookaheadState)
-    state_parts = jax.tree.leaves(opt_state, is_leaf=lambda part: isinstance(part, kinds))
+    state_types = (_Lookahead, optax.LookaheadState)
+    state_parts = jax.tree.leaves(opt_state, is_leaf=lambda part: isinstance(part, state_types))
     if any(isinstance(part, optax.LookaheadState) for part in state_parts):
         raise ConfigError(
             "optax.lookahead is inside another transformation, whose parameters are not `optax.LookaheadParams`",

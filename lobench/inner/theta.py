@@ -20,8 +20,8 @@ _Leaves = Mapping[str, np.ndarray]
 _Expected = Mapping[str, jax.ShapeDtypeStruct]
 
 # Paths in the state of a meta-optimizer, parts of which have theta's structure, such as optax's moments.
-_OF_A_META_OPTIMIZER = re.compile(r"(^|/)([^/]*(opt|optim|optimizer)_state|mu|nu|trace)(/|$)")
-_MOST_SHOWN = 12
+_META_OPTIMIZER_PATH = re.compile(r"(^|/)([^/]*(opt|optim|optimizer)_state|mu|nu|trace)(/|$)")
+_MAX_SHOWN = 12
 
 
 def leaf_paths(tree: Theta) -> dict[str, jax.ShapeDtypeStruct]:
@@ -61,11 +61,11 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
     template = _template(optimizer)
     leaves_of_part = _leaves_below(leaves, part.strip("/"))
     if part and not leaves_of_part:
-        tops = sorted({path.split("/")[0] for path in leaves})
+        top_names = sorted({path.split("/")[0] for path in leaves})
         raise ThetaMismatch(
-            f"there is no {part!r}", where=where, got=_list_names(tops), next_step="see Checkpoint.theta"
+            f"there is no {part!r}", where=where, got=_list_names(top_names), next_step="see Checkpoint.theta"
         )
-    for expected in _forms(leaf_paths(template)):
+    for expected in _expected_forms(leaf_paths(template)):
         paths = _likeliest_paths(
             [
                 candidate
@@ -75,7 +75,7 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
         )
         if len(paths) > 1:
             raise ThetaMismatch(
-                f"several parts fit {_name(optimizer)}",
+                f"several parts fit {_optimizer_name(optimizer)}",
                 where=where,
                 got=_list_names(paths),
                 next_step=f'say which one is theta: `Checkpoint.theta = "{paths[0]}"`, in gin',
@@ -91,7 +91,7 @@ def _template(optimizer: LearnedOptimizer) -> Theta:
     return jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32"))
 
 
-def _forms(expected: _Expected) -> Iterator[_Expected]:
+def _expected_forms(expected: _Expected) -> Iterator[_Expected]:
     """Yields the expected leaves as they are, and without a common top-level name.
 
     Readers remove a top-level name from a checkpoint, and the theta of flax modules has such a name itself.
@@ -141,7 +141,7 @@ def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
 def _likeliest_paths(paths: list[str]) -> list[str]:
     """Returns the path of theta as a list of one, or all candidates if the user has to choose."""
     if len(paths) > 1:
-        paths = [path for path in paths if not _OF_A_META_OPTIMIZER.search(path)] or paths
+        paths = [path for path in paths if not _META_OPTIMIZER_PATH.search(path)] or paths
     if len(paths) > 1:
         for name in (*WRAPPER_NAMES, "default"):  # the last is orbax's name for an unnamed item
             same_name = [path for path in paths if path.rsplit("/", 1)[-1] == name]
@@ -155,7 +155,7 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
     counts_by_path = _candidates(leaves, expected)
     best_path = min(counts_by_path, key=lambda path: (-counts_by_path[path], path.count("/"), path), default="")
     theta = f"theta (at {best_path!r})" if best_path else "theta"
-    fitting, similar = _of_other_optimizers(leaves)
+    fitting, similar = _find_other_optimizers(leaves)
     if fitting:
         next_step = f"it fits {_list_names(fitting)}: set Case.learned_optimizer"
     elif similar:
@@ -165,41 +165,43 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
     else:
         next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
     problems = _problems(_leaves_below(leaves, best_path), expected)
-    num_shown = 3 if fitting else _MOST_SHOWN
+    num_shown = 3 if fitting else _MAX_SHOWN
     problems_text = "; ".join(problems[:num_shown]) + (
         f"; and {len(problems) - num_shown} more" if len(problems) > num_shown else ""
     )
-    return ThetaMismatch(f"{theta} does not fit {_name(optimizer)}: {problems_text}", where=where, next_step=next_step)
+    return ThetaMismatch(
+        f"{theta} does not fit {_optimizer_name(optimizer)}: {problems_text}", where=where, next_step=next_step
+    )
 
 
-def _of_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
+def _find_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
     """Returns the known optimizers, with default arguments, that fit the leaves, and those that fit by name only."""
     fitting, similar = [], []
-    for kind in _kinds(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
+    for cls in _subclasses(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:
-            expected = leaf_paths(_template(kind()))
+            expected = leaf_paths(_template(cls()))
         except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
             continue
         paths = [path for path, count in _candidates(leaves, expected).items() if count == len(expected)]
         if any(_fits_at(path, leaves, expected) for path in paths):
-            fitting.append(kind.__name__)
+            fitting.append(cls.__name__)
         elif any(_leaves_below(leaves, path).keys() == expected.keys() for path in paths):
-            similar.append(kind.__name__)
+            similar.append(cls.__name__)
     return sorted(set(fitting)), sorted(set(similar) - set(fitting))  # sets, since gin makes a class of the same name
 
 
-def _kinds(kind: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:
-    for child in kind.__subclasses__():
+def _subclasses(cls: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:
+    for child in cls.__subclasses__():
         if not child.__name__.startswith("_"):
             yield child
-        yield from _kinds(child)
+        yield from _subclasses(child)
 
 
 def _fits(leaf: np.ndarray, expected_leaf: jax.ShapeDtypeStruct) -> bool:
     # Numbers are cast to the optimizer's own dtype; an integer leaf that would lose a fraction is not a number to cast.
-    kinds = "fiub" if np.dtype(expected_leaf.dtype).kind == "f" else "iub"
+    accepted_kinds = "fiub" if np.dtype(expected_leaf.dtype).kind == "f" else "iub"
     is_bfloat16 = leaf.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-    return tuple(leaf.shape) == tuple(expected_leaf.shape) and (leaf.dtype.kind in kinds or is_bfloat16)
+    return tuple(leaf.shape) == tuple(expected_leaf.shape) and (leaf.dtype.kind in accepted_kinds or is_bfloat16)
 
 
 def _describe(leaf: object) -> str:
@@ -208,9 +210,9 @@ def _describe(leaf: object) -> str:
     return f"{np.dtype(dtype).name}[{','.join(map(str, shape))}]"
 
 
-def _name(optimizer: LearnedOptimizer) -> str:
+def _optimizer_name(optimizer: LearnedOptimizer) -> str:
     return type(getattr(optimizer, "wrapped", optimizer)).__name__
 
 
 def _list_names(names: list[str]) -> str:
-    return first_of([name or "all of it" for name in names], _MOST_SHOWN)
+    return first_of([name or "all of it" for name in names], _MAX_SHOWN)

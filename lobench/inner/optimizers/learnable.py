@@ -70,13 +70,13 @@ class LearnableAdam(LearnedOptimizer):
     initial_epsilon: float = 1e-8
 
     def init(self, key: jax.Array) -> Theta:
-        initial = {
+        initial_values = {
             "log_lr": self.initial_lr,
             "one_minus_beta1": 1 - self.initial_beta1,
             "one_minus_beta2": 1 - self.initial_beta2,
             "log_epsilon": self.initial_epsilon,
         }
-        return {name: jnp.log(jnp.float32(value)) for name, value in initial.items()}
+        return {name: jnp.log(jnp.float32(value)) for name, value in initial_values.items()}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         values = jax.tree.map(jnp.exp, theta)
@@ -97,10 +97,10 @@ def _in_float32(transformation: optax.GradientTransformation) -> optax.GradientT
     Theta is float32, so averages of a shorter type would change their type at a step.
     """
 
-    def wide(tree: PyTree) -> PyTree:
+    def as_float32(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32)), tree)
 
     def update(updates: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-        return transformation.update(wide(updates), state)  # neither rule looks at parameters
+        return transformation.update(as_float32(updates), state)  # neither rule looks at parameters
 
-    return optax.GradientTransformationExtraArgs(lambda params: transformation.init(wide(params)), update)
+    return optax.GradientTransformationExtraArgs(lambda params: transformation.init(as_float32(params)), update)

@@ -45,13 +45,13 @@ class NNAdam(LearnedOptimizer):
         """Returns scaled normal weights. Output weights are zero, so that Adam keeps its initial hyperparameters."""
         hidden = self.lstm_hidden_size
         values = (self.initial_learning_rate, self.initial_beta1, self.initial_beta2, self.initial_epsilon)
-        initial = _log_scaled(jnp.asarray(values, jnp.float32)[:, None])[:, 0]
-        moves = {"w": jnp.zeros((hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
+        initial_hyper = _log_scaled(jnp.asarray(values, jnp.float32)[:, None])[:, 0]
+        control_layer = {"w": jnp.zeros((hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
         return {
             "lstm_init_state": new_rows(hidden),
             "rnn_params": {"rnn/linear": new_linear(key, _NUM_INPUTS + hidden, 4 * hidden)},
-            "rnn_to_controls_params": {"rnn_to_controls": moves},
-            **{f"per_layer_{name}": initial[index] for index, name in enumerate(_NAMES)},
+            "rnn_to_controls_params": {"rnn_to_controls": control_layer},
+            **{f"per_layer_{name}": initial_hyper[index] for index, name in enumerate(_NAMES)},
         }
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
@@ -69,7 +69,7 @@ class NNAdam(LearnedOptimizer):
             }
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
-            values = _taken_back(state["hyper"])
+            values = _from_log_scale(state["hyper"])
             updates, momenta, squares, spreads = [], [], [], []
             tensors = zip(jax.tree.leaves(grads), jax.tree.leaves(params), state["m"], state["r"], strict=True)
             for index, (grad, p, m, r) in enumerate(tensors):
@@ -78,14 +78,14 @@ class NNAdam(LearnedOptimizer):
                 m = beta1 * m + (1 - beta1) * g
                 r = beta2 * r + (1 - beta2) * (g * g)
                 updates.append(-(lr * (1 + epsilon) / (epsilon + jnp.sqrt(r + 1e-10)) * m))
-                spreads.append(_spread(g, m, p.astype(jnp.float32), r))
+                spreads.append(_tensor_moments(g, m, p.astype(jnp.float32), r))
                 momenta.append(m)
                 squares.append(r)
             ranks = np.asarray([jnp.ndim(leaf) for leaf in jax.tree.leaves(params)])
             rows = lstm(recurrent, _inputs(state["hyper"], ranks, jnp.stack(spreads, axis=1)), state["rows"])
             hyper = state["hyper"] + self.output_scale * linear(controls, rows[0]).T
             hyper = hyper - self.decay_strength * (hyper - initial)
-            new_state = {"m": momenta, "r": squares, "hyper": _log_scaled(_taken_back(hyper)), "rows": rows}
+            new_state = {"m": momenta, "r": squares, "hyper": _log_scaled(_from_log_scale(hyper)), "rows": rows}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
         return optax.GradientTransformationExtraArgs(init, update)
@@ -97,14 +97,14 @@ def _log_scaled(values: jax.Array) -> jax.Array:
     return 0.1 * jnp.log(jnp.stack([lr, 1 - beta1, 1 - beta2, epsilon]))
 
 
-def _taken_back(hyper: jax.Array) -> jax.Array:
+def _from_log_scale(hyper: jax.Array) -> jax.Array:
     """Inverts `_log_scaled`, with values clipped to valid ranges."""
     lr, beta1, beta2, epsilon = 10 * hyper
     betas = [1 - jnp.exp(jnp.clip(beta, -10, 0)) for beta in (beta1, beta2)]
     return jnp.stack([jnp.clip(jnp.exp(lr), 1e-8, 1e3), *betas, jnp.clip(jnp.exp(epsilon), 1e-11, 1e4)])
 
 
-def _spread(g: jax.Array, m: jax.Array, p: jax.Array, r: jax.Array) -> jax.Array:
+def _tensor_moments(g: jax.Array, m: jax.Array, p: jax.Array, r: jax.Array) -> jax.Array:
     """Returns the network's inputs for one tensor: means of g, m, p, r and |g|, then variances of the first four."""
     means, variances = spread([leaf.reshape(1, -1) for leaf in (g, m, p, r, jnp.abs(g))])
     return jnp.concatenate([means, variances[:4]])

@@ -89,13 +89,13 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
 def _rate(setting: dict[str, Any], num_steps: int, count: jax.Array) -> jax.Array:
     """Returns the rate: an optional warm-up, the peak up to `constant_fraction` of the training, then a cosine."""
     peak = setting["learning_rate"]
-    lowest = setting["min_learning_rate_mult"] * setting["learning_rate"]
-    begin = num_steps * setting["constant_fraction"]
-    warm = num_steps * jnp.maximum(setting["warmup_fraction"], setting["constant_fraction"])
+    min_rate = setting["min_learning_rate_mult"] * setting["learning_rate"]
+    decay_start = num_steps * setting["constant_fraction"]
+    warmup_end = num_steps * jnp.maximum(setting["warmup_fraction"], setting["constant_fraction"])
     step = jnp.minimum(count, num_steps).astype(jnp.float32)
-    share = (jnp.maximum(step, begin) - begin) / (num_steps - begin)
-    falling = lowest + (peak - lowest) * (jnp.cos(jnp.pi * share) + 1) / 2
-    return jnp.where((setting["warmup_fraction"] > 0) & (step < warm), peak * step / warm, falling)
+    share = (jnp.maximum(step, decay_start) - decay_start) / (num_steps - decay_start)
+    decayed_rate = min_rate + (peak - min_rate) * (jnp.cos(jnp.pi * share) + 1) / 2
+    return jnp.where((setting["warmup_fraction"] > 0) & (step < warmup_end), peak * step / warmup_end, decayed_rate)
 
 
 def _installed_list() -> str:

@@ -26,8 +26,8 @@ from lobench.inner.vmap_periodic import when
 
 __all__ = ["OptaxNames"]
 
-_HOMES: tuple[ModuleType, ...] = (optax, optax.contrib)
-_ENDS = ("decay_steps", "transition_steps")
+_MODULES_OF_OPTAX: tuple[ModuleType, ...] = (optax, optax.contrib)
+_LENGTH_PARAMETERS = ("decay_steps", "transition_steps")
 _TRANSFORMATIONS = (optax.GradientTransformation, optax.GradientTransformationExtraArgs)
 _SCHEDULE_FREE = ("schedule_free", "schedule_free_adamw", "schedule_free_sgd")
 
@@ -39,11 +39,18 @@ class OptaxNames:
 
     def names(self) -> list[str]:
         """Returns all names, for suggestions."""
-        return [f"{module.__name__}.{name}" for module in _HOMES for name in dir(module) if _function(module, name)]
+        return [
+            f"{module.__name__}.{name}"
+            for module in _MODULES_OF_OPTAX
+            for name in dir(module)
+            if _function(module, name)
+        ]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns all optimizers by their full names: functions with a learning rate, or known as optimizers."""
-        functions = {f"{module.__name__}.{name}": _function(module, name) for module in _HOMES for name in dir(module)}
+        functions = {
+            f"{module.__name__}.{name}": _function(module, name) for module in _MODULES_OF_OPTAX for name in dir(module)
+        }
         return {name: function for name, function in functions.items() if function and _is_optimizer(function)}
 
     def find(self, selector: str) -> str | None:
@@ -60,7 +67,7 @@ class OptaxNames:
         if function is None:
             return None
         module_name = next(
-            (module_name.__name__ for module_name in _HOMES if getattr(module_name, name, None) is function),
+            (module_name.__name__ for module_name in _MODULES_OF_OPTAX if getattr(module_name, name, None) is function),
             f"optax.{path}",
         )
         _register(function, name, module_name)
@@ -69,13 +76,13 @@ class OptaxNames:
 
 @functools.cache
 def _register(function: Callable[..., Any], name: str, module_name: str) -> None:
-    gin.external_configurable(_adapted(function, name), name=name, module=module_name)
+    gin.external_configurable(_adapt(function, name), name=name, module=module_name)
 
 
 def _modules(path: str, names_optax: bool) -> list[ModuleType]:
     """Returns the modules of optax in which a name with this path is looked up."""
     if not path:
-        return [optax] if names_optax else list(_HOMES)
+        return [optax] if names_optax else list(_MODULES_OF_OPTAX)
     module: Any = optax
     for submodule in path.split("."):
         module = getattr(module, submodule, None)
@@ -92,23 +99,23 @@ def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:
 def _is_optimizer(function: Callable[..., Any]) -> bool:
     signature = inspect.signature(function)
     doc = function.__doc__ or ""
-    makes_one = signature.return_annotation in (*_TRANSFORMATIONS, signature.empty)
-    is_part = getattr(function, "__name__", "").startswith("scale_by_")
+    returns_optimizer = signature.return_annotation in (*_TRANSFORMATIONS, signature.empty)
+    is_component = getattr(function, "__name__", "").startswith("scale_by_")
     text = " ".join([*signature.parameters, doc.partition("\n")[0]])
-    return makes_one and not is_part and ("learning_rate" in text or "optimizer" in text)
+    return returns_optimizer and not is_component and ("learning_rate" in text or "optimizer" in text)
 
 
-def _adapted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _adapt(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Returns a function that gin can call, and whose optimizer is evaluated at the right parameters."""
     if name in _SCHEDULE_FREE:
-        return _evaluated_elsewhere(function, evaluated_at_average)
+        return _with_eval_params(function, evaluated_at_average)
     if name == "lookahead":
-        return _evaluated_elsewhere(function, synced_lookahead)
+        return _with_eval_params(function, synced_lookahead)
     if name == "sophia":
         return _with_hessian_when_due(function)
     signature = inspect.signature(function)
     if signature.return_annotation == optax.Schedule:
-        return _ending_with_the_training(function, name)
+        return _with_training_length(function, name)
     variadic = [
         parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL
     ]
@@ -127,29 +134,29 @@ def _with_sequence(function: Callable[..., Any], sequence_name: str) -> Callable
     return call
 
 
-def _ending_with_the_training(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _with_training_length(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
     length_parameters = [
         parameter.name
         for parameter in signature.parameters.values()
-        if parameter.name in _ENDS and parameter.default is parameter.empty
+        if parameter.name in _LENGTH_PARAMETERS and parameter.default is parameter.empty
     ]
 
     @functools.wraps(function)
     def make(**values: Any) -> Schedule:
-        missing = [parameter_name for parameter_name in length_parameters if parameter_name not in values]
-        if not missing:
+        missing_names = [parameter_name for parameter_name in length_parameters if parameter_name not in values]
+        if not missing_names:
             schedule = function(**values)
             return Schedule(lambda num_steps: schedule, f"optax.{name}")
-        signature.bind(**values, **dict.fromkeys(missing))  # raises for other missing arguments
+        signature.bind(**values, **dict.fromkeys(missing_names))  # raises for other missing arguments
         return Schedule(
-            lambda num_steps: function(**values, **dict.fromkeys(missing, max(num_steps - 1, 1))), f"optax.{name}"
+            lambda num_steps: function(**values, **dict.fromkeys(missing_names, max(num_steps - 1, 1))), f"optax.{name}"
         )
 
     return make
 
 
-def _evaluated_elsewhere(
+def _with_eval_params(
     function: Callable[..., Any], adapt: Callable[[Any], TransformationWithEvalParams]
 ) -> Callable[..., Any]:
     @functools.wraps(function)

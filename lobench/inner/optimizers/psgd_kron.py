@@ -97,11 +97,11 @@ def _update(
     correction = 1 - b1 ** (state.step + 1)
     whitened = jax.tree.map(lambda average: jnp.atleast_1d(average / correction), mu)
 
-    def fits() -> PyTree:
+    def fit_factors() -> PyTree:
         keys = iter(jax.random.split(key, len(jax.tree.leaves(whitened))))
         return over_leaves(lambda grad, factors: (_fit(grad, factors, next(keys), rate),), whitened, state.factors)[0]
 
-    factors = when(state.step % update_interval == 0, fits, state.factors)
+    factors = when(state.step % update_interval == 0, fit_factors, state.factors)
 
     def preconditioned(grad: jax.Array, shaped: jax.Array, factors: _FactorsByAxis) -> tuple[jax.Array]:
         for axis, factor in enumerate(factors):

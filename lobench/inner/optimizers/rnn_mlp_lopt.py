@@ -96,7 +96,7 @@ class RNNMLPLOpt(LearnedOptimizer):
             leaves, structure = jax.tree.flatten(grads)
             step = state["step"]
             loss, loss_inputs = _loss_features(state["loss"], value, step)
-            norm, clipped_grads = _clipped(state["norm"], [_row(leaf) for leaf in leaves], step)
+            norm, clipped_grads = _clip_grads(state["norm"], [_row(leaf) for leaf in leaves], step)
             momenta = [
                 decayed(old, clipped_grad[0], decays)
                 for old, clipped_grad in zip(state["m"], clipped_grads, strict=True)
@@ -119,7 +119,7 @@ class RNNMLPLOpt(LearnedOptimizer):
                 for tensor_values in zip(clipped_grads, param_rows, momenta, squares, strict=True)
             ]
             steps, from_mlp = self._apply(
-                theta["ffmod_params"]["mlp"]["~"], features, _of_tensors(param_rows, to_ff, step)
+                theta["ffmod_params"]["mlp"]["~"], features, _shared_mlp_inputs(param_rows, to_ff, step)
             )
             new_state = {
                 "step": step + 1,
@@ -179,13 +179,13 @@ def _loss_features(old: jax.Array, loss: jax.Array, step: jax.Array) -> tuple[ja
     """Returns the new mean and variance of the loss, and two features: the loss, and 0 as the validation loss."""
     mean = _LOSS_DECAY * old[0] + (1 - _LOSS_DECAY) * loss
     variance = _LOSS_DECAY * old[1] + (1 - _LOSS_DECAY) * jnp.square(mean - loss)
-    new = jnp.stack([mean, variance]).astype(jnp.float32)
-    corrected = new / (1 - _LOSS_DECAY ** (step + 1).astype(jnp.float32) + 1e-8)
+    new_moments = jnp.stack([mean, variance]).astype(jnp.float32)
+    corrected_moments = new_moments / (1 - _LOSS_DECAY ** (step + 1).astype(jnp.float32) + 1e-8)
     losses = jnp.stack([loss, jnp.zeros_like(loss)])
-    return new, jnp.clip((losses - corrected[0]) * jax.lax.rsqrt(corrected[1] + 1e-8), -5, 5)
+    return new_moments, jnp.clip((losses - corrected_moments[0]) * jax.lax.rsqrt(corrected_moments[1] + 1e-8), -5, 5)
 
 
-def _clipped(norm: jax.Array, grads: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+def _clip_grads(norm: jax.Array, grads: list[jax.Array], step: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
     """Returns the new average size of gradients, and the gradients, clipped at ten times the previous average."""
     limit = 10 * norm / (1 - _CLIP_DECAY ** (step + 1).astype(jnp.float32))
     grads = [jnp.clip(grad, -limit, limit) for grad in grads]
@@ -231,7 +231,7 @@ def _features(g: jax.Array, p: jax.Array, m: jax.Array, r: jax.Array) -> jax.Arr
     return rms_norm(channels, axes=(1,))
 
 
-def _of_tensors(param_rows: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
+def _shared_mlp_inputs(param_rows: list[jax.Array], to_ff: jax.Array, step: jax.Array) -> jax.Array:
     """Returns the inputs of the MLP from the step, the tensor and its LSTM, float32[num_tensors, 31]."""
     step_features = jnp.sin(step.astype(jnp.float32) / (tanh_scales * np.float32(np.pi)))
     norms = jnp.log(jnp.stack([jnp.sqrt(jnp.sum(param_row * param_row)) for param_row in param_rows]) + 1e-8)

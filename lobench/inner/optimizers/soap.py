@@ -111,9 +111,9 @@ def _update(
 
 def _rotate_bases(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:
     """Returns the next bases, and the mean in these bases."""
-    turned = jax.tree.map(_orthogonal_iteration, grams, bases)
-    (mu,) = over_leaves(lambda leaf, old, new: (_into_bases(_out_of_bases(leaf, old), new),), mu, bases, turned)
-    return turned, mu
+    new_bases = jax.tree.map(_orthogonal_iteration, grams, bases)
+    (mu,) = over_leaves(lambda leaf, old, new: (_into_bases(_out_of_bases(leaf, old), new),), mu, bases, new_bases)
+    return new_bases, mu
 
 
 def _into_bases(tensor: jax.Array, bases: _FactorsByAxis) -> jax.Array:

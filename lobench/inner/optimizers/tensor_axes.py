@@ -15,13 +15,13 @@ __all__ = ["along", "diagonal", "eigh", "gram", "orthogonal", "over_leaves", "so
 
 def gram(tensor: jax.Array, axis: int) -> jax.Array:
     """Returns a tensor times itself over all axes but one, float[d, d]: `G G^T` of a matrix's axis 0."""
-    other_axes = _others(tensor, axis)
+    other_axes = _other_axes(tensor, axis)
     return jnp.tensordot(tensor, tensor, (other_axes, other_axes))
 
 
 def squares(tensor: jax.Array, axis: int) -> jax.Array:
     """Returns the diagonal of `gram`, float[d]."""
-    return jnp.square(tensor).sum(_others(tensor, axis))
+    return jnp.square(tensor).sum(_other_axes(tensor, axis))
 
 
 def along(tensor: jax.Array, matrix: jax.Array, axis: int) -> jax.Array:
@@ -34,7 +34,7 @@ def diagonal(vector: jax.Array, tensor: jax.Array, axis: int) -> jax.Array:
     return vector.reshape([-1 if tensor_axis == axis else 1 for tensor_axis in range(tensor.ndim)])
 
 
-def _others(tensor: jax.Array, axis: int) -> tuple[int, ...]:
+def _other_axes(tensor: jax.Array, axis: int) -> tuple[int, ...]:
     return tuple(tensor_axis for tensor_axis in range(tensor.ndim) if tensor_axis != axis)
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 _PROGRESS = np.asarray([0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1], np.float32)
 _NUM_LOSS_DECAYS = 10
-_SMALL = 1 << 14  # numbers of a tensor for which the number of operations counts, not their traffic
+_CACHE_ELEMENTS = 1 << 14  # numbers of a tensor for which the number of operations counts, not their traffic
 
 Layer: TypeAlias = dict[str, jax.Array]
 LossBuffer: TypeAlias = dict[str, jax.Array]  # float32[10] each
@@ -124,7 +124,7 @@ def spread(channels: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
       channels: Arrays float32[channels, size].
     """
     size = channels[0].shape[1]
-    rows = [jnp.concatenate(channels)] if size <= _SMALL else channels
+    rows = [jnp.concatenate(channels)] if size <= _CACHE_ELEMENTS else channels
     means = [_mean(row) for row in rows]
     variances = [_mean(jnp.square(row - mean[:, None])) for row, mean in zip(rows, means, strict=True)]
     return jnp.concatenate(means), jnp.concatenate(variances)

@@ -55,10 +55,10 @@ def one_cycle(
             share_before_peak = (peak_step - step) / jnp.maximum(peak_step, 1)
             share_before_end = (final_step - step) / jnp.maximum(final_step - peak_step, 1)
             initial = peak / div_factor
-            rising = initial + (peak - initial) * jnp.cos(math.pi / 2 * share_before_peak) ** 2
+            rising_rate = initial + (peak - initial) * jnp.cos(math.pi / 2 * share_before_peak) ** 2
             final = initial / final_div_factor
-            falling = final + (peak - final) * jnp.sin(math.pi / 2 * share_before_end) ** 2
-            return jnp.where(step < peak_step, rising, falling)
+            falling_rate = final + (peak - final) * jnp.sin(math.pi / 2 * share_before_end) ** 2
+            return jnp.where(step < peak_step, rising_rate, falling_rate)
 
         return schedule
 

@@ -14,7 +14,7 @@ from lobench.inner.schedules.setting_checks import check_numbers, check_whole
 __all__ = ["plateau"]
 
 
-class _Seen(NamedTuple):
+class _PlateauState(NamedTuple):
     scale: jax.Array  # float32[], factor of the rate
     best: jax.Array  # float32[], the lowest mean of a window
     waited: jax.Array  # int32[], windows since then
@@ -31,12 +31,12 @@ class _Plateau(LossSchedule):
         self._cooldown = cooldown
         self._window = window
 
-    def init(self) -> _Seen:
+    def init(self) -> _PlateauState:
         one = jnp.float32(1)
         zero = jnp.int32(0)
-        return _Seen(one, jnp.float32(jnp.inf), zero, zero, jnp.float32(0), zero)
+        return _PlateauState(one, jnp.float32(jnp.inf), zero, zero, jnp.float32(0), zero)
 
-    def observe(self, state: _Seen, loss: jax.Array) -> _Seen:
+    def observe(self, state: _PlateauState, loss: jax.Array) -> _PlateauState:
         total = state.total + jnp.asarray(loss, jnp.float32)
         num_losses = state.num_losses + 1
         is_full = num_losses == self._window
@@ -45,7 +45,7 @@ class _Plateau(LossSchedule):
         is_resting = state.resting > 0
         num_waited = jnp.where(is_better | is_resting, 0, state.waited + 1)
         is_over = num_waited == self._patience
-        finished_window = _Seen(
+        finished_window = _PlateauState(
             scale=jnp.where(is_over, state.scale * self._factor, state.scale),
             best=jnp.where(is_better, mean, state.best),
             waited=jnp.where(is_over, 0, num_waited),
@@ -53,12 +53,12 @@ class _Plateau(LossSchedule):
             total=jnp.float32(0),
             num_losses=jnp.int32(0),
         )
-        unfinished = state._replace(total=total, num_losses=num_losses)
+        unfinished_window = state._replace(total=total, num_losses=num_losses)
         return jax.tree.map(
-            lambda new, old: jnp.where(is_full, new, old).astype(old.dtype), finished_window, unfinished
+            lambda new, old: jnp.where(is_full, new, old).astype(old.dtype), finished_window, unfinished_window
         )
 
-    def rate(self, state: _Seen) -> jax.Array:
+    def rate(self, state: _PlateauState) -> jax.Array:
         return jnp.asarray(self._rate * state.scale, jnp.float32)
 
 

@@ -33,7 +33,7 @@ __all__ = [
 Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
 Count: TypeAlias = Any  # int32[]: the index of an update, 0 for the first
 
-_LIVING: weakref.WeakSet[Schedule] = weakref.WeakSet()
+_LIVE_SCHEDULES: weakref.WeakSet[Schedule] = weakref.WeakSet()
 
 
 class Schedule:
@@ -61,7 +61,7 @@ class Schedule:
 
     def __init__(self, of: Callable[[int], Callable[[Count], Any]], name: str = "schedule") -> None:
         self._of, self.name = of, name
-        _LIVING.add(self)
+        _LIVE_SCHEDULES.add(self)
 
     def __call__(self, count: Count) -> jax.Array:
         """Returns the rate of an update, float32[].
@@ -105,7 +105,7 @@ class Schedule:
             ".resolve(num_steps) where optax is called directly",
         )
 
-    def _now(self) -> jax.Array:
+    def _current_rate(self) -> jax.Array:
         """Returns the rate of the update that is being computed."""
         horizon = _HORIZON.get()
         if horizon is None:
@@ -115,12 +115,14 @@ class Schedule:
             return self.at(horizon.watch.count - horizon.origin, horizon)
 
     def __jax_array__(self) -> jax.Array:
-        return jnp.asarray(self._now())
+        return jnp.asarray(self._current_rate())
 
     def _apply_operation(self, operation: Callable[..., Any], *operands: Any) -> Any:
         if _HORIZON.get() is not None:
-            return operation(*(operand._now() if isinstance(operand, Schedule) else operand for operand in operands))
-        return _Computed(operation, operands, self.name)
+            return operation(
+                *(operand._current_rate() if isinstance(operand, Schedule) else operand for operand in operands)
+            )
+        return _ComputedSchedule(operation, operands, self.name)
 
     def __neg__(self) -> Any:
         return self._apply_operation(operator.neg, self)
@@ -195,14 +197,14 @@ class LossSchedule(Schedule):
         )
 
 
-class _Computed(Schedule):
+class _ComputedSchedule(Schedule):
     """A value that an optimizer computed from a schedule before its first update: `-1 * cosine()`."""
 
     def __init__(self, operation: Callable[..., Any], operands: tuple[Any, ...], name: str) -> None:
         super().__init__(
             lambda num_steps: lambda count: operation(*(rate_at(operand, count) for operand in operands)), name
         )
-        self._parts = operands  # kept alive with this schedule
+        self._operands = operands  # kept alive with this schedule
 
 
 class Watch:
@@ -284,7 +286,7 @@ def note_horizon_read() -> None:
 
 def any_schedules() -> bool:
     """Returns whether this process has any schedules."""
-    return len(_LIVING) > 0
+    return len(_LIVE_SCHEDULES) > 0
 
 
 def rate_at(rate: Rate, count: Count) -> Any:

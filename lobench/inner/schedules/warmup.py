@@ -20,9 +20,9 @@ class _Warmup(Schedule):
     def at(self, count: jax.Array, horizon: Horizon) -> jax.Array:
         with within(horizon.after(self._steps)):
             target = rate_at(self._then, jnp.int32(0))
-            later = rate_at(self._then, count - self._steps)
-        rising = self._initial + (target - self._initial) * count / max(self._steps, 1)
-        return jnp.where(count < self._steps, rising, later)
+            rate_after_warmup = rate_at(self._then, count - self._steps)
+        warmup_rate = self._initial + (target - self._initial) * count / max(self._steps, 1)
+        return jnp.where(count < self._steps, warmup_rate, rate_after_warmup)
 
 
 @configurable

@@ -59,6 +59,8 @@ def sizes(
 
 def choice(task: object, name: str, value: object, choices: Iterable[object]) -> None:
     """Raises ConfigError unless `value` is one of the choices."""
-    allowed = list(choices)
-    if value not in allowed:
-        raise ConfigError(setting(task, name), got=repr(value), expected="one of " + ", ".join(map(repr, allowed)))
+    allowed_values = list(choices)
+    if value not in allowed_values:
+        raise ConfigError(
+            setting(task, name), got=repr(value), expected="one of " + ", ".join(map(repr, allowed_values))
+        )

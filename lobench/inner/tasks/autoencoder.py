@@ -146,5 +146,5 @@ class ImageVAE(_Reconstruction, MeasuredTask):
 def grey_entropy(data: Labelled) -> float:
     """Returns the entropy of a pixel of the train split in nats, with its grey value as the probability of white."""
     white = data.splits().train["image"].astype(np.float64)
-    inside = white[(white > 0) & (white < 1)]
-    return float(-np.sum(inside * np.log(inside) + (1 - inside) * np.log1p(-inside)) / white.size)
+    grey_values = white[(white > 0) & (white < 1)]
+    return float(-np.sum(grey_values * np.log(grey_values) + (1 - grey_values) * np.log1p(-grey_values)) / white.size)

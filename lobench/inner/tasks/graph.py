@@ -104,8 +104,8 @@ def _graph(
     features = one_hot @ centres + rng.standard_normal((num_nodes, _NUM_FEATURES))
 
     num_linked = links @ one_hot
-    unlinked = one_hot.sum(axis=0) - one_hot - num_linked
-    evidence = num_linked * math.log(p_within / p_between) + unlinked * math.log((1 - p_within) / (1 - p_between))
+    num_unlinked = one_hot.sum(axis=0) - one_hot - num_linked
+    evidence = num_linked * math.log(p_within / p_between) + num_unlinked * math.log((1 - p_within) / (1 - p_between))
     evidence -= 0.5 * np.square(features[:, None] - centres).sum(axis=-1)
     own_evidence = (evidence * one_hot).sum(axis=1)
     best_loss = float(np.mean(np.logaddexp.reduce(evidence, axis=1) - own_evidence))

@@ -65,8 +65,8 @@ def mnist_splits(side: int = _SIDE) -> Splits:
 def _cover(side: int) -> np.ndarray:
     """Returns the overlap of new and original pixels, times side: int64[side, 28], rows sum to 28."""
     edges = np.arange(side + 1) * _SIDE
-    old = np.arange(_SIDE) * side
-    overlap = np.minimum(edges[1:, None], old + side) - np.maximum(edges[:-1, None], old)
+    pixel_starts = np.arange(_SIDE) * side
+    overlap = np.minimum(edges[1:, None], pixel_starts + side) - np.maximum(edges[:-1, None], pixel_starts)
     return np.maximum(overlap, 0)
 
 

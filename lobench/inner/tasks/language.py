@@ -60,7 +60,7 @@ def _datasets(length: int, batch_size: int) -> Datasets:
     ids = np.zeros(256, np.uint8)
     ids[list(_alphabet())] = np.arange(len(_alphabet()))
     symbols = ids[np.frombuffer(text("python_library"), np.uint8)]
-    held_out = _HELD_OUT // length
-    sizes = {"train": len(symbols) // length - 3 * held_out}
-    sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), held_out)
+    num_held_out = _HELD_OUT // length
+    sizes = {"train": len(symbols) // length - 3 * num_held_out}
+    sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), num_held_out)
     return row_datasets(symbols[: len(symbols) // length * length].reshape(-1, length), sizes, batch_size)

@@ -84,9 +84,9 @@ class MetaTraining(ReferencedTask):
             return stepper.step(opt_state, params, state, grads, loss, keys[1]), loss
 
         params, state = task.init_with_state(init_key)
-        start = stepper.init(params, state, optimizer_key), params, state
+        initial_carry = stepper.init(params, state, optimizer_key), params, state
         keys = jax.random.split(loss_key, (self._num_unroll + 1, 2))
-        (_, params, state), losses = jax.lax.scan(step, start, keys[1:])
+        (_, params, state), losses = jax.lax.scan(step, initial_carry, keys[1:])
         last_loss, _ = loss_of(params, state, keys[0, 0])
         return (jnp.sum(losses) + last_loss) / ((self._num_unroll + 1) * losses[0])
 
@@ -121,9 +121,9 @@ class _Smoothed(Wrapping):
         leaves, structure = jax.tree.flatten(jax.lax.stop_gradient(params))
 
         def perturbed_loss(std: float, noise: list[jax.Array]) -> tuple[jax.Array, PyTree, Aux]:
-            perturbed = [leaf + std * direction for leaf, direction in zip(leaves, noise, strict=True)]
+            perturbed_leaves = [leaf + std * direction for leaf, direction in zip(leaves, noise, strict=True)]
             loss, new_state, aux = self.task.loss_with_state_and_aux(
-                jax.tree.unflatten(structure, perturbed), state, loss_key, data
+                jax.tree.unflatten(structure, perturbed_leaves), state, loss_key, data
             )
             return loss, new_state, dict(aux)
 
@@ -165,7 +165,7 @@ class Distillation(ReferencedTask, MeasuredTask):
         self, *, hidden_sizes: tuple[int, ...] = (16,), activation: str = "relu", batch_size: int = 64
     ) -> None:
         self._student = DigitsMLP(hidden_sizes=hidden_sizes, activation=activation, batch_size=batch_size)
-        examples = _with_teacher()
+        examples = _examples_with_teacher()
         self.datasets = Datasets(**{split: ArrayDataset(arrays, batch_size) for split, arrays in examples.items()})
 
     def init(self, key: jax.Array) -> Params:
@@ -178,7 +178,7 @@ class Distillation(ReferencedTask, MeasuredTask):
 
 
 @functools.cache
-def _with_teacher() -> dict[str, dict[str, np.ndarray]]:
+def _examples_with_teacher() -> dict[str, dict[str, np.ndarray]]:
     splits = digits_splits()
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((NUM_PIXELS, 512)) / 8
@@ -232,8 +232,8 @@ class DatasetDistillation(ReferencedTask, MeasuredTask):
         rate = jnp.exp(params["log_rate"])
 
         def step(_: int, weights: jax.Array) -> jax.Array:
-            wrong = jax.nn.softmax(params["image"] @ weights) - one_hot
-            return weights - rate * params["image"].T @ wrong / len(self._labels)
+            errors = jax.nn.softmax(params["image"] @ weights) - one_hot
+            return weights - rate * params["image"].T @ errors / len(self._labels)
 
         zeros = jnp.zeros((NUM_PIXELS, NUM_CLASSES), jnp.float32)
         logits = data["image"] @ jax.lax.fori_loop(0, self._num_unroll, step, zeros)

@@ -66,23 +66,23 @@ def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.RandomState(seed)
     labels = np.repeat(np.arange(10), count // 10)
     signals = np.empty((count, _WIDE))
-    smooth = np.empty((count, _WIDE))
+    smooth_noise = np.empty((count, _WIDE))
     noise = np.empty((count, _WIDE))
-    shear = []
+    shears = []
     for row, template in enumerate(_templates()[labels]):
         # The order of the draws is the generator's.
         padding = _LEAST_PADDING + int(random.rand() * (_MOST_PADDING - _LEAST_PADDING + 1))
-        padded = np.concatenate([template + _ABOVE_ZERO, np.zeros(padding)])
+        padded_template = np.concatenate([template + _ABOVE_ZERO, np.zeros(padding)])
         scale = 1 + _SCALE * (random.rand() - 0.5)
-        signals[row] = np.roll(scale * _resampled(padded, _WIDE), random.randint(0, _MOST_SHIFT))
-        smooth[row] = random.randn(_WIDE)
+        signals[row] = np.roll(scale * _resample(padded_template, _WIDE), random.randint(0, _MOST_SHIFT))
+        smooth_noise[row] = random.randn(_WIDE)
         noise[row] = random.randn(_WIDE)
-        shear.append(_SHEAR * (random.rand() - 0.5))
-    smooth = gaussian_filter1d(_SMOOTH_NOISE * smooth, _SMOOTHING, axis=1)
-    signals = np.where(signals != 0, signals, smooth) + _NOISE * noise
-    signals -= np.outer(shear, np.linspace(-0.5, 0.5, _WIDE))
+        shears.append(_SHEAR * (random.rand() - 0.5))
+    smooth_noise = gaussian_filter1d(_SMOOTH_NOISE * smooth_noise, _SMOOTHING, axis=1)
+    signals = np.where(signals != 0, signals, smooth_noise) + _NOISE * noise
+    signals -= np.outer(shears, np.linspace(-0.5, 0.5, _WIDE))
     order = random.permutation(count)
-    return np.stack([_resampled(signal, _LENGTH) for signal in signals[order]]), labels[order]
+    return np.stack([_resample(signal, _LENGTH) for signal in signals[order]]), labels[order]
 
 
 def _templates() -> np.ndarray:
@@ -92,6 +92,6 @@ def _templates() -> np.ndarray:
     return (templates - templates[:, :1]) / 6
 
 
-def _resampled(signal: np.ndarray, length: int) -> np.ndarray:
+def _resample(signal: np.ndarray, length: int) -> np.ndarray:
     """Returns a signal interpolated linearly at `length` points from its first to its last."""
     return np.interp(np.linspace(0, 1, length), np.linspace(0, 1, len(signal)), signal)

@@ -63,19 +63,19 @@ def module_task(
         dataset = LABELLED[data]
         splits = datasets(dataset.splits, arguments.integer("module_task", "batch_size", batch_size))
         inputs = inputs or dataset.kind
-        reference = math.log(dataset.num_classes)
+        reference_loss = math.log(dataset.num_classes)
     else:
         splits = data()
         inputs = inputs or "inputs"
-        reference = 0.0
+        reference_loss = 0.0
     arguments.choice("module_task", "framework", framework, ("", *_FRAMEWORKS))
     if not callable(loss):
         arguments.choice("module_task", "loss", loss, _LOSSES)
     network = _FRAMEWORKS[framework or _framework_of(module)](module)
     loss_function = loss if callable(loss) else _LOSSES[loss]
     if loss != "cross_entropy":
-        reference = 0.0
-    return _ModuleTask(network, splits, loss_function, inputs, tuple(input_shape), reference)
+        reference_loss = 0.0
+    return _ModuleTask(network, splits, loss_function, inputs, tuple(input_shape), reference_loss)
 
 
 class _ModuleTask(MeasuredTask):
@@ -102,9 +102,9 @@ class _ModuleTask(MeasuredTask):
         return params, state if jax.tree.leaves(state) else None
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        outputs, after = self._network.apply(params, state, key, self._examples(data), training=True)
+        outputs, new_state = self._network.apply(params, state, key, self._examples(data), training=True)
         loss, aux = self._loss_and_aux(outputs, data)
-        return loss, None if state is None else after, aux
+        return loss, None if state is None else new_state, aux
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
         outputs, _ = self._network.apply(params, state, key, self._examples(data), training=False)
@@ -226,10 +226,10 @@ class _Linen(_Network):
         module = self.make(self.library.Module)
         state = state or {}
         mode = _mode(type(module), training)
-        outputs, after = module.apply(
+        outputs, new_variables = module.apply(
             {"params": params, **state}, inputs, rngs={"dropout": key}, mutable=list(state), **mode
         )
-        return outputs, self._split(after)[1]
+        return outputs, self._split(new_variables)[1]
 
     def _split(self, variables: Any) -> tuple[PyTree, PyTree]:
         return variables.get("params", {}), {name: variable for name, variable in variables.items() if name != "params"}
@@ -252,8 +252,8 @@ class _Haiku(_Network):
         return params, state
 
     def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
-        outputs, after = self._transformed.apply(params, {} if state is None else state, key, inputs, training)
-        return outputs, after
+        outputs, new_state = self._transformed.apply(params, {} if state is None else state, key, inputs, training)
+        return outputs, new_state
 
 
 class _Equinox(_Network):
@@ -271,10 +271,10 @@ class _Equinox(_Network):
         module = eqx.combine(params, eqx.partition(module, eqx.is_inexact_array)[1])
         if not training:
             module = eqx.nn.inference_mode(module)
-        accepted = _parameters_of(type(module).__call__)
+        accepted_names = _parameters_of(type(module).__call__)
 
         def apply_to_example(example: jax.Array, state: PyTree, key: jax.Array) -> Any:
-            keywords = {"key": key} if "key" in accepted else {}
+            keywords = {"key": key} if "key" in accepted_names else {}
             return module(example, state, **keywords) if state is not None else (module(example, **keywords), None)
 
         keys = jax.random.split(key, len(inputs))
@@ -293,10 +293,10 @@ _FRAMEWORKS: Mapping[str, type[_Network]] = {"nnx": _Nnx, "linen": _Linen, "equi
 
 def _framework_of(factory: Factory) -> str:
     """Returns the framework of a factory, from its arguments or from the type of its module."""
-    accepted = _parameters_of(factory)
-    if "rngs" in accepted:
+    accepted_names = _parameters_of(factory)
+    if "rngs" in accepted_names:
         return "nnx"
-    if "key" in accepted:
+    if "key" in accepted_names:
         return "equinox"
     haiku, linen, equinox = (sys.modules.get(name) for name in ("haiku", "flax.linen", "equinox"))
     try:
@@ -319,9 +319,9 @@ def _framework_of(factory: Factory) -> str:
 
 def _mode(module: type, training: bool) -> dict[str, bool]:
     """Returns the keyword arguments that set a module's training mode, under the names that its call accepts."""
-    accepted = _parameters_of(module.__call__)
-    modes = {name: training for name in _MODES if name in accepted}
-    return modes | {name: not training for name in _EVAL_MODES if name in accepted}
+    accepted_names = _parameters_of(module.__call__)
+    modes = {name: training for name in _MODES if name in accepted_names}
+    return modes | {name: not training for name in _EVAL_MODES if name in accepted_names}
 
 
 def _parameters_of(function: Any) -> Mapping[str, Any]:

@@ -55,11 +55,11 @@ class _PermutedTask(Wrapping):
         self._data, self._cfg = data, cfg
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        return super().loss_with_state_and_aux(params, state, key, self._permuted(data))
+        return super().loss_with_state_and_aux(params, state, key, self._permute(data))
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        return super().eval_loss_with_aux(params, state, key, self._permuted(data))
+        return super().eval_loss_with_aux(params, state, key, self._permute(data))
 
-    def _permuted(self, data: Batch) -> Batch:
+    def _permute(self, data: Batch) -> Batch:
         kind = self._data.kind
         return {kind: data[kind][:, self._cfg["pixel_perm"]], "label": self._cfg["label_perm"][data["label"]]}

@@ -72,10 +72,10 @@ class HeatPINN(MeasuredTask):
             ]
         )
         edge_values = jnp.concatenate([jnp.sin(math.pi * data["start"]), 0 * ones, 0 * ones])
-        at_edge = jnp.square(self.values(params, edge) - edge_values)
+        squared_errors = jnp.square(self.values(params, edge) - edge_values)
         residual = jnp.mean((u_t - self._diffusivity * u_xx) ** 2)
-        start_errors = at_edge[: len(zeros)]
-        edge_errors = at_edge[len(zeros) :]
+        start_errors = squared_errors[: len(zeros)]
+        edge_errors = squared_errors[len(zeros) :]
         exact = jnp.sin(math.pi * x) * jnp.exp(-self._diffusivity * math.pi**2 * t)
         error = jnp.sqrt(jnp.sum((u - exact) ** 2) / jnp.sum(exact**2))
         return residual + 10 * (jnp.mean(start_errors) + jnp.mean(edge_errors)), state, {"error": error}
@@ -136,8 +136,8 @@ class StiffODE(Task):
         rates = np.array([1.0, self._stiffness])
         z = -rates * self.step
         self._rates, self._decay = rates.astype(np.float32), np.exp(z).astype(np.float32)
-        self._first = (np.expm1(z) / z * self.step).astype(np.float32)
-        self._second = ((np.expm1(z) - z) / z**2 * self.step).astype(np.float32)
+        self._first_weight = (np.expm1(z) / z * self.step).astype(np.float32)
+        self._second_weight = ((np.expm1(z) - z) / z**2 * self.step).astype(np.float32)
         starts = np.random.default_rng(0).uniform([0.2, 0.0], [2.0, 2.0], (sum(_STARTS.values()), 2)).astype(np.float32)
         self.datasets = row_datasets(starts, _STARTS, arguments.integer(self, "batch_size", batch_size))
 
@@ -161,8 +161,8 @@ class StiffODE(Task):
 
         def step(y: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
             start_slope = nonlinear_part(y)
-            halfway = jnp.asarray(self._decay) * y + self._first * start_slope
-            y = halfway + self._second * (nonlinear_part(halfway) - start_slope)
+            halfway = jnp.asarray(self._decay) * y + self._first_weight * start_slope
+            y = halfway + self._second_weight * (nonlinear_part(halfway) - start_slope)
             return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
 
         _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))

@@ -92,8 +92,10 @@ class ModularAddition(SymbolTask):
     ) -> None:
         arguments.integer(self, "modulus", modulus, at_least=4, at_most=255)
         self.network = network_of(self, network, modulus + 1, 3, width, num_layers, num_heads)
-        held_out = modulus**2 * 2 // 15
-        sizes = {"train": modulus**2 - 3 * held_out} | dict.fromkeys(("inner_valid", "outer_valid", "test"), held_out)
+        num_held_out = modulus**2 * 2 // 15
+        sizes = {"train": modulus**2 - 3 * num_held_out} | dict.fromkeys(
+            ("inner_valid", "outer_valid", "test"), num_held_out
+        )
         self.datasets = row_datasets(_sums(modulus), sizes, arguments.integer(self, "batch_size", batch_size))
 
 

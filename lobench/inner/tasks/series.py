@@ -24,7 +24,7 @@ __all__ = ["SeriesClassifier", "SinusoidFamily"]
 
 _NUM_CLASSES = {"vowels": 9, "power": 2}
 _NETWORKS = (*CELLS, "conv", "mlp")
-_TAPS = 5  # length of the convolution
+_NUM_TAPS = 5  # length of the convolution
 
 
 @configurable
@@ -56,16 +56,16 @@ class SeriesClassifier(ReferencedTask, MeasuredTask):
         self._width = arguments.integer(self, "width", width)
         examples = _examples(data)
         self._shape = examples["series"].shape[1:]
-        tenth = len(examples["label"]) // 10
-        sizes = {"train": len(examples["label"]) - 3 * tenth}
-        sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), tenth)
+        num_held_out = len(examples["label"]) // 10
+        sizes = {"train": len(examples["label"]) - 3 * num_held_out}
+        sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), num_held_out)
         self.datasets = row_datasets(examples, sizes, arguments.integer(self, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
         length, channels = self._shape
         if self._network in CELLS:
             return recurrent_init(key, channels, self._width, self._num_classes, cell=self._network)
-        num_inputs = channels * (_TAPS if self._network == "conv" else length)
+        num_inputs = channels * (_NUM_TAPS if self._network == "conv" else length)
         return two_layers_init(key, num_inputs, self._width, self._num_classes)
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
@@ -82,7 +82,7 @@ class SeriesClassifier(ReferencedTask, MeasuredTask):
             return outputs[-1] @ params["w_out"] + params["b_out"]
         if self._network == "conv":
             # The convolution is computed as one matrix product, like convolutions of images.
-            taps = [series[:, tap : length - _TAPS + 1 + tap] for tap in range(_TAPS)]
+            taps = [series[:, tap : length - _NUM_TAPS + 1 + tap] for tap in range(_NUM_TAPS)]
             hidden = jax.nn.relu(jnp.concatenate(taps, axis=-1) @ params["w0"] + params["b0"]).mean(axis=1)
         else:
             hidden = jax.nn.relu(series.reshape(batch, -1) @ params["w0"] + params["b0"])

@@ -39,8 +39,8 @@ def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test
     """Cuts permuted examples (`default_rng(12345)`) into splits: train, both valid splits, test."""
     count = len(next(iter(examples.values())))
     order = np.random.default_rng(_SEED).permutation(count)
-    pool = count - num_test
-    bounds = (0, pool - 2 * num_valid, pool - num_valid, pool, count)
+    num_remaining = count - num_test
+    bounds = (0, num_remaining - 2 * num_valid, num_remaining - num_valid, num_remaining, count)
     splits = [
         {name: array[order[start:stop]] for name, array in examples.items()}
         for start, stop in itertools.pairwise(bounds)

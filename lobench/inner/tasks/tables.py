@@ -33,19 +33,19 @@ def diabetes_splits() -> Splits:
     features = scikit_table("diabetes_data_raw.csv.gz", delimiter=None)
     target = scikit_table("diabetes_target.csv.gz", delimiter=None)
     examples = {"features": features, "target": target}
-    return _standardized(permuted_splits(examples, num_valid=44, num_test=88), ("features", "target"))
+    return _standardize(permuted_splits(examples, num_valid=44, num_test=88), ("features", "target"))
 
 
 def _labelled_splits(name: str, *, num_valid: int, num_test: int) -> Splits:
     features_and_labels = scikit_table(name, header=1)
     examples = {"features": features_and_labels[:, :-1], "label": features_and_labels[:, -1].astype(np.int32)}
-    return _standardized(permuted_splits(examples, num_valid=num_valid, num_test=num_test), ("features",))
+    return _standardize(permuted_splits(examples, num_valid=num_valid, num_test=num_test), ("features",))
 
 
-def _standardized(splits: Splits, names: tuple[str, ...]) -> Splits:
+def _standardize(splits: Splits, names: tuple[str, ...]) -> Splits:
     scales = {name: (splits.train[name].mean(0), splits.train[name].std(0)) for name in names}
 
-    def rescaled(name: str, array: np.ndarray) -> np.ndarray:
+    def rescale(name: str, array: np.ndarray) -> np.ndarray:
         if name not in scales:
             return array
         mean, std = scales[name]
@@ -53,7 +53,7 @@ def _standardized(splits: Splits, names: tuple[str, ...]) -> Splits:
 
     return Splits(
         **{
-            split: {name: rescaled(name, array_of_split) for name, array_of_split in getattr(splits, split).items()}
+            split: {name: rescale(name, array_of_split) for name, array_of_split in getattr(splits, split).items()}
             for split in SPLITS
         }
     )

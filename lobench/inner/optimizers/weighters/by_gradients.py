@@ -53,12 +53,12 @@ def gradnorm(
 
     def weigh(memory: _Rates, weights: jax.Array, inputs: Seen) -> tuple[_Rates, jax.Array]:
         first_losses = jnp.where(memory.is_begun, memory.first, inputs.losses)
-        remaining = jnp.where(first_losses == 0, 1.0, inputs.losses / jnp.where(first_losses == 0, 1.0, first_losses))
+        loss_ratios = jnp.where(first_losses == 0, 1.0, inputs.losses / jnp.where(first_losses == 0, 1.0, first_losses))
         norms = _lengths(inputs)
-        weighted = weights * norms
-        target = weighted.mean() * (remaining / remaining.mean()) ** alpha
-        excess = weighted - target
-        sign = jnp.where(jnp.abs(excess) <= _ROUNDING * weighted.mean(), 0.0, jnp.sign(excess))
+        weighted_norms = weights * norms
+        target = weighted_norms.mean() * (loss_ratios / loss_ratios.mean()) ** alpha
+        excess = weighted_norms - target
+        sign = jnp.where(jnp.abs(excess) <= _ROUNDING * weighted_norms.mean(), 0.0, jnp.sign(excess))
         step, state = adam.update(sign * norms, memory.adam)
         new_weights = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
         return _Rates(jnp.bool_(True), first_losses, state), of_sum_k(new_weights)

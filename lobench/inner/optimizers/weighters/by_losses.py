@@ -69,13 +69,13 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
     return weighed("dwa", inner, WeightingRule(start=start, weigh=weigh))
 
 
-class _Since(NamedTuple):
+class _LossHistory(NamedTuple):
     num_steps: jax.Array  # int32[], steps so far
     losses: jax.Array  # float32[K], losses that the present ones are compared with
 
 
-def _since_nothing(count: int) -> tuple[_Since, jax.Array]:
-    return _Since(jnp.int32(0), jnp.zeros(count, jnp.float32)), jnp.ones(count, jnp.float32)
+def _empty_history(count: int) -> tuple[_LossHistory, jax.Array]:
+    return _LossHistory(jnp.int32(0), jnp.zeros(count, jnp.float32)), jnp.ones(count, jnp.float32)
 
 
 @configurable
@@ -91,12 +91,12 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
     check_numbers("lbtw", alpha=alpha, at_least=0.0)
     check_whole("lbtw", window=window, at_least=1)
 
-    def weigh(memory: _Since, weights: jax.Array, inputs: Seen) -> tuple[_Since, jax.Array]:
+    def weigh(memory: _LossHistory, weights: jax.Array, inputs: Seen) -> tuple[_LossHistory, jax.Array]:
         start_losses = jnp.where(memory.num_steps % window == 0, inputs.losses, memory.losses)
-        remaining = jnp.maximum(_ratio(inputs.losses, start_losses), 0.0)
-        return _Since(memory.num_steps + 1, start_losses), of_sum_k(remaining**alpha)
+        loss_ratios = jnp.maximum(_ratio(inputs.losses, start_losses), 0.0)
+        return _LossHistory(memory.num_steps + 1, start_losses), of_sum_k(loss_ratios**alpha)
 
-    return weighed("lbtw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
+    return weighed("lbtw", inner, WeightingRule(start=_empty_history, weigh=weigh))
 
 
 @configurable
@@ -115,14 +115,14 @@ def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.Gradi
     check_numbers("mldw", decay=decay, at_least=0.0, at_most=1.0)
     check_numbers("mldw", gamma=gamma, at_least=0.0)
 
-    def weigh(memory: _Since, weights: jax.Array, inputs: Seen) -> tuple[_Since, jax.Array]:
+    def weigh(memory: _LossHistory, weights: jax.Array, inputs: Seen) -> tuple[_LossHistory, jax.Array]:
         average = jnp.where(memory.num_steps == 0, inputs.losses, memory.losses)
         # 1 - p without cancellation, since the average changes by (1 - decay) times the difference.
         fall = jnp.maximum((1 - decay) * (1 - _ratio(inputs.losses, average)), 0.0)
         new_weights = of_sum_k(fall**gamma * -jnp.log1p(-fall))
-        return _Since(memory.num_steps + 1, average + (1 - decay) * (inputs.losses - average)), new_weights
+        return _LossHistory(memory.num_steps + 1, average + (1 - decay) * (inputs.losses - average)), new_weights
 
-    return weighed("mldw", inner, WeightingRule(start=_since_nothing, weigh=weigh))
+    return weighed("mldw", inner, WeightingRule(start=_empty_history, weigh=weigh))
 
 
 class _Spread(NamedTuple):

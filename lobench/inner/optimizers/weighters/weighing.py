@@ -33,7 +33,7 @@ __all__ = [
     "weighed",
 ]
 
-_OF_A_TASK = ("task_losses", "task_gradients")
+_TASK_INPUTS = ("task_losses", "task_gradients")
 
 
 class Seen(NamedTuple):
@@ -120,7 +120,7 @@ def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransfo
         inner_eval_params = getattr(inner, "eval_params", None)
         return params if inner_eval_params is None else inner_eval_params(state.inner, params)
 
-    extra_inputs = _OF_A_TASK if rule.sees_gradients else _OF_A_TASK[:1]
+    extra_inputs = _TASK_INPUTS if rule.sees_gradients else _TASK_INPUTS[:1]
     return with_extra_inputs(
         init, update, extra_inputs, name=name, inner=inner, eval_params=eval_params, metrics=named_weights
     )
@@ -137,7 +137,7 @@ def as_inner(name: str, inner: Any) -> Any:
     if not callable(getattr(inner, "init", None)) or not callable(getattr(inner, "update", None)):
         advice = "does gin bind `@adam` where `@adam()` is meant?"
         raise ConfigError(f"{name}.inner", got=repr(inner), expected="an optax transformation", next_step=advice)
-    if set(_OF_A_TASK) & set(getattr(inner, "extra_inputs", ())):
+    if set(_TASK_INPUTS) & set(getattr(inner, "extra_inputs", ())):
         advice = "bind the optimizer inside of that one"
         raise ConfigError(f"{name}.inner weighs losses itself", expected="one that does not", next_step=advice)
     return inner
@@ -165,8 +165,8 @@ def one_over(lengths: jax.Array) -> jax.Array:
 
     Lengths of 0 become the least positive one.
     """
-    least = jnp.min(lengths, initial=jnp.inf, where=lengths > 0)
-    return of_sum_k(jnp.where(lengths > 0, least / jnp.where(lengths > 0, lengths, 1.0), 1.0))
+    min_length = jnp.min(lengths, initial=jnp.inf, where=lengths > 0)
+    return of_sum_k(jnp.where(lengths > 0, min_length / jnp.where(lengths > 0, lengths, 1.0), 1.0))
 
 
 def named_weights(state: Weighted) -> dict[str, jax.Array]:

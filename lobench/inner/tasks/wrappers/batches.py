@@ -37,14 +37,14 @@ def BatchSize(*, task: Any, batch_size: int = 1) -> Task | TaskFamily:
 class _Resized(Wrapping):
     def __init__(self, task: Task, batch_size: int) -> None:
         super().__init__(task)
-        self.datasets = each_split(_NAME, task.datasets, lambda split, dataset: _resized(dataset, batch_size))
+        self.datasets = each_split(_NAME, task.datasets, lambda split, dataset: _resize(dataset, batch_size))
 
 
-def _resized(dataset: Dataset, batch_size: int) -> Dataset:
+def _resize(dataset: Dataset, batch_size: int) -> Dataset:
     if isinstance(dataset, ArrayDataset):
         return dataclasses.replace(dataset, batch_size=batch_size)
     if isinstance(dataset, IteratorDataset):
-        return IteratorDataset(lambda seed: _regrouped(dataset.batches(seed), batch_size))
+        return IteratorDataset(lambda seed: _regroup(dataset.batches(seed), batch_size))
     sample = dataset.sample
 
     def draw(key: jax.Array) -> Batch:
@@ -56,7 +56,7 @@ def _resized(dataset: Dataset, batch_size: int) -> Dataset:
     return SampledDataset(draw)
 
 
-def _regrouped(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
+def _regroup(batches: Iterator[Batch], batch_size: int) -> Iterator[Batch]:
     """Yields all examples in order, in batches of another size."""
     unused_examples: Batch = None
     for batch in batches:

@@ -61,22 +61,22 @@ class _Mup(Wrapping):
         """Returns for each leaf the factor of its initial value, and the factor of its effect in the loss."""
         leaves = jax.tree_util.tree_leaves_with_path(params)
         structure = jax.tree.structure(params)
-        narrow = jax.tree.leaves(jax.eval_shape(self._start_of_base, jax.random.key(0)))
+        narrow = jax.tree.leaves(jax.eval_shape(self._base_params, jax.random.key(0)))
         if len(narrow) != len(leaves):
             raise ConfigError(f"{_NAME}.base has other parameters than the task", expected="the same, of another width")
         pairs = [
-            self._of_leaf(jax.tree_util.keystr(path), leaf.shape, base.shape)
+            self._leaf_factors(jax.tree_util.keystr(path), leaf.shape, base.shape)
             for (path, leaf), base in zip(leaves, narrow, strict=True)
         ]
         starts, reaches = zip(*pairs, strict=True)
         return jax.tree.unflatten(structure, starts), jax.tree.unflatten(structure, reaches)
 
-    def _start_of_base(self, key: jax.Array) -> PyTree:
+    def _base_params(self, key: jax.Array) -> PyTree:
         base = self._base
         task = base.task_fn(base.sample(key)) if isinstance(base, TaskFamily) else base
         return task.init_with_state(key)[0]
 
-    def _of_leaf(self, path: str, shape: tuple[int, ...], base: tuple[int, ...]) -> tuple[float, float]:
+    def _leaf_factors(self, path: str, shape: tuple[int, ...], base: tuple[int, ...]) -> tuple[float, float]:
         if len(shape) != len(base) or shape[:-2] != base[:-2]:
             raise ConfigError(f"{_NAME}: parameter {path} grows otherwise than in width", got=f"{base} to {shape}")
         outputs = shape[-1] / base[-1] if shape else 1.0

@@ -65,18 +65,18 @@ class _WrongLabels(Wrapping):
         if not isinstance(dataset, ArrayDataset):
             if self._num_classes is None:
                 raise ConfigError("LabelNoise.num_classes: the task's data are generated", expected="their number")
-            return mapped_batches(dataset, self._of_batch)
+            return mapped_batches(dataset, self._corrupt_batch)
         labels = np.asarray(batch_field("LabelNoise", dataset.arrays, self._field))
         if not np.issubdtype(labels.dtype, np.integer):
             raise ConfigError("LabelNoise.field", got=f"{self._field!r} of {labels.dtype}", expected="integer labels")
         count = self._num_classes or int(labels.max()) + 1
         rng = np.random.default_rng(self._problem_seed)
         is_wrong = rng.random(labels.shape) < self._rate
-        wrong = (labels + rng.integers(1, count, labels.shape, labels.dtype)) % count
-        noisy = np.where(is_wrong, wrong, labels)
-        return dataclasses.replace(dataset, arrays={**dataset.arrays, self._field: noisy})
+        wrong_labels = (labels + rng.integers(1, count, labels.shape, labels.dtype)) % count
+        noisy_labels = np.where(is_wrong, wrong_labels, labels)
+        return dataclasses.replace(dataset, arrays={**dataset.arrays, self._field: noisy_labels})
 
-    def _of_batch(self, key: jax.Array, batch: Batch) -> Batch:
+    def _corrupt_batch(self, key: jax.Array, batch: Batch) -> Batch:
         assert self._num_classes is not None
         labels = batch_field("LabelNoise", batch, self._field)
         wrong_key, shift_key = jax.random.split(key)

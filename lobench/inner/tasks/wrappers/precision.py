@@ -16,7 +16,7 @@ from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["Bfloat16"]
 
-_STORED = ("float32", "bfloat16")
+_PARAM_TYPES = ("float32", "bfloat16")
 
 
 @configurable
@@ -31,18 +31,18 @@ def Bfloat16(*, task: Any, params: str = "float32") -> Task | TaskFamily:
         "bfloat16": small updates are lost, and optimizers that create their state like the parameters have it in
         bfloat16.
     """
-    arguments.choice("Bfloat16", "params", params, _STORED)
+    arguments.choice("Bfloat16", "params", params, _PARAM_TYPES)
     return wrapped("Bfloat16", task, lambda inner: _Rounded(inner, params))
 
 
 class _Rounded(Wrapping):
     def __init__(self, task: Task, dtype: str) -> None:
         super().__init__(task)
-        self._stored = jnp.dtype(dtype)
+        self._param_type = jnp.dtype(dtype)
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, state = self.task.init_with_state(key)
-        return _cast(params, self._stored), state
+        return _cast(params, self._param_type), state
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         loss, new_state, aux = self.task.loss_with_state_and_aux(

@@ -18,7 +18,7 @@ from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
 
 __all__ = ["Reparametrised"]
 
-_BY = ("global", "tensor", "parameter")
+_SCALE_GROUPS = ("global", "tensor", "parameter")
 
 
 @configurable
@@ -45,7 +45,7 @@ def Reparametrised(
     Source: google/learned_optimization's ReparamWeights, by which VeLO's and Celo's tasks are augmented.
     """
     name = "Reparametrised"
-    arguments.choice(name, "by", by, _BY)
+    arguments.choice(name, "by", by, _SCALE_GROUPS)
     if scale is not None and by != "global":
         raise ConfigError(f"{name}.scale: scales by {by} are drawn", got=repr(scale), next_step="bind low and high")
     for setting, value in (("scale", 1.0 if scale is None else scale), ("low", low), ("high", high)):
@@ -60,8 +60,8 @@ def Reparametrised(
 class _Scaled(Wrapping):
     def __init__(self, task: Task, by: str, scale: float | None, logs: tuple[float, float], problem_seed: int) -> None:
         super().__init__(task)
-        self._by, self._logs, self._seed = by, logs, problem_seed
-        self._global = self._draw("", ()) if scale is None else np.float32(scale)
+        self._by, self._log_range, self._seed = by, logs, problem_seed
+        self._global_scale = self._draw("", ()) if scale is None else np.float32(scale)
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, state = self.task.init_with_state(key)
@@ -70,7 +70,7 @@ class _Scaled(Wrapping):
     def scales(self, params: PyTree) -> PyTree:
         """Returns the scale of each leaf, float32[] or of the leaf's shape. It depends on the leaf's path only."""
         if self._by == "global":
-            return jax.tree.map(lambda leaf: self._global, params)
+            return jax.tree.map(lambda leaf: self._global_scale, params)
         is_wide = self._by == "parameter"
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: self._draw(jax.tree_util.keystr(path), leaf.shape if is_wide else ()), params
@@ -78,7 +78,7 @@ class _Scaled(Wrapping):
 
     def _draw(self, path: str, shape: tuple[int, ...]) -> np.ndarray:
         rng = np.random.default_rng((self._seed, zlib.crc32(path.encode())))
-        return np.exp(rng.uniform(*self._logs, shape)).astype(np.float32)
+        return np.exp(rng.uniform(*self._log_range, shape)).astype(np.float32)
 
     def at(self, params: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, scale: leaf * scale, params, self.scales(params))
