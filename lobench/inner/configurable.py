@@ -56,7 +56,6 @@ def configurables_in(package: str, path: Iterable[str]) -> dict[str, object]:
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")
-    configurables = {
-        entry.__name__: entry for entry in _registered_targets if entry.__module__.startswith(f"{package}.")
-    }  # type: ignore[attr-defined]
+    own_targets = [target for target in _registered_targets if target.__module__.startswith(f"{package}.")]
+    configurables = {target.__name__: target for target in own_targets}  # type: ignore[attr-defined]
     return dict(sorted(configurables.items()))
