@@ -18,9 +18,9 @@ __all__ = ["blocks_of", "member_blocks", "opened_if_present"]
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
-    """Returns the seed blocks of the sessions, so that existing blocks of the store are kept. None: the cases' own.
+    """Returns the seed blocks of an experiment; None if it sets no seeds and each case uses its own.
 
-    In a race they are always the blocks of its rounds.
+    Blocks whose results are stored are kept, so that these are reused. In a race, each round is one block.
     """
     if experiment.sessions is None:
         return None

@@ -157,7 +157,13 @@ def _folder_with_note(suite_place: SuitePlace, file: str) -> tuple[Path | None, 
 
 
 def _folders_around(suite_place: SuitePlace, file: str) -> Iterator[Path]:
-    """Yields folders that may contain a case's file, below the folders around the store and the working directory."""
+    """Yields folders that may contain a case's file.
+
+    Args:
+      suite_place: Recorded place of the suite, with the path of the store.
+      file: Relative path of the case's file. It is looked up in every parent folder of the store, then in the working
+        directory.
+    """
     if not file:
         return
     for folder in Path(suite_place.store).parents if suite_place.store else ():

@@ -72,7 +72,7 @@ class Spool:
         return _may_exist(self.location(sha256))
 
     def _home(self, sha256: str) -> str:
-        """Returns the path whose time of change identifies a copy."""
+        """Returns the path of the file or folder that is created with a theta's copy; `copy_of` reads its mtime."""
         return self.location(sha256)
 
     def copy_of(self, sha256: str) -> tuple[str, int]:

@@ -98,7 +98,7 @@ def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
 
 
 def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
-    """Returns the code of a recorded plan's cases by place; "" if unknown."""
+    """Returns the fingerprint of the user's code for each case of a recorded plan, by place; "" if unknown."""
     return {CasePlace(*case["place"]): case.get("code", "") for case in plan["cases"] if "place" in case}
 
 
@@ -398,7 +398,7 @@ class CurrentCases:
         return self._chosen_hashes[key] in (None, row.key.optimizer_hash)
 
     def with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
-        """Returns the evaluations with the current bindings of a subject's optimizer, in the same order."""
+        """Returns only the rows for which `has_bindings` is true, in the given order."""
         return [row for row in rows if self.has_bindings(row, subject)] if self._history.has_plans else rows
 
     def ordered(self, subject: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:

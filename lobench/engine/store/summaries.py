@@ -123,7 +123,7 @@ class StoredSummaries:
 
     @property
     def columns(self) -> tuple[str, str]:
-        """Columns to select: the payload, only if there is no summary, and the columns of the summary."""
+        """SQL columns to select: the payload, which is NULL in rows with a summary, and those of the summary."""
         if self._has_summaries:
             return "CASE WHEN s.numbers IS NULL THEN payload END", "s.head, s.numbers"
         return "payload", "NULL, NULL"

@@ -154,7 +154,10 @@ class Arguments:
     def _traceable_defaults(
         self, bound_positions: frozenset[int], defaults: frozenset[int], trace: Trace
     ) -> frozenset[int]:
-        """Returns a subset of defaults that can be arguments, found by halving, if not all of them can."""
+        """Returns fewer defaults after the program could not be traced with all of them as arguments.
+
+        They are found by bisection. The caller tries the subset again, because only its parts were traced.
+        """
         if len(defaults) == 1:
             return frozenset()
         positions = sorted(defaults)

@@ -232,7 +232,10 @@ def plot_comparison(comparisons: Sequence[MethodComparison], ax: Axes | None = N
 
 
 def _series(pair: MethodComparison, names: Sequence[str], pair_index: int, num_pairs: int) -> list[Series]:
-    """Returns the points of a pair with their intervals. In a row, the points of several pairs are stacked."""
+    """Returns the points of a pair of methods, one per case, and their intervals.
+
+    The points of several pairs on one case are shifted vertically, so that they do not overlap.
+    """
     comparison = pair.primary.comparison
     intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN_ROW: comparison.overall}
     style = every_style()[pair_index % len(every_style())]

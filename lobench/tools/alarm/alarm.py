@@ -525,7 +525,10 @@ def _alarm_identity(event: object) -> list[Any]:
 
 
 def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str, suites: Sequence[str]) -> str:
-    """Returns the message of an alarm."""
+    """Describes an alarm in one line: the two outer steps, the difference and its bound.
+
+    An alarm with cases also names them, and the `lobench bisect` command that finds the step where it broke.
+    """
     step = event.subject.outer_step
     reference_step = event.reference.outer_step
     if event.kind == "stall":

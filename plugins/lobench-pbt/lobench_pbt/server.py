@@ -71,7 +71,7 @@ class Security:
 
 
 def security_from(token_file: Path | None, tls_cert: Path | None, tls_key: Path | None) -> Security:
-    """Reads the files of the options.
+    """Reads the token, certificate and key from the files that the command-line options name.
 
     Raises:
       ConfigError: The token or the certificate is invalid, or its key is missing.

@@ -154,7 +154,7 @@ def _layout(charts: set[TagChart]) -> Summary.Value:
 
 
 class _Run:
-    """One run directory: its values, and a new file for missing ones."""
+    """Run directory: reads the values that its event files contain, and adds the missing ones in a new event file."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

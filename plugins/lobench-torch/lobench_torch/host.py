@@ -197,7 +197,11 @@ class OptimizerSpec:
             ) from error
 
     def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
-        """Returns torch's parameter groups: for no settings and for each of `groups`, with and without decay."""
+        """Returns torch's parameter groups.
+
+        Each of `groups`, and the parameters outside of them, are split into parameters with and without weight decay.
+        Empty groups are left out.
+        """
         settings_of_groups: list[Settings] = [{}, *(own_settings for _, own_settings in self.groups)]
         tensors_by_group: dict[tuple[bool, int], list[torch.Tensor]] = {}
         for name, tensor in parameters.items():
