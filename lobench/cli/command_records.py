@@ -103,7 +103,7 @@ class ScoredSubject(SubjectRecord):
 
 
 class ChangeRecord(TypedDict):
-    """Change against an earlier subject."""
+    """Difference of the mean score from that of an earlier subject."""
 
     against: str
     effect: Effect

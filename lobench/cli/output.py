@@ -112,7 +112,10 @@ def open_streams() -> None:
 
 
 def unwritten(error: OSError) -> StoreError | None:
-    """Returns the error for a full disk under standard output; None for other errors."""
+    """Returns the error to report if standard output is a file on a full or failing disk; None for other errors.
+
+    Discards the output that is still buffered.
+    """
     if error.errno not in _FULL or error.filename is not None:
         return None
     with contextlib.suppress(OSError):
@@ -253,7 +256,7 @@ def _plain(value: object) -> Any:
 
 
 def emit(name: str, record: Record | Sequence[Record]) -> None:
-    """Prints a command's document. Without `--format json` on the command line it is printed like other text.
+    """Prints a command's JSON document on standard output, whether or not the command line has `--format json`.
 
     >>> emit("doctor", {"checks": []})
     {

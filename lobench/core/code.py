@@ -140,7 +140,7 @@ def other_code_line(num_results: int, names: Sequence[str]) -> str:
 
 
 def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
-    """Returns a line on results of several versions of the user's code; "" if each case and each subject has one.
+    """Returns a line that names the cases with results of several versions of the user's code; "" if there are none.
 
     Args:
       rows: One tuple per result: name of the case, its identity, the subject's identity, and the code.

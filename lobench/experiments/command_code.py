@@ -72,7 +72,7 @@ def with_code(file: ExperimentFile, codes: Sequence[CommandCode]) -> ExperimentF
 
 
 def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
-    """Records which code commands are run with; yields lines on results of other code."""
+    """Records the code that each command runs with; yields a line for each that has results of other code."""
     for code in codes:
         name, current_code = code.method.name, code.todays.id
         ledger.record_code({current_code: code.todays.parts} if current_code else {})
@@ -88,7 +88,7 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
 
 
 def record_command_data(codes: Sequence[CommandCode], ledger: Ledger, *, is_recorded: bool = True) -> Iterator[str]:
-    """Records the data files that the code of commands names; yields lines on those that changed since.
+    """Records the data files that the code of each command names; yields a line for each command whose files changed.
 
     Results of other code are reported by `record_command_codes`, without such a line.
 

@@ -112,7 +112,7 @@ class GateReference(Protocol):
       subject: Subject for which its evaluations are recorded. None if it is not trained in this session.
       has_own_seeds: Whether the reference should be evaluated on the seeds of the session's cases. False for a
         baseline, which has its own plan.
-      choices: Choice of this reference for each candidate; () if the reference was named explicitly.
+      choices: Records that this reference was chosen, one per candidate; () if it was named explicitly.
     """
 
     choices: Sequence[Choice]
@@ -126,7 +126,7 @@ class GateReference(Protocol):
         """Content hash; "" for a baseline."""
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
-        """Returns its label with the start of its sha256."""
+        """Returns the reference's label, usually followed by the first digits of its sha256."""
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         """Returns the reference's final values on the seeds of these blocks. Seeds without a result are missing."""

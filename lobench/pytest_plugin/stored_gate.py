@@ -51,7 +51,7 @@ class StoredReference:
 
     Attributes:
       stored: The reference.
-      choices: Choice of this reference for each candidate; () if the reference was named explicitly.
+      choices: Records that this reference was chosen, one per candidate; () if it was named explicitly.
     """
 
     stored: Stored

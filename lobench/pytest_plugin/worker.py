@@ -115,7 +115,10 @@ class Loop:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Collects a folder or file again while its disk fails. pytest also reads the suite's parent folder."""
+        """Retries the collection of a folder or file while its disk fails.
+
+        This includes the suite's parent folder, which pytest collects too.
+        """
         report = yield
         if collector in self._retried_collectors or _disk_error(report) is None:
             return report

@@ -237,7 +237,7 @@ def samples_of(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Samples:
 
 
 def _shared_trainings(a: Cell, b: Cell) -> frozenset[str]:
-    """Returns the names of the trainings of two cells of a case."""
+    """Returns the names of the trainings or items that either of two cells of a case comes from."""
     names_a = shared_trainings(a)
     names_b = shared_trainings(b)
     return names_a if names_a is names_b else names_a | names_b

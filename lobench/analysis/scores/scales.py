@@ -557,7 +557,7 @@ class Scales:
         return best_distance[1] or None if best_distance is not None and best_distance[0] < _ONE_TOLERANCE else None
 
     def _cells_near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
-        """Returns all cells of a case whose mean score may be 1 up to rounding. It may contain further cells."""
+        """Returns the cells of a case whose mean score may be 1 up to rounding. The caller checks each of them."""
         column = self._column(identity, case.primary_metric)
         if (block := column.block) is None:
             return self.among.get(identity, ())

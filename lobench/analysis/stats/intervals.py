@@ -321,7 +321,7 @@ def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
 
 
 def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns 95% bounds of the mean of a log-normal law, where rows are above 0: the modified Cox interval.
+    """Returns the 95% bounds of the means of log-normal samples by the modified Cox method. All rows must be above 0.
 
     Source: Olsson 2005.
     """

@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def is_diverged(self) -> bool:
-        """Whether it has no mean because a seed diverged. A mean score counts such seeds as -1."""
+        """Whether the cell has no mean because a seed diverged. False for mean scores, which count the seed as -1."""
         return self.num_lost > 0 and not self.is_score
 
     @property

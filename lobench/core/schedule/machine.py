@@ -45,7 +45,7 @@ class Groups:
         return queue.take_alike(size, entry, self._choose)
 
     def dissolve(self, worker: Worker) -> list[QueueEntry]:
-        """Returns the work promised to a lost worker. If it computed a group, its members run alone from now on."""
+        """Returns the work promised to a lost worker. If this was a group, its members run one by one from now on."""
         if worker.lease is not None and worker.lease.together > 1:
             self._keys_to_run_alone.update(entry.key for entry in worker.promised)
         return worker.promised
@@ -70,9 +70,9 @@ class Durations:
         return self._seconds.get(work.warm_key, work.guess_seconds)
 
     def learn(self, leased: Leased, event: Returned) -> None:
-        """Records the duration of a result.
+        """Records how long the work of a result took.
 
-        The time of the lease is used only if nothing else was computed with the work.
+        This is the time since the lease if the work ran alone, and otherwise the time that the event states.
         """
         is_alone = leased.together == 1 and not leased.is_kept
         seconds = event.now - leased.since if is_alone else event.seconds

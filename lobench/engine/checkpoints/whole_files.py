@@ -180,10 +180,10 @@ class WholeFile:
 
 
 class WholeFolder:
-    """Folders such as `checkpoint-500`, `global_step500`, `iter_0000500`, and the steps of orbax.
+    """Reader of checkpoints that are folders: `checkpoint-500`, `global_step500`, `iter_0000500`, steps of orbax.
 
     Args:
-      complete_when: Pattern of paths in a folder, one of which makes it complete. "": see `is_complete`.
+      complete_when: Glob pattern. A folder is complete if a path in it matches. "": see `is_complete`.
     """
 
     in_place = False

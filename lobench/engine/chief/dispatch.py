@@ -41,7 +41,7 @@ class Dispatch:
         self._leases.pop(worker, None)
 
     def killed_for_memory(self, worker: int, message: str, now: float) -> planner.Finished | None:
-        """Returns the end of the lease of a worker killed for lack of memory; None if it had no lease."""
+        """Returns the event that ends the lease of a worker killed for lack of memory; None if it had no lease."""
         lease = self._leases.get(worker)
         self.forget(worker)
         if lease is None:
@@ -49,7 +49,7 @@ class Dispatch:
         return planner.Finished(worker, lease.lease, Outcome.OOM, now, message, replace_worker=True)
 
     def lease(self, action: planner.Lease) -> planner.Finished | None:
-        """Sends a job to a worker. If its theta is no longer available, returns the end of the lease instead."""
+        """Sends a job to a worker, or returns the event that ends its lease if the theta is no longer available."""
         evaluation = action.evaluation
         subject = self._subjects.first(evaluation)
         if not self._subjects.has_theta(evaluation):

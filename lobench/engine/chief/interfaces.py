@@ -111,7 +111,9 @@ class Arrivals(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions(Labels):
-    """Options of a watch: when it ends and what it evaluates. Each `option` is also an option of `lobench watch`.
+    """Options of a watch: when it ends and what it evaluates.
+
+    Fields defined with `option` are also command-line options of `lobench watch`.
 
     Attributes:
       traced: Whether jax traces the trainings of explicitly named subjects before the first training starts, so that

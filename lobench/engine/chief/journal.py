@@ -128,7 +128,7 @@ class Journal:
                 self._ledger.forget(evaluations, programs=self.programs, codes=self._subjects.codes())
 
     def _plan(self, position: int) -> None:
-        """Records the plan of a position before its first result."""
+        """Records the plan of the subject at a position, before its first result and if its cases changed."""
         subject = self._subjects[position]
         cases = self._subjects.known_cases(subject.variant.key)
         if not cases or self._planned_cases.get(position) is cases:

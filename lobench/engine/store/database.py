@@ -275,9 +275,9 @@ def _is_filled(file: Path) -> bool:
 
 
 def _memory_copy(database: Path) -> sqlite3.Connection | None:
-    """Returns a copy in memory of a database without a log; None if it is being written or cannot be read.
+    """Copies a database that has no write-ahead log into memory; None if it is being written or cannot be read.
 
-    Another user's database of more than 64 MiB is opened in place.
+    A database of more than 64 MiB is not copied: another user's is opened read-only, and one's own gives None.
     """
     log = database.with_name(f"{database.name}-wal")
     try:
@@ -489,10 +489,12 @@ def _is_file_at(descriptor: int, path: Path) -> bool:
 
 
 def _lock(descriptor: int, *, waits: bool) -> bool:
-    """Takes a lock, and retries while the file system is out of locks (ENOLCK).
+    """Tries to take a lock, and retries only while the file system is out of locks (ENOLCK).
 
-    Returns:
-      Whether it was taken; False if it is held and the caller waits.
+    Args:
+      descriptor: Descriptor of the file.
+      waits: Whether to return False if another process holds the lock, so that the caller can wait. If not, the error
+        is raised.
     """
 
     def try_lock() -> OSError | None:

@@ -1,4 +1,4 @@
-"""Subject rows of a ledger, one for each sighting."""
+"""Subject rows of a ledger, one per sighting: a subject found at a URI, generation and outer step."""
 
 from __future__ import annotations
 

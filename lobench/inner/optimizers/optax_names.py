@@ -1,6 +1,7 @@
 """Optimizers and schedules of optax by name, registered with gin when a gin file first uses one.
 
-`@optax.adamw()` is optax's, `@adamw()` is lobench's. If only optax has a name, `@muon()` is `@optax.contrib.muon()`.
+`@optax.adamw()` is optax's, `@adamw()` is lobench's. Names that only optax defines need no prefix: `@muon()` is
+`@optax.contrib.muon()`.
 A schedule whose end is unbound (decay_steps, transition_steps) ends at the last update.
 """
 

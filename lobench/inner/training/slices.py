@@ -26,7 +26,7 @@ _MAX_BYTES = 1 << 19
 
 
 def num_at_once(program: Any, num_together: int) -> int:
-    """Returns the number of trainings of a slice.
+    """Returns how many of the trainings mapped together are computed at a time.
 
     Args:
       program: jaxpr of `Traced.advance`, for trainings mapped together.

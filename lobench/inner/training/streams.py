@@ -79,7 +79,9 @@ def _keys_of(seeds: tuple[int, ...], num_splits: int, num_batches: int) -> tuple
 
 
 class Replica(NamedTuple):
-    """Identity of a training: its seed, and the index of the task in its family. Several trainings have a leading axis.
+    """Identity of a training: its seed, and the index of the task in its family.
+
+    The fields of several trainings have a leading axis.
 
     Keys depend on the seed only. Keys that are known before the program runs are its arguments, because deriving a key
     inside would be a further loop to compile. Each split has its own keys, so that its draws are one kernel, compiled

@@ -103,7 +103,7 @@ def ablate_text(ablation: Ablated) -> str:
 
 
 def _answer_lines(ablation: Ablated) -> list[str]:
-    """Returns the needed and the undecided settings, and by how much B is better than A."""
+    """Returns lines on the settings of B that A needs to be equivalent to B, and on the difference between the two."""
     search_result, margin = ablation.found, f"{ablation.rules.margin:g}"
     seeds_text = f"{counted(search_result.whole.seeds, 'seed')} of each case"
     gain_text = f"B is {_worth_text(search_result.whole)} (95%) against A, {seeds_text}"

@@ -218,7 +218,7 @@ class CurveRequest(RunNaming):
 
 
 def watched_request(request: CurveRequest, used_fields: set[str]) -> CurveRequest:
-    """Returns a copy of a request that adds the names of the fields that are read to `used_fields`."""
+    """Returns a copy of a request that records in `used_fields` which of its fields are read."""
 
     class Watched(CurveRequest):
         def __getattribute__(self, name: str) -> object:

@@ -1,4 +1,4 @@
-"""Replay of a lost case, for the tests that `lobench falsify` writes."""
+"""Replay of a case on which a checkpoint lost to an optimizer, for the tests that `lobench falsify` writes."""
 
 from __future__ import annotations
 

@@ -396,7 +396,7 @@ class _PairedRuns:
         )
 
     def _with_more_seeds(self, decision: Decision) -> Decision:
-        """Returns the decision with another batch of fresh seeds.
+        """Adds the numbers of another batch of fresh seeds to a decision. Nothing is run yet.
 
         The first batch also assigns the decision its number in the sequence of tests and its level.
         """

@@ -138,7 +138,7 @@ class PublishedBundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardLine:
-    """Method on a suite.
+    """Line of a leaderboard: results of a method on the cases of a suite.
 
     Attributes:
       group: Number of the group. Group 1 has the best method and all methods that are not significantly worse.

@@ -95,7 +95,10 @@ def marked(text: str, is_checked: bool) -> str:
 
 
 def _choice_classes(choices: dict[str, list[str]], values: dict[str, Sequence[str]]) -> Markup:
-    """Returns the CSS classes of a row for the choices. They are numbered, because names may contain any character."""
+    """Returns the CSS classes by which `_style_rules` hides an element if its values are not chosen.
+
+    Classes have numbers instead of values, because values may contain any character.
+    """
     classes = [
         f"{name}-{choices[name].index(value)}"
         for name, values_of_choice in values.items()
@@ -105,7 +108,7 @@ def _choice_classes(choices: dict[str, list[str]], values: dict[str, Sequence[st
 
 
 def _style_rules(choices: dict[str, list[str]]) -> str:
-    """Returns style rules that hide rows that are not chosen, because the pages run no scripts."""
+    """Returns style rules that hide elements whose values are not chosen, because the pages run no scripts."""
     rules = []
     for name, values in choices.items():
         hidden_element = "tr.method" if name == "machine" else "section.board"

@@ -43,7 +43,7 @@ class SiteRecord(TypedDict):
 
 
 def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") -> SiteRecord:
-    """Writes the pages.
+    """Writes a static site of leaderboards from bundles.
 
     Example:
         record = make_site([Path("celo.lobench"), Path("adam.lobench")], Path("public"))

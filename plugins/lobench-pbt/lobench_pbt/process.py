@@ -28,7 +28,10 @@ class Fate(enum.StrEnum):
 
 
 def begin() -> str:
-    """Returns a name for one client of this process: machine, the process and its start, number of the client."""
+    """Registers a new client of this process and returns its unique name, from which `fate` derives its state.
+
+    The name consists of the machine, the process id, the time when the process started, and a counter.
+    """
     with _LOCK:
         name = f"{_machine()}/{os.getpid()}/{_start_time(os.getpid())}/{next(_NUMBERS)}"
         _LIVE_CLIENTS.add(name)

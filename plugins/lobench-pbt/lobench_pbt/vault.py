@@ -126,7 +126,7 @@ class Vault:
         """Removes the remains of a killed controller.
 
         Raises:
-          StoreError: Kept artifacts are elsewhere: the store was moved, and trials would start from nothing.
+          StoreError: The store was moved: artifacts were recorded in another folder, and trials would lose their state.
         """
         needed_folders = {self._folder(artifact) for artifact in artifacts}
         for artifact in artifacts:

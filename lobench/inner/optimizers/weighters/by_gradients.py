@@ -73,7 +73,7 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
     Args:
       inner: Optimizer that steps. None: `adam()`.
       shared: Part of the parameters whose gradients are used, "trunk" for lobench's tasks. "": all parameters.
-    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), which approximates it.
+    Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), which approximates these norms; see `slaw`.
     """
 
     def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:

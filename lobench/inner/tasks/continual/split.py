@@ -1,4 +1,4 @@
-"""Streams of tasks that distinguish a few of the classes each: first 0 and 1, then 2 and 3."""
+"""Streams of classification tasks, each with a few of the classes: first 0 and 1, then 2 and 3."""
 
 from __future__ import annotations
 

@@ -391,9 +391,9 @@ class _Body:
         return text
 
     def frames(self, unchecked_frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yields the frames from pandas.
+        """Yields the chunks of the file that pandas parsed.
 
-        Raises the original error of a failed read, which pandas turns into `ParserError`.
+        If the file could not be read, raises the original error instead of pandas' `ParserError`.
         """
         try:
             yield from unchecked_frames
@@ -664,7 +664,7 @@ def _conversion_advice(shape: str, path: Path, code: str) -> str:
 def _runs(
     chunk: Part, column_of_role: Mapping[str, str], fixed_roles: Mapping[str, str], request: CurveRequest
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
-    """Returns the runs of a part, and the index of each row's run."""
+    """Returns the distinct runs in a chunk of the table, and for each row the index of its run."""
     codes_by_role = {role: chunk.names(column) for role, column in column_of_role.items()}
     if "seed" in codes_by_role:  # pandas writes 3.0 where another row of the column was empty
         seeds, codes = codes_by_role["seed"]
