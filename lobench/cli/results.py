@@ -167,7 +167,7 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
     elif settings.history:
         text = history_text(store, kind)
     elif not settings.evaluations:
-        text = ranked_text(store, every=settings.every)
+        text = ranked_text(store, include_all=settings.every)
     else:
         text = table_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
     write((wrapped(text) if kind == "table" else text) + "\n")

@@ -160,7 +160,7 @@ def _hidden_metrics_lines(hidden_metrics: Collection[str]) -> list[str]:
     return [f"other metrics, by --metric: {first_of(sorted(hidden_metrics), _MOST_NAMED)}"] if hidden_metrics else []
 
 
-def ranked_text(store: Path, *, every: bool) -> str:
+def ranked_text(store: Path, *, include_all: bool) -> str:
     """Returns the methods or checkpoints, best first, and lines on checkpoints that could not be read."""
     from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import ranking_text
@@ -169,10 +169,10 @@ def ranked_text(store: Path, *, every: bool) -> str:
         unread_entries = list(_unread_records(ledger))
     summary = summary_of_methods(store)
     rows = summary.snapshot.rows
-    current = summary.snapshot.current
-    lines = [ranking_text(summary, include_all=every)] if rows or not unread_entries else []
+    current_cases = summary.snapshot.current
+    lines = [ranking_text(summary, include_all=include_all)] if rows or not unread_entries else []
     lines += _hidden_metrics_lines(_hidden_metrics(summary, ()))
-    return "\n".join([*lines, *_notes(rows, current, summary.snapshot.edited_code_line(), unread_entries)])
+    return "\n".join([*lines, *_notes(rows, current_cases, summary.snapshot.edited_code_line(), unread_entries)])
 
 
 def _notes(

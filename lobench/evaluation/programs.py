@@ -116,21 +116,21 @@ class Programs:
         self._gradients: dict[tuple[CaseSpec, str, int], GradientSteps] = {}
         self._costs: dict[tuple[CaseSpec, str, int, int], StepCost | None] = {}
 
-    def of(self, bound: BoundCase, num_seeds: int, kind: type[TrainingProgram] = TrainingProgram) -> Warm:
-        key = (bound.spec, bound.info.program_key, num_seeds, kind)
-        warm = self._shared_programs.get(key)
-        if warm is None:
-            maker = StepperMaker(bound)
-            make: Callable[..., TrainingProgram] = kind
+    def of(self, bound: BoundCase, num_seeds: int, program_class: type[TrainingProgram] = TrainingProgram) -> Warm:
+        key = (bound.spec, bound.info.program_key, num_seeds, program_class)
+        compiled_program = self._shared_programs.get(key)
+        if compiled_program is None:
+            stepper_maker = StepperMaker(bound)
+            make_program: Callable[..., TrainingProgram] = program_class
             if self._keeps_executables and not bound.phases:
                 key_parts = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
                 # A program does not depend on the seeds: the next command evaluates others.
-                kept_executables = KeptExecutables(lambda: (as_identified(maker.bound.case),), *key_parts)
-                make = partial(kind, kept=kept_executables)
-            warm = self._shared_programs[key] = Warm(
-                maker, program_of(bound, num_seeds, program_class=make, maker=maker)
+                kept_executables = KeptExecutables(lambda: (as_identified(stepper_maker.bound.case),), *key_parts)
+                make_program = partial(program_class, kept=kept_executables)
+            compiled_program = self._shared_programs[key] = Warm(
+                stepper_maker, program_of(bound, num_seeds, program_class=make_program, maker=stepper_maker)
             )
-        return warm
+        return compiled_program
 
     def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
         """Returns the cost of a bare gradient step of a case on this machine. Unsteady times are measured again.

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int | str:
     except OSError as error:
         return f"cannot run {words[0]}: {error.strerror}"
     try:
-        reason = _reason_to_stop(process, pace, curves)
+        reason = _wait_for_reason_to_stop(process, pace, curves)
     finally:
         if process.returncode is None:
             kill_tree(process.pid)
@@ -38,9 +38,9 @@ def main(arguments: list[str]) -> int | str:
     return process.returncode if process.returncode >= 0 else f"killed by signal {-process.returncode}"
 
 
-def _reason_to_stop(process: subprocess.Popen[bytes], pace: Pace, curves: str) -> str:
+def _wait_for_reason_to_stop(process: subprocess.Popen[bytes], pace: Pace, curves_path: str) -> str:
     """Waits for a command, and returns the reason to stop it; "" if it has ended."""
-    pause, state = _POLL_SECONDS, None
+    pause, reader_state = _POLL_SECONDS, None
     while True:
         try:
             process.wait(pause)
@@ -48,7 +48,7 @@ def _reason_to_stop(process: subprocess.Popen[bytes], pace: Pace, curves: str) -
         except subprocess.TimeoutExpired:
             pass
         started_at = time.monotonic()
-        state, run = _growing(curves, pace.metric, state)
+        reader_state, run = _growing(curves_path, pace.metric, reader_state)
         if run is not None and (reason := pace.reason_to_stop(run)):
             return reason
         pause = max(_POLL_SECONDS, _MIN_PAUSE_FACTOR * (time.monotonic() - started_at))

@@ -97,7 +97,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     except ConfigError:
         return  # the report has the error; without its bindings the case has no identity
     if CURRENT_JOB not in item.config.stash:
-        _show(item, report, info, finished_blocks, message)
+        _attach_to_report(item, report, info, finished_blocks, message)
     if info.whole and outcome is Outcome.FAILED:
         outcome, message = Outcome.PASSED, ""  # expectations are for the whole training
     blocks += [block for block in curves_by_block if block not in blocks]  # seeds that a gate added
@@ -134,7 +134,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     item.stash[MEASURED] = []
 
 
-def _show(
+def _attach_to_report(
     item: pytest.Item,
     report: pytest.TestReport,
     info: CaseInfo,

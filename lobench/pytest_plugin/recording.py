@@ -256,28 +256,28 @@ def _takes_part(broken_plugin: BrokenPlugin) -> bool:
     return not broken_plugin.imports or broken_plugin.distribution in ("lobench_metrics", "lobench_gin_modules")
 
 
-def _row(method: str, item_result: ItemResult, final_titles: Collection[str]) -> tuple[str, ...]:
+def _row(method: str, item_result: ItemResult, final_metrics: Collection[str]) -> tuple[str, ...]:
     name = f"{item_result.case.suite}/{item_result.case.name}" + (f" {method}" if method else "")
     seeds = "items" if item_result.case.has_items else item_result.seed_block.span
     if not item_result.payload:
-        return (name, seeds, str(item_result.outcome), *("",) * (len(final_titles) + 5))
+        return (name, seeds, str(item_result.outcome), *("",) * (len(final_metrics) + 5))
     curves = Curves.from_payload(item_result.payload)
 
     def mean_text(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
     primary = item_result.case.primary_metric
-    steps = item_result.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
+    steps_per_second = item_result.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
     is_trained = not item_result.case.evaluator
     return (
         name,
         seeds,
         str(item_result.outcome),
-        *(mean_text(curves.final(name)) if name in curves.metrics else "-" for name in final_titles),
+        *(mean_text(curves.final(name)) if name in curves.metrics else "-" for name in final_metrics),
         mean_text(curves.best(primary)) if curves.direction(primary) is not None else "-",
         str(curves.num_diverged),
         str(curves.num_exploded(item_result.case)),
-        f"{steps:,.0f}" if is_trained else "-",
+        f"{steps_per_second:,.0f}" if is_trained else "-",
         f"{curves.compile_seconds:.2f}" if is_trained else "-",
     )
 

@@ -224,18 +224,18 @@ def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Ge
     """
     bound = bound_test(item, spec)
     started_at = time.monotonic()
-    files = item.stash.get(_FILES, None)
+    checkpoint_files = item.stash.get(_FILES, None)
     recorder = recorder_of(item, spec)
     try:
         result = yield
     except BaseException as error:
-        if files is not None and isinstance(error, Exception):
-            files.check()
+        if checkpoint_files is not None and isinstance(error, Exception):
+            checkpoint_files.check()
         if isinstance(error, AssertionError | pytest.fail.Exception):
             _keep_curves(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=False)
         raise
-    if files is not None:
-        files.check()
+    if checkpoint_files is not None:
+        checkpoint_files.check()
     _keep_curves(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=True)
     return result
 

@@ -284,23 +284,25 @@ def _estimate_noise(probes: Sequence[_ConvergedProbe]) -> _Noise:
     blocks: dict[int, list[_ConvergedProbe]] = {}
     for probe in probes:
         blocks.setdefault(probe.block, []).append(probe)
-    squares, degrees, spreads = 0.0, 0, []
+    squares, degrees, block_variances = 0.0, 0, []
     for rows in blocks.values():
         scores = np.asarray([probe.scores for probe in rows])  # float64[num_probes, num_seeds]
         (count, size), columns, overall_mean = scores.shape, scores.mean(axis=0), scores.mean()
         squares += float(((scores - scores.mean(axis=1, keepdims=True) - columns + overall_mean) ** 2).sum())
         degrees += max((count - 1) * (size - 1) - sum(size - probe.num_seeds for probe in rows), 0)
         if size > 1:
-            spreads.append((count, count * float(((columns - overall_mean) ** 2).sum()) / (size - 1)))
+            block_variances.append((count, count * float(((columns - overall_mean) ** 2).sum()) / (size - 1)))
     seed_variance = (
-        math.fsum(block_variance / count for count, block_variance in spreads) / len(spreads) if spreads else 0.0
+        math.fsum(block_variance / count for count, block_variance in block_variances) / len(block_variances)
+        if block_variances
+        else 0.0
     )
     variance = max(squares / degrees, seed_variance * _ROUNDING_SHARE) if degrees else 0.0
     if not variance:
         return _Noise(squares=0.0, degrees=degrees, spread=100.0)
-    ratios = [max(block_variance - variance, 0.0) / count for count, block_variance in spreads]
-    spread = max(sum(ratios) / len(ratios) / variance, 0.1)
-    return _Noise(squares=variance * degrees, degrees=degrees, spread=spread)
+    ratios = [max(block_variance - variance, 0.0) / count for count, block_variance in block_variances]
+    variance_ratio = max(sum(ratios) / len(ratios) / variance, 0.1)
+    return _Noise(squares=variance * degrees, degrees=degrees, spread=variance_ratio)
 
 
 def _first_good_place(probes: Sequence[Probe]) -> int:

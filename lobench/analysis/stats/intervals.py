@@ -12,7 +12,7 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.paired_samples import EQUAL, Estimate, pooled_mean
+from lobench.analysis.stats.paired_samples import EQUAL, Estimate, variance_of_mean
 from lobench.analysis.stats.proportions import least_share, most_share
 from lobench.analysis.stats.shared_items import clustered_mean
 from lobench.analysis.stats.t_distribution import t_isf
@@ -191,7 +191,7 @@ def stratified_t(
     mean = mean_of([estimate.mean for estimate in means])
     if weights is not None:
         mean = math.fsum(estimate.mean * weight for estimate, weight in zip(means, weights, strict=True))
-    variance, degrees = pooled_mean(means, weights)
+    variance, degrees = variance_of_mean(means, weights)
     if math.isnan(variance):
         return Interval(mean=mean)
     if variance == 0:

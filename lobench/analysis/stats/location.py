@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from lobench.analysis.stats.mcnemar import McNemar
-from lobench.analysis.stats.paired_samples import Estimate, Samples, pooled_mean
+from lobench.analysis.stats.paired_samples import Estimate, Samples, variance_of_mean
 from lobench.analysis.stats.permutation import Permutation
 from lobench.analysis.stats.proportions import two_sided
 from lobench.analysis.stats.t_distribution import t_isf, t_sf
@@ -139,7 +139,7 @@ def mean_location(group_locations: Sequence[Location], sizes: Sequence[int] | No
         return group_locations[0]
     estimates = [group_location.estimate for group_location in group_locations]
     weights = None if sizes is None or len(set(sizes)) == 1 else [size / sum(sizes) for size in sizes]
-    variance, degrees = pooled_mean(estimates, weights)
+    variance, degrees = variance_of_mean(estimates, weights)
     shares = weights or [1 / len(estimates)] * len(estimates)
     mean = math.fsum(estimate.mean * share for estimate, share in zip(estimates, shares, strict=True))
     if weights is None:

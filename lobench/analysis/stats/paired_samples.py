@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "pooled_mean", "rounding_step"]
+__all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "rounding_step", "variance_of_mean"]
 
 DIVERGED = -math.inf  # worse than any value
 
@@ -209,7 +209,7 @@ def pooled(estimates: Sequence[Estimate]) -> tuple[float, float]:
     return _pooled([(estimate.variance, estimate.degrees) for estimate in estimates])
 
 
-def pooled_mean(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> tuple[float, float]:
+def variance_of_mean(estimates: Sequence[Estimate], weights: Sequence[float] | None = None) -> tuple[float, float]:
     """Returns the variance of the mean of independent means, and Satterthwaite's degrees of freedom.
 
     Args:

@@ -212,9 +212,13 @@ class Machine:
         self._workers.check()
         queued_keys = [entry.key for entry in self._queue]
         assigned_keys = [entry.key for entry in self._workers.held()]
-        states = Counter([*queued_keys, *assigned_keys])
-        assert not (duplicates := [key for key, count in states.items() if count > 1]), f"in two states: {duplicates}"
-        assert states.keys() == self._works.keys(), f"lost, or ended and kept: {states.keys() ^ self._works.keys()}"
+        key_counts = Counter([*queued_keys, *assigned_keys])
+        assert not (duplicates := [key for key, count in key_counts.items() if count > 1]), (
+            f"in two states: {duplicates}"
+        )
+        assert key_counts.keys() == self._works.keys(), (
+            f"lost, or ended and kept: {key_counts.keys() ^ self._works.keys()}"
+        )
         assert self._dropped_keys <= set(assigned_keys), "dropped, and neither leased nor promised"
         leases = [leased.lease for _, _, leased in self._workers.busy()]
         assert len(set(leases)) == len(leases) and max(leases, default=-1) < self._next_lease, "a lease given twice"

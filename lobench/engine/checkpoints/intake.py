@@ -477,11 +477,13 @@ class Intake:
             if self._retries.pop(seen_checkpoint.uri, None) is None or seen_checkpoint.uri not in self._reported_paths:
                 self._record_incident("expired", seen_checkpoint, error)
         except StoreError as error:
-            has_given_up = self._has_given_up(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
+            has_given_up = (
+                self._retry_or_give_up(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
+            )
             if request is not None or has_given_up:
                 raise
         except CheckpointError as error:
-            if request is not None or self._has_given_up(seen_checkpoint, error):
+            if request is not None or self._retry_or_give_up(seen_checkpoint, error):
                 self._record_incident("unreadable", seen_checkpoint, error)
                 last_unread = self._unreadable_checkpoints.get(_run_and_folder(seen_checkpoint))
                 if request is None and (
@@ -584,7 +586,7 @@ class Intake:
             self._reported_paths.discard(seen_checkpoint.uri)
             self._log(f"it can be read now: {seen_checkpoint.uri}")
 
-    def _has_given_up(self, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> bool:
+    def _retry_or_give_up(self, seen_checkpoint: SeenCheckpoint, error: LobenchError) -> bool:
         """Schedules the next attempt for a checkpoint.
 
         Returns whether to report its error: it is not transient, or it has lasted.

@@ -160,7 +160,7 @@ class PlanHistory:
             return
         if detail["start"] != self._start:
             self._identities_before_start, self._identities_of_start, self._start = (
-                self._merge_group(),
+                self._merge_identities(),
                 {},
                 detail["start"],
             )
@@ -202,10 +202,10 @@ class PlanHistory:
     def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
         """Returns, for each planned place, the current identity of its case by variant."""
         if self._merged_identities is None:
-            self._merged_identities = self._merge_group()
+            self._merged_identities = self._merge_identities()
         return self._merged_identities
 
-    def _merge_group(self) -> dict[CasePlace, dict[str, str]]:
+    def _merge_identities(self) -> dict[CasePlace, dict[str, str]]:
         identities_by_case = dict(self._identities_before_start)
         for case_place, new_identities in self._identities_of_start.items():
             old_identities = identities_by_case.get(case_place, {})

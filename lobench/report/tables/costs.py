@@ -92,10 +92,10 @@ def cost_notes(case_costs: Sequence[CaseCosts]) -> list[str]:
     side_costs = [side for costs in case_costs for side in _sides(costs)]
     notes += [UNSTEADY_NOTE] if any(side.is_unsteady or side.overhead.is_unsteady for side in side_costs) else []
     without_common_machines = [costs for costs in case_costs if costs.shared is None]
-    sides_of_classes = [
+    classes_by_side = [
         [", ".join(map(str, classes or ("none",))) for classes in costs.classes] for costs in without_common_machines
     ]
-    pairs = {" against ".join(machines_of_sides) for machines_of_sides in sides_of_classes}
+    pairs = {" against ".join(machines_of_sides) for machines_of_sides in classes_by_side}
     if without_common_machines:
         cases = ", ".join(sorted(costs.case for costs in without_common_machines))
         notes.append(f"no time of one class of machines, and none compared: {cases} ({'; '.join(sorted(pairs))})")

@@ -15,7 +15,7 @@ __all__ = ["status_page"]
 
 
 def status_page(
-    line: str,
+    headline: str,
     study: Study,
     trials: Sequence[StudyTrial],
     front: Front,
@@ -23,7 +23,7 @@ def status_page(
     lineage: Sequence[str],
 ) -> str:
     """Returns the page: the front for several objectives, then all trials and their descent."""
-    page_parts = [Markup("<p>{}</p>").format(line)]
+    page_parts = [Markup("<p>{}</p>").format(headline)]
     if front.is_several and len(study.objectives) == 2:
         page_parts.append(_chart(study, trials, front))
     for title, rows in sorted(tables.items(), key=lambda entry: entry[0] == "Trials"):
