@@ -140,9 +140,12 @@ class Asked:
         Args:
           lowered: Lowered program.
           text_sha256: Hash of its text. Programs of several hashes may have the same text, such as those with and
-            without a binding; only one process compiles it at a time.
+            without a binding. While one process compiles it, others wait, and then load it from jax's cache. What
+            jax cannot cache, all that waited compile at the same time.
         """
-        with _locked(self._path.with_name(f"{text_sha256}.lock")):
+        with contextlib.ExitStack() as stack:
+            if stack.enter_context(_locked(self._path.with_name(f"{text_sha256}.lock"))):
+                stack.close()  # it is in jax's cache now, or cannot be there
             num_compilations = _compilations().count
             compiled = lowered.compile(compiler_options())
         self._is_fresh = _compilations().count > num_compilations
@@ -265,6 +268,7 @@ def _locked(path: Path) -> Iterator[bool]:
                     _log.info("another process compiles it: %s", path.name)
                 has_waited = True
                 time.sleep(_POLL_SECONDS)
+            stack.callback(_unlock, file.fileno())
         try:
             yield has_waited
         finally:
@@ -284,6 +288,12 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    """Releases a lock, also if a child process has inherited the file; closing it here would then not release it."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 @functools.cache

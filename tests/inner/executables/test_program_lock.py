@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -68,6 +69,34 @@ def test_second_request_waits_and_those_that_waited_do_not_wait_for_each_other(
             assert not any(one.done() for one in later)
         assert [one.result(timeout=PATIENCE) for one in later] == [None, None]
     assert not list(tmp_path.iterdir())
+
+
+def test_text_that_no_cache_takes_is_compiled_at_once_by_all_that_waited(tmp_path: Path, waiting: Waiting) -> None:
+    meeting = threading.Barrier(2)
+
+    class Lowered:
+        def compile(self, _: object) -> int:
+            return meeting.wait(PATIENCE)
+
+    with ThreadPoolExecutor(2) as pool:
+        with kept._locked(tmp_path / "text.lock"):
+            later = [pool.submit(request(tmp_path).compile, Lowered(), "text") for _ in range(2)]  # type: ignore[arg-type]
+            assert waiting.has_begun.wait(PATIENCE)
+        assert sorted(one.result(timeout=PATIENCE) for one in later) == [0, 1]
+
+
+def test_lock_is_free_though_a_child_process_has_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "text.lock"
+    with path.open("ab") as waiter, contextlib.ExitStack() as stack:
+        with kept._locked(path):
+            (inherited,) = {
+                int(name)
+                for name in os.listdir("/proc/self/fd")
+                if name != str(waiter.fileno()) and os.path.realpath(f"/proc/self/fd/{name}") == str(path)
+            }
+            stack.callback(os.close, os.dup(inherited))  # as after os.fork
+            assert not kept._try_lock(waiter.fileno())
+        assert kept._try_lock(waiter.fileno())
 
 
 def test_lock_of_a_killed_process_is_free(tmp_path: Path, waiting: Waiting) -> None:
