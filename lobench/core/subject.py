@@ -111,11 +111,10 @@ class Subject:
           variant: gin bindings with which cases are trained.
           label: Name shown to people. "": the end of its path and its bindings.
         """
-        name = checkpoint.uri.rstrip("/").rsplit("/", 1)[-1] or checkpoint.sha256[:_HASH_DIGITS]
         return cls(
             kind="checkpoint",
             sha256=checkpoint.sha256,
-            label=label or "; ".join((name, *variant.bindings)),
+            label=label or _checkpoint_label(checkpoint.uri, checkpoint.sha256, variant),
             variant=variant,
             uri=checkpoint.uri,
             outer_step=checkpoint.outer_step,
@@ -180,6 +179,11 @@ class Subject:
         return self.kind == "checkpoint"
 
     @property
+    def has_given_label(self) -> bool:
+        """Whether a checkpoint was given a label, as one that is a method of an experiment."""
+        return self.has_theta and self.label != _checkpoint_label(self.uri, self.sha256, self.variant)
+
+    @property
     def name(self) -> str:
         """Name of an imported method in its file; the label of other subjects."""
         return self.uri.removeprefix(_IMPORTED_PREFIX) if self.is_imported else self.label
@@ -194,6 +198,11 @@ class Subject:
             generation=self.generation,
             run=self.run,
         )
+
+
+def _checkpoint_label(uri: str, sha256: str, variant: Variant) -> str:
+    """Returns the label of a checkpoint that was given none: the end of its path and its bindings."""
+    return "; ".join((uri.rstrip("/").rsplit("/", 1)[-1] or sha256[:_HASH_DIGITS], *variant.bindings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,4 +113,7 @@ def test_names_and_durations() -> None:
     ]
     last = [Checkpoint(uri="run/last.pt", sha256="0" * 64, outer_step=step) for step in (0, 40)]
     assert [subject_name(Subject.of_checkpoint(one)) for one in last] == ["last.pt", SHOWN["last-pt-outer-step-40"]]
+    method = dataclasses.replace(STEP, label="Celo")
+    session = dataclasses.replace(STEP, label="ours 0", uri=".lobench/x/commands/ours/0/theta_3.npz")
+    assert [subject_name(one) for one in (method, session)] == ["Celo", f"ours 0, {SHOWN['outer-step-3-2']}"]
     assert [duration(seconds) for seconds in (0.42, 9.6, 99, 100, 6100)] == ["0.4 s", "10 s", "99 s", "2 min", "2 h"]

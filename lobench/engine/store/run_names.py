@@ -8,7 +8,7 @@ import re
 from lobench.core.subject import Subject
 from lobench.engine.store.series import ArrivalNumbers
 
-__all__ = ["RunNames"]
+__all__ = ["RunNames", "is_of_session"]
 
 _SESSION = re.compile(r".*/commands/([^/]+/[^/]+)/")  # below a store: the folder of a command's session
 _HASH_DIGITS = 8  # hex digits
@@ -43,10 +43,11 @@ class RunNames:
         """
         restart_text = f"restart {num_restarts}" if num_restarts else ""
         file = subject.uri.rstrip("/").rpartition("/")[2] if self._arrival_numbers.add(subject) else ""
-        if _is_of_watch(subject) and (subject.run or not is_experiment):
+        is_of_watch = subject.has_theta and not subject.has_given_label
+        if is_of_watch and (subject.run or not is_experiment):
             name = " ".join(filter(None, (subject.run, file, restart_text)))
             owner = "\0".join((f"run {subject.run}", restart_text, *filter(None, (file,))))
-        elif subject.has_theta and _SESSION.match(subject.uri):
+        elif is_of_session(subject):
             name = f"{subject.label or 'without a name'} {restart_text}".rstrip()
             owner = f"{_owner_key(subject)}\0{restart_text}"
         else:
@@ -57,8 +58,9 @@ class RunNames:
         self.names[position] = name
 
 
-def _is_of_watch(subject: Subject) -> bool:
-    return subject.has_theta and subject.label == Subject.of_checkpoint(subject.checkpoint, subject.variant).label
+def is_of_session(subject: Subject) -> bool:
+    """Returns whether a subject is a checkpoint of a command's session in an experiment."""
+    return subject.has_theta and _SESSION.match(subject.uri) is not None
 
 
 def _owner_key(subject: Subject) -> str:

@@ -78,7 +78,8 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
         if has_failed_alone or any(name in candidate.final for candidate in summaries)
     }
     finals |= {name: name for name in metrics if name not in finals}
-    have_steps = all(summary.subject.has_theta for summary in summaries)
+    subjects = dict.fromkeys(summary.subject for summary in summaries)
+    have_steps = all(subject.has_theta and not subject.has_given_label for subject in subjects)
     subject_heading, subject_text = ("outer step", _step_name) if have_steps else ("subject", subject_name)
     header = ["case", subject_heading, "seeds", "outcome", *finals.values()]
     cost_columns = [_COST_COLUMNS] if any(summary.cost is not None for summary in summaries) else []
@@ -88,7 +89,7 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
         else []
     )
     header += ["best", "diverged", "exploded", "wall s", *(title for cost in cost_columns for title in cost[0]), "loss"]
-    names = _distinct_names({summary.subject: subject_text(summary.subject) for summary in summaries})
+    names = _distinct_names({subject: subject_text(subject) for subject in subjects})
     cases = case_names([summary.row.case for summary in summaries])
     rows = [
         header,

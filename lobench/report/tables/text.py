@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from lobench.core.wording import counted, one_line
+from lobench.engine.store.run_names import is_of_session
 from lobench.engine.store.series import has_number
 
 if TYPE_CHECKING:
@@ -381,10 +382,12 @@ def subject_name(subject: Subject) -> str:
     """Returns the name of a subject in a line. It includes bindings that distinguish it from others at its outer step.
 
     A file without a number in its name (`last.pt`) is called by its name, because it may have no outer step: its
-    contents are then numbered from 0 on as they arrive.
+    contents are then numbered from 0 on as they arrive. A method of an experiment is called by its label.
     """
     if not subject.has_theta or subject.variant.bindings:
         return subject.label
+    if subject.has_given_label:
+        return f"{subject.label}, outer step {subject.outer_step}" if is_of_session(subject) else subject.label
     lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
     if has_number(subject.uri):
         return f"{lineage}outer step {subject.outer_step}"
