@@ -90,6 +90,20 @@ def test_changed_store_is_read_again(tmp_path: Path, change: str) -> None:
     assert content(found) == content(read_store(tmp_path, summarized=True))
 
 
+def test_another_store_at_the_same_place_is_read_again(tmp_path: Path) -> None:
+    """As after a deleted store was computed anew."""
+    store, other = tmp_path / "store", tmp_path / "other"
+    for step in range(3):
+        evaluate(store, checkpoint(step), [1.0, 0.5], is_planned=True)
+        evaluate(other, checkpoint(step), [1.0, 0.25], is_planned=True)
+    reading = StoreReading(store)
+    reading.read()
+    store.rename(tmp_path / "former")
+    other.rename(store)
+    found = reading.read()
+    assert reading.num_read == 3 and content(found) == content(read_store(store, summarized=True))
+
+
 def test_store_of_an_older_lobench_is_read_again_each_time(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}})
     with Ledger.open(tmp_path, name="test") as ledger:

@@ -17,7 +17,7 @@ class StoreReading:
     """Summarized reading of a store, which can be repeated. Each snapshot equals that of `read_store`.
 
     If something other than new evaluations has changed (an evaluation was replaced, a trainer was restarted, a case was
-    edited), the whole store is read again.
+    edited, another store is there now), the whole store is read again.
 
     Args:
       store: Folder of the store.
@@ -51,6 +51,9 @@ class StoreReading:
                 unchanged_part is not None and unchanged_part == self._unchanged_part and self._are_further(sightings)
             )
             is_kept = is_kept and current.accepts_as(self._current)
+            is_kept = is_kept and all(
+                ledger.recorded_at(row.id) == row.recorded_at for row in (*self._rows[:1], *self._rows[-1:])
+            )
             kept_rows = self._rows if is_kept else ()
             last_row_id = kept_rows[-1].id if kept_rows else 0
             new_rows = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last_row_id))

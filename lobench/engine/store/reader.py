@@ -317,6 +317,7 @@ class LedgerReader(Places, Codes):
         Returns:
           None if changes of this store cannot be detected. Either an older lobench wrote the store, or it contains
           results of experiments, a theta that was evaluated with several bindings, or results without their program.
+          The values of two stores may be equal; compare `recorded_at` of an evaluation, too.
         """
         changes = self._rows("SELECT value FROM meta WHERE key = 'num_changes'")
         ambiguity_queries = (
@@ -335,6 +336,11 @@ class LedgerReader(Places, Codes):
             self.outdated(),
             self.places_of_suites(),
         )
+
+    def recorded_at(self, evaluation: int) -> float | None:
+        """Returns the time at which an evaluation was recorded, by its id; None if there is no such evaluation."""
+        rows = self._rows("SELECT recorded_at FROM evaluations WHERE id = ?", (evaluation,))
+        return float(rows[0][0]) if rows else None
 
     def num_evaluations(self) -> int:
         """Returns the number of evaluations, including outdated ones."""
