@@ -164,7 +164,7 @@ def _recorded_codes(ledger: Ledger, name: str) -> list[dict[str, Any]]:
 
 
 def _folders_done(ledger: Ledger, name: str) -> list[str]:
-    """Returns the folder of each session of a command, or of a trial of it, that ended well."""
+    """Returns the folders of a command's completed sessions, including those of its trials in a search."""
     rows = [row for form in ledger.experiments() for row in ledger.trials(form.id) if row.state == "done"]
     folders = [str(row.parameters.get("folder", "")).partition("/")[0] for row in rows]
     return [folder for folder in folders if re.fullmatch(re.escape(name) + r"(-[0-9a-f]{8}){1,2}", folder)]

@@ -327,7 +327,7 @@ def _are_one(candidate: FinalValues, reference: FinalValues) -> bool:
 def _missing_seeds(
     reference: GateReference, finals: FinalValues, own_blocks: Sequence[tuple[SeedBlock, Curves]], metric: str
 ) -> frozenset[int]:
-    """Returns the case's seeds on which the reference has no value. Empty for baselines, which have other seeds."""
+    """Returns the case's seeds on which the reference has no value. Empty for tuned baselines."""
     if not reference.has_own_seeds:
         return frozenset()
     return frozenset(seed for block, _ in own_blocks for seed in block.seeds) - finals.metrics.get(metric, {}).keys()

@@ -111,7 +111,7 @@ class GateReference(Protocol):
     Attributes:
       subject: Subject for which its evaluations are recorded. None if it is not trained in this session.
       has_own_seeds: Whether the reference should be evaluated on the seeds of the session's cases. False for a
-        baseline, which has its own plan.
+        baseline, which has the seeds of its tuning.
       choices: Records that this reference was chosen, one per candidate; () if it was named explicitly.
     """
 

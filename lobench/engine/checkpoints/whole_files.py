@@ -164,7 +164,7 @@ def files_below(path: epath.Path) -> Iterator[epath.Path]:
 
 
 class WholeFile:
-    """Files such as Lightning's `.ckpt`, `.pt` and `.safetensors`."""
+    """Reader of checkpoints that are single files, such as Lightning's `.ckpt`, `.pt` and `.safetensors`."""
 
     in_place = True
 

@@ -45,7 +45,7 @@ _MOST_AHEAD = 64  # steps
 
 
 def _threefry(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns the keys that `jax.random.fold_in` gives for each count, and `jax.random.split` for counts from 0.
+    """Computes `jax.random.fold_in` of keys and counts in numpy. Counts 0, 1, ... give the keys of `jax.random.split`.
 
     Args:
       keys: uint32[..., 2].
@@ -100,7 +100,7 @@ class Replica(NamedTuple):
         return cls(seeds, tasks, *_keys_of(tuple(seeds.tolist()), num_splits, num_batches))
 
     def alone(self) -> Replica:
-        """Returns a single replica without its axis."""
+        """Returns the only replica, without the leading axis."""
         replica: Replica = jax.tree.map(lambda leaf: leaf[0], self)
         return replica
 
@@ -198,7 +198,9 @@ def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
 
 
 def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, count: int) -> jax.Array:
-    """Returns the examples of steps `first_step` to `first + count - 1`, int32[count, (num_replicas,) batch_size].
+    """Returns the indices of the examples of `count` steps from `first_step` on.
+
+    They are int32[count, (num_replicas,) batch_size].
 
     Drawing random bits for many steps at once costs a fraction of drawing them inside the loop.
     """

@@ -47,7 +47,7 @@ class NotCurves(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class CurveRun:
-    """One training, with the names in its file.
+    """One training, identified by the names in its file.
 
     Attributes:
       method: Name of the method.
@@ -99,7 +99,7 @@ class LoggedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Values of runs.
+    """Points of the curves of some runs: one value of a metric at a step each.
 
     Attributes:
       runs, metrics: Distinct runs and metrics.

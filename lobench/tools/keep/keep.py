@@ -508,7 +508,7 @@ class _Values:
         )
 
     def stop_reason(self, seeds: Iterable[int]) -> str:
-        """Returns the reason why a run of the candidate was stop_reason; "" if none was stop_reason."""
+        """Returns the first seed on which the candidate was stopped early, with the reason; "" if none was."""
         new, _ = self.runs
         messages = [(seed, new[seed].message) for seed in seeds if seed in new and not new[seed].has_curves]
         return next(

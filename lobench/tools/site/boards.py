@@ -1,4 +1,4 @@
-"""Bundles and tables of a site."""
+"""Bundles and leaderboards of a site."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Board", "BoardLine", "BoardRecord", "PublishedBundle"]
 
 
 class BoardLineRecord(TypedDict):
-    """Method of a table: its mean score with the 95% interval, and its final value on each case of the table."""
+    """Line of a leaderboard: mean score of a method with its 95% interval, and its final value on each case."""
 
     group: int
     label: str
@@ -34,7 +34,7 @@ class BoardLineRecord(TypedDict):
 
 
 class BoardRecord(TypedDict):
-    """Table on the site's first page."""
+    """Leaderboard on the site's first page."""
 
     suite: str
     budget: str
@@ -165,7 +165,7 @@ class BoardLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Methods on a suite at a budget.
+    """Leaderboard of the methods on a suite, all trained for equally many inner steps.
 
     Attributes:
       suite: Name of the suite.

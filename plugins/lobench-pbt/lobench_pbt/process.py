@@ -87,7 +87,7 @@ def _start_time(pid: int) -> str:
 
 
 def _start_by_signal(pid: int) -> str:
-    """Returns a constant if a process exists, in place of its start time, which is unknown without /proc; else ""."""
+    """Replaces `_start_time` on systems without /proc: returns a constant if the process exists, else ""."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

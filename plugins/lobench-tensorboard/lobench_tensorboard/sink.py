@@ -107,7 +107,7 @@ class EventFile:
         self._add(Event(wall_time=wall_time or time.time(), step=step, summary=Summary(value=values)))
 
     def begin_again(self, step: int) -> None:
-        """Adds the mark at which TensorBoard drops the values that it has read of this and later steps."""
+        """Adds a restart event, for which TensorBoard discards all values of this and later steps that it has read."""
         for _ in range(2):  # TensorBoard takes the first mark for the beginning of the run
             self._add(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
