@@ -34,17 +34,17 @@ class Front:
 
     Attributes:
       ids: Ids of trials that no other beats: the first of the best for one objective, the Pareto front for several.
-      is_several: Whether there are several objectives, so that no single trial is the best.
+      has_several_objectives: Whether there are several objectives, so that no single trial is the best.
       dominated: For several objectives, trials that were beaten, in the order in which they ended.
     """
 
     ids: tuple[int, ...]
-    is_several: bool
+    has_several_objectives: bool
     dominated: Mapping[int, Dominated]
 
     @property
     def best(self) -> int | None:
-        return self.ids[0] if self.ids and not self.is_several else None
+        return self.ids[0] if self.ids and not self.has_several_objectives else None
 
 
 def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
@@ -52,7 +52,9 @@ def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
     ended_trials = sorted((trial for trial in trials if trial.fitness), key=lambda trial: trial.completed_seq or 0)
     members = {trial.id: Member(id=trial.id, fitness=trial.fitness) for trial in ended_trials}
     if study.weighted or len(study.objectives) == 1:
-        return Front(ids=tuple(member.id for member in front(members.values())[:1]), is_several=False, dominated={})
+        return Front(
+            ids=tuple(member.id for member in front(members.values())[:1]), has_several_objectives=False, dominated={}
+        )
     finite_trials = [trial for trial in ended_trials if -math.inf not in (trial.fitness or ())] or ended_trials
     front_trials: list[StudyTrial] = []
     dominated: dict[int, Dominated] = {}
@@ -73,4 +75,6 @@ def front_of(study: Study, trials: Iterable[StudyTrial]) -> Front:
         }
         front_trials = [remaining for remaining in front_trials if remaining not in dominated_trials] + [trial]
     sorted_dominated = {trial.id: dominated[trial.id] for trial in finite_trials if trial.id in dominated}
-    return Front(ids=tuple(sorted(trial.id for trial in front_trials)), is_several=True, dominated=sorted_dominated)
+    return Front(
+        ids=tuple(sorted(trial.id for trial in front_trials)), has_several_objectives=True, dominated=sorted_dominated
+    )

@@ -119,7 +119,7 @@ def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> No
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
     headline = f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}"
     tables = {"Trials": [_HEADER, *(_trial_cells(study, trial) for trial in trials)]}
-    if front.is_several:
+    if front.has_several_objectives:
         tables |= _front_tables(study, trials, front)
     if kind == "json":
         emit("pbt.status", _status_record(row, study, trials, states, front))
@@ -240,7 +240,7 @@ def _lineage_lines(study: Study, trials: list[StudyTrial], front: Front) -> list
     pending_trials = [(1, trial) for trial in reversed(children_by_parent.get(None, []))]
     while pending_trials:
         depth, trial = pending_trials.pop()
-        front_mark = ("  *front*" if front.is_several else "  *best*") if trial.id in front.ids else ""
+        front_mark = ("  *front*" if front.has_several_objectives else "  *best*") if trial.id in front.ids else ""
         fitness = _fitness_text(study, trial) or trial.state
         lines.append(f"{'  ' * depth}{trial.id} (generation {trial.generation}): {fitness}{front_mark}")
         pending_trials += [(depth + 1, child) for child in reversed(children_by_parent.get(trial.id, []))]

@@ -24,7 +24,7 @@ def status_page(
 ) -> str:
     """Returns the page: the front for several objectives, then all trials and their descent."""
     page_parts = [Markup("<p>{}</p>").format(headline)]
-    if front.is_several and len(study.objectives) == 2:
+    if front.has_several_objectives and len(study.objectives) == 2:
         page_parts.append(_chart(study, trials, front))
     for title, rows in sorted(tables.items(), key=lambda entry: entry[0] == "Trials"):
         page_parts += [Markup("<h2>{}</h2>").format(title), table_html(title, rows)]

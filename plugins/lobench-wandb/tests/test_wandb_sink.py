@@ -263,7 +263,7 @@ from pathlib import Path
 import lobench_wandb.sink as module
 from lobench.hookspecs import SinkContext
 from lobench.testing.sinks import sample_deliveries
-module._Run._await = lambda self, count: os.kill(os.getpid(), signal.SIGKILL)
+module._Run._wait_for_rows = lambda self, count: os.kill(os.getpid(), signal.SIGKILL)
 module.WandbSink(SinkContext(store=Path(sys.argv[1]))).deliver(sample_deliveries(2)[:-3])
 """
 
