@@ -250,7 +250,7 @@ class CheckpointReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """Arguments of a source.
+    """Arguments with which a checkpoint source is made.
 
     Attributes:
       location: The watched location.
@@ -310,7 +310,7 @@ class CheckpointSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """Arguments of a sink.
+    """Arguments with which a result sink is made.
 
     Attributes:
       store: Folder of the store. A sink may keep files in it.

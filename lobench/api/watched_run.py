@@ -18,7 +18,7 @@ __all__ = ["WatchedRun"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRun:
-    """Run of a watch.
+    """Training run that a watch evaluates.
 
     Attributes:
       run: The run.

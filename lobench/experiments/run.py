@@ -93,7 +93,7 @@ def store_of(settings: RunSettings, experiment: Experiment) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentOutcome:
-    """Outcome of a run.
+    """Outcome of running an experiment.
 
     Attributes:
       name: Name of the experiment.

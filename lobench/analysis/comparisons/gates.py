@@ -55,7 +55,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """Rules of a gate.
+    """Rules by which a gate decides: tolerated harm, significance levels, and numbers of seeds.
 
     Attributes:
       margin: Tolerated harm on the normalised score. The default is that of a log scale.

@@ -48,7 +48,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceResult:
-    """State of a race.
+    """State of a race between methods after the rounds evaluated so far.
 
     Attributes:
       labels: Labels of all methods.
@@ -189,7 +189,7 @@ def _subject_so_far(entrant: Entrant, rules: Race, num_rounds: int) -> StoredSub
 
 
 def _scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path]) -> Scales:
-    """Returns the scales of a race.
+    """Returns the score scales on which a race compares its methods.
 
     Without a tuned baseline, the first round determines them, and they do not change later.
 

@@ -119,7 +119,7 @@ class BaselineTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedCurves:
-    """Curves of a tuned baseline.
+    """Training curves of a tuned baseline on a case.
 
     Attributes:
       steps: Inner steps of `means`, int[n], from 0 to the horizon and including the case's own budget.
@@ -281,7 +281,7 @@ class Baseline:
 
     @classmethod
     def load(cls, path: Path) -> Baseline:
-        """Reads a file.
+        """Reads a baseline file.
 
         Raises:
           BaselineError: The file is not readable, not a baseline file, or written by a newer lobench.

@@ -404,7 +404,7 @@ class MeanParts:
     lacking: list[Samples] = field(default_factory=list)
 
     def add(self, samples: Samples, paired: MeanDifference) -> None:
-        """Adds a case."""
+        """Adds the samples of a case. A case without a p-value or scale does not enter the tests that need one."""
         if any(samples.missing):
             self.lacking.append(samples)
         if not math.isnan(paired.p_converged):

@@ -184,7 +184,7 @@ class CellStyle:
     unknown = "-"  # cell of a method that was not evaluated
 
     def name(self, text: str) -> str:
-        """Returns the name of a method."""
+        """Returns the name of a method in this notation."""
         return text
 
     def bounds(self, lower: str, upper: str) -> str:

@@ -67,7 +67,7 @@ def tabulate_store(store: Path, experiment: str | None = None) -> Tabulated:
 
 
 def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3) -> Tabulated:
-    """Returns the table of a store.
+    """Returns a table of the final values of all methods and cases of a store.
 
     It contains every method that was evaluated. If there are more than six subjects, only the first and the last
     checkpoint of a run are shown, unless `Table.methods` names others.

@@ -79,7 +79,7 @@ class Pool(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Successor of an initiator.
+    """Choice of the parent for a new member.
 
     Attributes:
       parent: Id of the member whose weights and parameters the child inherits. None: no member is feasible, and the

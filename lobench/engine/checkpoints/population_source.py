@@ -27,7 +27,7 @@ _MAX_DEPTH = 4
 
 @dataclass(slots=True)
 class _Folder:
-    """State of a folder.
+    """State of a folder of a population between polls.
 
     Attributes:
       source: Source of the folder's checkpoints.

@@ -48,7 +48,7 @@ _NUM_DIGITS = 16  # hex digits of the name of a start
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCase:
-    """Case of a plan.
+    """Case as recorded in a plan of the ledger.
 
     Attributes:
       name: Suite and name of the case, `SUITE/NAME`.

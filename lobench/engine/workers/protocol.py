@@ -247,7 +247,7 @@ class Remark(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(Message):
-    """Result of a job.
+    """Result of a job, as the worker sends it to the chief.
 
     Attributes:
       lease: Number of the job.

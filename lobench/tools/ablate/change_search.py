@@ -40,7 +40,7 @@ _NUM_TOP_CANDIDATES = 3  # candidates of the forward search that get more seeds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblateRules:
-    """Rules of the tests.
+    """Rules by which tests decide that two configurations are equivalent.
 
     Attributes:
       margin: Two configurations are equivalent if the mean difference of their scores lies within it on both sides.

@@ -12,7 +12,7 @@ __all__ = ["AlarmKeywords", "AlarmRules"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRules:
-    """Rules for raising an alarm, under the names of the options."""
+    """Settings that determine when an alarm is raised, with the names of the command-line options."""
 
     rate: float = option(0.05, "Chance of any false alarm of one kind over the whole run.", least=0.0001, most=0.5)
     margin: float = option(0.05, "Tolerated harm to the score.", least=0, most=3)

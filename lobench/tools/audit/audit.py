@@ -77,7 +77,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """Result of an audit.
+    """Result of an audit of a bundle: the repeated evaluations, and contradictions between records.
 
     Attributes:
       bundle: Path of the bundle.

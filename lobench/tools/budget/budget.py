@@ -82,7 +82,7 @@ class _Trials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Searches of an experiment.
+    """Budgets and leading methods of the searches in an experiment.
 
     Attributes:
       searches: The searches by method.

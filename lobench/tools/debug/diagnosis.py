@@ -121,7 +121,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Diagnosis of a training.
+    """Diagnosis of what went wrong in a training.
 
     Attributes:
       kind: Kind of the trouble, "none" for a healthy training.

@@ -27,7 +27,7 @@ _NUM_BAD_STEPS = 3  # steps to replay from the first non-finite value on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """Result of a replay.
+    """Result of replaying the training of a seed.
 
     Attributes:
       training: The replayed training.

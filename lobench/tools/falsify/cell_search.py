@@ -79,7 +79,7 @@ class CellEvaluator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCell:
-    """Result of a search.
+    """Result of the search for a cell on which the checkpoint loses.
 
     Attributes:
       first: Test of the first confirmed cell. None: no cell is lost.

@@ -15,7 +15,10 @@ MOST_SEEDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRules:
-    """Rules of a search, under the names of the options. The level of each test is alpha divided by `most_tests`."""
+    """Settings of the search, with the names of the command-line options.
+
+    The level of each test is alpha divided by `most_tests`.
+    """
 
     margin: float = option(
         0.1,

@@ -25,7 +25,7 @@ _LOG_PARTS = math.log(2)  # the evidence is the mean of two parts, so their sum 
 
 
 class KeepAnswer(enum.StrEnum):
-    """Answer of a decision."""
+    """Answer to whether a changed script should be kept."""
 
     KEEP = "keep"
     DISCARD = "discard"

@@ -16,7 +16,7 @@ LEAST_SCREEN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRules:
-    """Rules of a decision, under the names of the options.
+    """Settings of a decision, with the names of the command-line options.
 
     Attributes:
       metric: Metric that decides, by its last value.

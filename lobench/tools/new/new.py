@@ -72,7 +72,7 @@ NewRecord: TypeAlias = Annotated[Skeleton, "`lobench new`: the written files."]
 def new(
     kind: SkeletonKind, name: str, *, into: str | Path | None = None, command: bool = False, test: bool = False
 ) -> Skeleton:
-    """Writes a skeleton.
+    """Writes the files of a new suite, task, optimizer, sink, plugin or skill, to be filled in.
 
     Example:
         skeleton = new("task", "my_task")

@@ -75,7 +75,7 @@ def equivalent_steps(losses: ArrayLike, normaliser: Normaliser) -> NDArray[np.fl
 
 
 def velo_score(steps: ArrayLike, losses: ArrayLike, normaliser: Normaliser) -> VeloScore:
-    """Returns the score of a curve.
+    """Returns the VeLO score of a training curve.
 
     Args:
       steps: float[num_points], inner steps at which losses were logged.

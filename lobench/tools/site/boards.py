@@ -46,7 +46,7 @@ class BoardRecord(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)  # no slots, because of the cached properties
 class PublishedBundle:
-    """Bundle of a site.
+    """Bundle whose results are shown on a site.
 
     Attributes:
       path: Path of the bundle.

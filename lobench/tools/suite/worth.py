@@ -171,7 +171,7 @@ class SuiteScores:
 def suite_worth(
     suite: SuiteScores, *, keep: float = 0.9, difference: float = 0.05, num_splits: int = 200, where: str = ""
 ) -> SuiteWorth:
-    """Returns the worth of the cases.
+    """Returns how much the cases of a suite contribute to ranking the methods.
 
     Args:
       suite: Scores of the methods on the cases.

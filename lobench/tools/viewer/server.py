@@ -24,7 +24,7 @@ __all__ = ["Served", "view"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Address of a served page.
+    """Viewer page that is being served.
 
     Attributes:
       address: Address to open. It contains the token, if one is needed.

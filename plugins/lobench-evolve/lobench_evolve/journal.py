@@ -167,7 +167,7 @@ class RunReached:
 
 
 def read_run(folder: Path) -> RunReached:
-    """Returns the progress of a run.
+    """Returns the identity, bindings and last state of a run from its journal.
 
     Raises:
       StoreError: The store has no run.

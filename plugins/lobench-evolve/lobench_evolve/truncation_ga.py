@@ -29,7 +29,7 @@ __all__ = ["Generation", "Population", "ranked", "selection_strategy", "summary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Result of a generation.
+    """Fitness values of a finished generation.
 
     Attributes:
       elite: Id of the elite; for evolution strategies, of the search's mean.

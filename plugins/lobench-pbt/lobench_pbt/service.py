@@ -48,7 +48,7 @@ class SteadyClock:
 
 
 class FitnessVerdict(enum.StrEnum):
-    """Decision on a reported fitness."""
+    """What the controller did with a reported fitness."""
 
     IGNORED = "ignored"
     HELD = "held"

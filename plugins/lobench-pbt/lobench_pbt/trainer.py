@@ -227,7 +227,7 @@ class TrialSession:
         return to_text(self.params)
 
     def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
-        """Adds a measurement."""
+        """Reports the metrics of a step to the controller. Its reply may set `should_stop`."""
         request = pbt_pb2.AddMeasurementRequest(
             **self._identity,
             step=step,

@@ -39,7 +39,7 @@ def bytes_sha256(path: Path) -> str:
 
 
 def _theta_sha256(path: Path, *, expected: str) -> str:
-    """Returns the digest of a theta.
+    """Returns the SHA-256 (hex) of the theta in a file.
 
     If `expected` is a digest of the same theta by an older version, it is returned.
     """

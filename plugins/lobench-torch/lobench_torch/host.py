@@ -140,7 +140,7 @@ class ClassReference:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """Specification of an optimizer.
+    """Optimizer of torch to be made: its class, parameter groups and settings.
 
     Attributes:
       name: Location of its class, which is called with groups of parameters and the settings.

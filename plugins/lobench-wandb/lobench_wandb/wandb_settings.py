@@ -72,7 +72,7 @@ def checked_project(argument: str) -> tuple[str, str]:
 
 
 def checked_id(id: str) -> str:
-    """Returns the id of a run.
+    """Checks that W&B accepts the id of a run, and returns it.
 
     Raises:
       PluginError: W&B does not accept it.

@@ -124,7 +124,7 @@ def is_object(line: str | bytes) -> bool:
 
 
 def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
-    """Returns the rows of a document.
+    """Returns the rows of values in a JSON document, one per logged step.
 
     Raises:
       NotCurves: The document has another layout.

@@ -123,7 +123,7 @@ class _Head:
 
     @classmethod
     def of(cls, file: IO[str]) -> _Head:
-        """Reads the header.
+        """Reads the header of a csv file.
 
         Lines before it that begin with `#` are comments, except for `# step,loss` above numbers.
         """
@@ -248,7 +248,7 @@ def _parquet_file(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Rows of a table.
+    """Chunk of the rows of a table.
 
     Attributes:
       path: Path of the file.
