@@ -338,7 +338,7 @@ class CaseInfo:
 
     @property
     def has_outcome_alone(self) -> bool:
-        """Whether it is a test without metrics, so that only its outcome is compared."""
+        """Whether the case is a test without metrics, so that only its outcome is compared."""
         return self.evaluator == TEST and self.primary_metric == PASSED
 
     def is_called(self, name: str) -> bool:

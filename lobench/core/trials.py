@@ -77,7 +77,7 @@ class TrialHistory:
 
     @property
     def best(self) -> Trial | None:
-        """Best of the trials that have ended. None if none has."""
+        """Best of the trials that have ended; None before the first one ends."""
         return best_trial([trial for trial in self._trials if is_over(trial.state)])
 
     def set(self, number: int, state: TrialState, fitness: float | None = None, note: str = "") -> Trial:

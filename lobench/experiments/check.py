@@ -321,7 +321,7 @@ def _names_optimizer(lines: Sequence[str]) -> bool:
 
 
 class _Trainings:
-    """States of the trainings of commands."""
+    """Checkpoints that the commands of an experiment have produced, and the sessions that are still missing."""
 
     def __init__(self, file: ExperimentFile, ledger: Ledger | None, settings: WatchSettings) -> None:
         self._file, self._settings = file, settings

@@ -70,7 +70,7 @@ class Number:
 
     @property
     def has_chart(self) -> bool:
-        """Whether it deserves a chart with its interval: a score or a case's primary metric that has an interval."""
+        """Whether the number is drawn with its interval: a score or a case's primary metric that has an interval."""
         return not math.isnan(self.lower) and (self.is_primary or self.name == "score")
 
     @property

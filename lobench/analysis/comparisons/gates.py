@@ -296,7 +296,7 @@ class _LostSeeds(NamedTuple):
 
     @property
     def at_worst(self) -> Counts:
-        """Counts if all seeds that A lacks have diverged."""
+        """The counts under the assumption that all missing seeds of A diverged."""
         a, num_a, b, num_b = self.counts
         return Counts(a + self.missing_a, num_a + self.missing_a, b, num_b)
 
@@ -335,7 +335,7 @@ class _Measurement:
 
 
 def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
-    """Returns the largest expected harm that comes from the seeds that A lacks.
+    """Returns an upper bound of the expected harm that appears only because seeds of A are missing.
 
     If a share p of the seeds is missing, the mean of the present seeds exceeds the mean of all seeds by at most
     sd sqrt(p / (1 - p)), for any distribution and any missing seeds. B's missing seeds need no bound, because they

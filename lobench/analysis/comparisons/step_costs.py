@@ -72,7 +72,7 @@ class ClassCosts:
 
     @property
     def timed_sides(self) -> list[SideCost]:
-        """Costs of the subjects that have times of this class."""
+        """Costs of the subjects that were timed on this class of machines."""
         return [side for side in self.sides if side is not None]
 
 

@@ -230,7 +230,7 @@ class Summary:
 
     @functools.cached_property
     def first(self) -> int:
-        """Place of the subject with which the shown subject is compared.
+        """Index of the subject with which the shown subject is compared.
 
         For a checkpoint it is the first checkpoint of its run. For a method it is the first other method, or the shown
         method itself if there is no other.

@@ -109,7 +109,7 @@ class BaselineTraining:
 
     @property
     def is_current(self) -> bool:
-        """Whether it was trained by the inner program of this lobench version."""
+        """Whether the baseline was trained by the inner program of this lobench version."""
         return self.program.partition("-")[0] == PROGRAM_VERSION
 
     def is_of_code(self, task_code: str) -> bool:

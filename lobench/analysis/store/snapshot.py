@@ -212,7 +212,7 @@ class Snapshot:
 
     @property
     def shown(self) -> int:
-        """Place of the last subject among those with the largest number of evaluated cases.
+        """Index of the last subject among those with the largest number of evaluated cases.
 
         For a run with additional optimizers, it is a checkpoint. For an experiment's methods, it is the last one.
         `Summary.shown`, the subject of headlines, is the best method.

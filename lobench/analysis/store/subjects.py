@@ -517,7 +517,7 @@ class StoredSubject:
 
     @property
     def is_optimizer(self) -> bool:
-        """Whether it is an optimizer without theta."""
+        """Whether the subject is an optimizer without theta."""
         return self.who.is_optimizer
 
     @property

@@ -62,7 +62,7 @@ class CommandRun:
 
     @property
     def is_script(self) -> bool:
-        """Whether it produces curves instead of checkpoints."""
+        """Whether the command produces curves instead of checkpoints."""
         return self.method.kind == "script"
 
     @property

@@ -219,7 +219,7 @@ class _UnnamedValue(ConfigError):
 
 
 class _GinWriter:
-    """Bindings of the configurables that a case names.
+    """Converts the objects of a case defined in Python to gin bindings of configurables.
 
     Attributes:
       modules: Modules that register the configurables.

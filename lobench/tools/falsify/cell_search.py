@@ -27,7 +27,7 @@ _TESTS_OF_A_WAVE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridAxis:
-    """Axis of the grid.
+    """Axis of the grid of cells, along which one setting of the case varies.
 
     Attributes:
       name: Name of the axis.

@@ -51,7 +51,7 @@ _RESERVED_PARAMETERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellAxis:
-    """Axis of the cells.
+    """Setting of the case, or wrapper of its task, that varies along an axis of the grid.
 
     Attributes:
       selector, parameter: The varied binding. The parameter is "" if the axis removes a wrapper.

@@ -1,4 +1,4 @@
-"""What the cases of a suite tell about methods: signal and noise, redundant cases, subsets that suffice, needed seeds.
+"""Information that a suite's cases give about methods: signal, noise, redundancy, sufficient subsets, needed seeds.
 
 Signal and noise are defined as by Heineman et al. (arXiv 2508.13144) for benchmarks of language models: the spread
 between methods, and the spread within a method. Here the spread within a method is between seeds, after removing a
@@ -95,7 +95,7 @@ class Subset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteWorth:
-    """What the cases of a suite tell about methods, and the smallest subset that orders methods in the same way.
+    """Information that the cases of a suite give about methods, and the smallest subset that keeps their order.
 
     Attributes:
       methods: Names of the methods.

@@ -122,7 +122,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Executor of the workers.
+    """Executor on which the workers of a run are started.
 
     Attributes:
       executor: Name of the executor.

@@ -48,7 +48,7 @@ class SteadyClock:
 
 
 class FitnessVerdict(enum.StrEnum):
-    """What the controller did with a reported fitness."""
+    """Answer to a reported fitness: it is ignored, held until its trial completes, or accepted."""
 
     IGNORED = "ignored"
     HELD = "held"
@@ -316,7 +316,7 @@ class Service:
     # Fitness.
 
     def report_fitness(self, name: str, id: int, *, generation: int, sha256: str, score: Score) -> FitnessVerdict:
-        """Records the result of a watch. Repeating it has no effect."""
+        """Records the fitness that a watch computed for a checkpoint of a trial. Repeating the call has no effect."""
         dropped_copies: list[Artifact] = []
         with self._open(name) as open_study:
             trial = open_study.table.trial(id)

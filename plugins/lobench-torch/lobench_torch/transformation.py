@@ -127,7 +127,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 class _Transformation:
-    """Functions of the optax transformation.
+    """Functions `init` and `update` of an optax transformation that steps an optimizer of torch.
 
     Settings are constants, or numbers that are passed to torch at every step: traced ones and schedules.
     """

@@ -57,7 +57,7 @@ class Process(NamedTuple):
 
 
 class PolicyStep(NamedTuple):
-    """What the policy observes and chooses in one step of all environments. Leaves are [num_envs, ...].
+    """Observations and actions of the policy in one step of all environments. Leaves are [num_envs, ...].
 
     Attributes:
       observation: float32[observation_size], as seen by the policy.
