@@ -44,7 +44,7 @@ _GATE: pytest.StashKey[Gate] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredReference:
-    """Reference of a measurement.
+    """Reference that a measurement compared the subject with.
 
     Attributes:
       label: Label of the reference, with its hash.
@@ -236,7 +236,7 @@ def adaptive_maximum(config: pytest.Config) -> int:
 
 
 def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
-    """Returns the rules of the gate.
+    """Returns the gate's rules, with the margin and alpha of the session's options.
 
     Raises:
       UsageError: A margin or alpha is not a number, or out of range.

@@ -310,7 +310,7 @@ class _ExperimentSessions:
         self._experiment_id: int | None = None
 
     def subject(self, method: str) -> Subject:
-        """Returns the subject of a method.
+        """Returns the subject that the items of a method evaluate.
 
         Raises:
           CheckpointError: The checkpoint cannot be read.

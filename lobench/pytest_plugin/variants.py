@@ -32,7 +32,7 @@ _MAX_VARIANTS = 64  # variants whose cases are kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantFields:
-    """Cases of a variant.
+    """Cases of a variant, with the pytest items that evaluate them.
 
     Attributes:
       cases: Each case once, under a name that is unique in its suite.

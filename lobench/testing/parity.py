@@ -39,7 +39,7 @@ class ParityError(LobenchError, AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """Content of a parity file.
+    """Parity file: parameters that an optimizer reached, for checks of another implementation.
 
     Attributes:
       about: Origin of the file: `optimizer`, `lobench` and `jax`, with versions.

@@ -38,7 +38,7 @@ _SAMPLES = ("two", "other", "alone", "diverged")
 
 @functools.cache
 def sample_summary(name: str) -> Summary:
-    """Returns the data of a page.
+    """Returns a generated summary from which sections of a page can be drawn.
 
     Args:
       name: Name of the sample. `two`: two methods on two cases with twelve seeds, one of which diverges. `other`: like
@@ -77,7 +77,7 @@ class ReportSectionContract:
     is_of_any_store: ClassVar[bool] = True
 
     def drawn(self, name: str) -> list[Section]:
-        """Returns the sections of a sample."""
+        """Returns the sections that the factory makes of a sample."""
         sections: list[Section] = loaded(self.factory)(sample_summary(name))
         return sections
 

@@ -200,7 +200,7 @@ class _FingerprintArguments(NamedTuple):
 
 
 class _CachedFingerprint(NamedTuple):
-    """Fingerprint with the stamps of its files and data files.
+    """Fingerprint of code, with stamps of its files by which a later change is noticed.
 
     Attributes:
       fingerprint: The fingerprint.

@@ -106,7 +106,7 @@ class Replica(NamedTuple):
 
 
 def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:
-    """Returns the key of a seed."""
+    """Returns the jax random key that all streams of a seed are derived from."""
     # The implementation is named so that a user's jax configuration cannot change the bits.
     return jax.random.key(seed, impl="threefry2x32")
 
@@ -212,7 +212,7 @@ def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, 
 
 
 def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array, indices_or_batch: PyTree) -> PyTree:
-    """Returns the batch of a step.
+    """Returns the training batch of a replica at a step.
 
     Args:
       dataset: Data set of the training split.

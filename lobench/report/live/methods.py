@@ -129,7 +129,7 @@ class Methods:
             self.plan(*self._plan_of(cases))
 
     def names(self, subject: Subject) -> set[str]:
-        """Returns the methods of a subject."""
+        """Returns the names of the methods that a subject belongs to."""
         return set(self._methods_of(subject))
 
     def leased(self, lease: int, subject: Subject) -> None:
@@ -153,7 +153,7 @@ class Methods:
         return old_row is None
 
     def _names(self, row: EvaluationRow) -> set[str]:
-        """Returns the methods of an evaluation."""
+        """Returns the names of the methods that an evaluation belongs to."""
         return {name for subject in row.sightings for name in self._methods_of(subject)}
 
     def states(self, *, anew: bool = False) -> list[MethodState]:

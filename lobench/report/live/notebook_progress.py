@@ -118,7 +118,7 @@ class NotebookProgress(PlainProgress):
                 self._show(self.html())
 
     def html(self) -> str:
-        """Returns the content of the display."""
+        """Returns the display as HTML: log lines, methods and running evaluations."""
         rows = self._running.rows()
         elements: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):

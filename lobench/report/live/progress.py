@@ -99,7 +99,7 @@ class PlainProgress(SilentProgress):
         self.log(line)
 
     def _write(self, text: str) -> None:
-        """Writes a line.
+        """Prints a line without delay.
 
         Raises:
           LobenchError: The file cannot be written.
@@ -207,7 +207,7 @@ class LiveProgress(PlainProgress):
         """No-op: the region shows running evaluations itself."""
 
     def shown(self) -> Any:
-        """Returns the content of the region.
+        """Returns what rich draws in the live region of the terminal.
 
         Long names are shortened, and rows are limited to the terminal's height.
         """

@@ -70,7 +70,7 @@ class ComparedSubject(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateOfCase(GateResult):
-    """Verdict of the gate on a case.
+    """Result of the gate on a case, with the name of the case.
 
     Attributes:
       case: Identity of the case.

@@ -60,7 +60,7 @@ class Card:
 
 
 def title(snapshot: Snapshot) -> str:
-    """Returns the title of a report."""
+    """Returns the title of a report: "lobench" and the names of the suites."""
     return "lobench: " + ", ".join(sorted({case.suite for case in snapshot.cases}))
 
 

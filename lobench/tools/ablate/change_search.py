@@ -118,7 +118,7 @@ class KnobEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobSearch:
-    """Result of a search.
+    """Result of the search for the smallest set of knobs that suffices.
 
     Attributes:
       smallest: Set of knobs that is equivalent to B. Removing any one of them is not shown to keep it equivalent.

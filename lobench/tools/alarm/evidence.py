@@ -160,9 +160,9 @@ class StoredRun:
         return reference_cells, checkpoint_cells
 
     def name_of(self, confirmation: Confirmation) -> tuple[int, str, str]:
-        """Returns the identity of a confirmation.
+        """Returns the identity of a confirmation: its first seed and the hashes of both checkpoints.
 
-        It includes the hashes of both checkpoints, because a restarted run may replace the checkpoint at a position.
+        The hashes are included because a restarted run may replace the checkpoint at a position.
         """
         start = block_of(confirmation.kind, confirmation.number, self.seeds).start
         return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.place].sha256

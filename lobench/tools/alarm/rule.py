@@ -140,9 +140,9 @@ def kinds_of(options: Sequence[str]) -> tuple[AlarmKind, ...]:
 
 
 def level_of(number: int, rate: float) -> float:
-    """Returns the level of a confirmation.
+    """Returns the significance level of the test with a number, counted from 1.
 
-    The levels of all confirmations sum to the rate: the sum of 1 / k^2 is pi^2 / 6.
+    The levels of all tests sum to the rate: the sum of 1 / k^2 is pi^2 / 6.
     """
     return rate * 6 / math.pi**2 / number**2
 

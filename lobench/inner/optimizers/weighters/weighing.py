@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """State of a weighter.
+    """Optimizer state of a loss weighter.
 
     Attributes:
       weights: Weights of the next step, float32[K]; of the last step for rules with `is_prompt`.
