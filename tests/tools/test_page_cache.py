@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from shown import texts_of
 from store_histories import HISTORIES, Step, take
 
 from lobench.core.case import SeedBlock
+from lobench.core.errors import StoreError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
@@ -75,6 +77,9 @@ def test_new_evaluations_are_shown_before_the_tables_that_they_change(tmp_path: 
     store = make_store(tmp_path)
     cache = PageCache(store, ())
     first = whole(cache)
+    with Ledger.open(store) as ledger:
+        ledger.record_event("skipped", position=0)
+    assert with_new(cache) == first, "without new evaluations nothing is announced"
     record(store)
     early = with_new(cache)
     assert early.html == first.html and early.version != first.version
@@ -94,6 +99,45 @@ def test_a_look_that_waits_has_the_evaluations_of_that_moment(tmp_path: Path, mo
     record(store)
     found, _ = cache.look(waits=True)
     assert found.html == first.html and "1 optimizer" in found.subtitle
+
+
+def test_a_store_without_tables_is_one_without_results_and_a_problem_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_PATIENCE", 600.0)
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "ledger.sqlite").touch()  # as its first writer leaves it for a moment, or on a full disk
+    cache = PageCache(store, ())
+    cache.start()
+    assert b"No result yet" in cache.look()[0].html
+    shutil.rmtree(store)
+    cache._next_at = cache._whole_at = 0.0
+    _, problem = cache.look(waits=True)
+    assert problem.endswith("is the path right?")
+
+
+def test_a_store_whose_disk_failed_for_a_moment_is_read_again_although_it_has_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_PATIENCE", 600.0)
+    store = make_store(tmp_path)
+    cache = PageCache(store, ())
+    whole(cache)
+    cache._next_at = 0.0
+    record(store)
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("cannot be read", got="EIO")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(page_cache, "read_methods", fail)
+        page, problem = cache.look(waits=True)
+    assert "EIO" in problem and "1 optimizer" not in page.subtitle
+    assert not cache._is_due(), "not at once"
+    monkeypatch.setattr(cache, "_retry_at", 0.0)
+    page, problem = cache.look(waits=True)
+    assert not problem and "1 optimizer" in (page.subtitle or page.html.decode())
 
 
 def record(store: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ __all__ = ["Page", "PageCache"]
 
 _PATIENCE = 0.5  # seconds that a request waits for a page that is being made, before it gets the previous one
 _PAUSE = 1.0  # pause after rendering, relative to its duration, so that it takes half a core at most
+_RETRY = 5.0  # seconds after an error until the store is read again, even if it has not changed
 _SLOW = 0.3  # seconds of rendering a whole page from which new evaluations are shown before it is rendered again
 _UNSAID = "unsaid"  # placeholder of the version in a draft of the page
 
@@ -114,6 +116,7 @@ class PageCache:
         self._stamp: tuple[object, ...] = ()
         self._whole_stamp: tuple[object, ...] = ()
         self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
+        self._retry_at = math.inf  # when an unchanged store is read again, as its disk may have failed for a moment
         self._page: Page | None = None
         self._whole_page: _WholePage | None = None
         self._problem = ""
@@ -151,6 +154,8 @@ class PageCache:
 
     def _is_due(self) -> bool:
         now = time.monotonic()
+        if now >= self._retry_at:
+            return True
         if self._whole_stamp != self._stamp and now >= self._whole_at:
             return True
         return now >= self._next_at and self._stamp != self._files()
@@ -179,11 +184,11 @@ class PageCache:
             self.make()
         except LobenchError as error:
             with self._lock:
-                self._problem, self._error = f"{headline(error)}.", error
+                self._problem, self._error = _sentence(headline(error)), error
         except Exception as error:  # noqa: BLE001  (a damaged store; visitors keep the last page)
             with self._lock:
                 self._error = error
-                self._problem = f"{self._store} cannot be read: {headline(error)}."
+                self._problem = _sentence(f"{self._store} cannot be read: {headline(error)}")
         finally:
             self._is_made.set()
             self._is_current.set()
@@ -196,7 +201,8 @@ class PageCache:
           waits: Whether to postpone rendering the whole page if it was rendered a short time ago.
         """
         started = early_at = time.monotonic()
-        stamp = whole_stamp = self._files()  # also after an error, so that it is not repeated before the store changes
+        stamp = whole_stamp = self._files()  # also after an error, which is repeated later
+        self._retry_at = math.inf
         try:
             snapshot = read_methods(self._store, self._experiment, include_all=self._every, reading=self._reading)
             early_page = self._with_new(snapshot)
@@ -208,6 +214,10 @@ class PageCache:
                     whole_stamp = self._whole_stamp
                     return
             self._publish(self._rendered(snapshot))
+        except Exception:
+            now = time.monotonic()
+            self._retry_at = now + max(_RETRY, _PAUSE * (now - started))
+            raise
         finally:
             now = time.monotonic()
             if whole_stamp == stamp:
@@ -239,7 +249,10 @@ class PageCache:
         return page
 
     def _with_new(self, snapshot: Snapshot) -> Page | None:
-        """Returns the last whole page with newer data; None if rendering a whole page is fast enough."""
+        """Returns the last whole page with newer data; None if rendering a whole page is fast enough.
+
+        It is the same page if no evaluation is new, as when a watch has seen a checkpoint.
+        """
         whole_page = self._whole_page
         if whole_page is None or whole_page.seconds < _SLOW:
             return None
@@ -248,12 +261,18 @@ class PageCache:
             return None
         viewer_index = ViewerIndex(listed_summary, self._page.viewer_index if self._page is not None else None)
         data, text = self._data_of(viewer_index), subtitle(snapshot)
+        if data == whole_page.page.data:
+            return whole_page.page
         version = _hash(f"{data}\0{text}\0{whole_page.page.version}")
         return Page(version=version, html=whole_page.page.html, viewer_index=viewer_index, data=data, subtitle=text)
 
     def _data_of(self, viewer_index: ViewerIndex) -> str:
         data = explorer_data(viewer_index, served=True, parts=self._parts)
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(("?", ".", "!")) else f"{text}."
 
 
 def _hash(text: str) -> str:
