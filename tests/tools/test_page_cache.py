@@ -101,17 +101,11 @@ def test_a_look_that_waits_has_the_evaluations_of_that_moment(tmp_path: Path, mo
     assert found.html == first.html and "1 optimizer" in found.subtitle
 
 
-def test_a_store_without_tables_is_one_without_results_and_a_problem_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_PATIENCE", 600.0)
-    store = tmp_path / "store"
-    store.mkdir()
-    (store / "ledger.sqlite").touch()  # as its first writer leaves it for a moment, or on a full disk
-    cache = PageCache(store, ())
-    cache.start()
-    assert b"No result yet" in cache.look()[0].html
-    shutil.rmtree(store)
+    cache = PageCache(make_store(tmp_path), ())
+    whole(cache)
+    shutil.rmtree(tmp_path)
     cache._next_at = cache._whole_at = 0.0
     _, problem = cache.look(waits=True)
     assert problem.endswith("is the path right?")
