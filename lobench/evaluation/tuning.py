@@ -355,7 +355,7 @@ def _baseline_of_grid(
 
 
 def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> BaselineCase:
-    """Returns the baseline with new values up to the case's own budget, from evaluations of its best points."""
+    """Returns a baseline whose values up to the case's budget are those of evaluations of its best settings."""
     best_curves = curves_of_best[0]
     steps = np.asarray(best_curves.eval_steps)
     is_beyond_budget = case.curves.steps > case.training.num_inner_steps

@@ -314,7 +314,7 @@ class Scales:
         return {**start_values, **self.starts(cell.case, metric)}
 
     def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
-        """Returns the start of each of lobench's seeds, common to all subjects: the first one stored."""
+        """Returns the initial value of each seed that lobench evaluated. All subjects share the first one stored."""
         key = (self._identity(case), metric)
         if key not in self._starts:
             first_values: dict[int, float] = {}

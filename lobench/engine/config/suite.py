@@ -176,7 +176,10 @@ def _are_commands(gin_files: Iterable[Path]) -> bool | None:
 
 
 def _has_ordinary_tests(file: Path) -> bool:
-    """Returns whether no test of a file trains: none uses a gin file with tasks, or `evaluate` without a gin file."""
+    """Returns whether a file has only ordinary tests, which train nothing.
+
+    Its tests then use neither a gin file with tasks nor the fixture `evaluate` without a gin file.
+    """
     if (tree := _tree_of(file)) is None:
         return True
     named_files = _gin_files_in(tree, file.parent)

@@ -27,7 +27,10 @@ __all__ = ["as_learned_optimizer", "as_task", "runs_as"]
 
 
 class _ForeignLearnedOptimizer(LearnedOptimizer):
-    """A learned optimizer with google/learned_optimization's signatures, or lobench's counterpart on its theta."""
+    """Adapter of a learned optimizer of google/learned_optimization.
+
+    If lobench has an implementation of the same optimizer, that one is used, with the same theta.
+    """
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped

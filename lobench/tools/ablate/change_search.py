@@ -261,11 +261,11 @@ class _Search:
         return None
 
     def needs(self, smallest: Subset) -> dict[int, Need]:
-        """Returns for each knob whether the smallest set needs it.
+        """Returns for each knob whether the smallest set of knobs needs it.
 
-        A set that is not shown to be equivalent to B may still be as good as B, since few seeds may show neither
-        equivalence nor a difference. A knob is needed if the smallest set without it differs from B, at a level of
-        alpha divided by the numbers of looks and knobs.
+        A knob is needed if the smallest set with this knob removed differs significantly from B, at the level alpha
+        divided by the numbers of looks and knobs. It is not enough that equivalence to B is not shown, because that
+        may be due to few seeds.
         """
         level = self.rules.level / max(len(self.all_knobs), 1)
         needs = dict.fromkeys(sorted(self.all_knobs), Need.NOT_NEEDED)

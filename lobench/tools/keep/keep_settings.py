@@ -1,4 +1,4 @@
-"""Settings of `lobench keep`."""
+"""Settings of `lobench keep`, shared by the command line and the Python function."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _trial(row: Sequence[Any]) -> StudyTrial:
 
 
 def _outline(row: Sequence[Any]) -> Outline:
-    """Returns the outline of a row. With one objective, the score is the fitness, and nothing is decoded."""
+    """Converts a row of `trials` to an `Outline`. With one objective, the score column is the fitness."""
     id, state, generation, slot, attempt, score, fitness = row
     fitness_values = (score,) if score is not None else None if fitness is None else tuple(json.loads(fitness))
     return Outline(

@@ -1,9 +1,9 @@
 """Writes results as TensorBoard scalars, each (tag, outer step) exactly once, even if the process is killed.
 
 When the sink opens a run, it reads its own files back and writes the missing scalars, so that repeated deliveries after
-a crash are ignored. Written values are never changed: of two thetas with the same outer step the first one counts, and
-so do the counts of the time when a checkpoint was first complete. TensorBoard uses the last layout in the files, so a
-layout is written whenever a checkpoint has a new chart.
+a crash are ignored. Written values are never changed: if two thetas have the same outer step, the first one is kept,
+and the numbers of evaluations and diverged seeds are those written when a checkpoint was first complete. TensorBoard
+uses the last layout in the files, so a layout is written whenever a checkpoint has a new chart.
 
 Values of a tag are written in the order of their steps, because TensorBoard drops later steps when an earlier one
 follows. If a value arrives late, because its checkpoint took long or was evaluated afterwards, the files with later

@@ -65,7 +65,7 @@ class GymnaxEnvironment(Environment):
 
 
 class _WrappedEnvironment(Environment):
-    """Wrapper of a user's environment, which may lack tasks."""
+    """Adapter of a user's environment. If the environment has no tasks, its `reset` is called without one."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
