@@ -110,22 +110,25 @@ def changed_parts(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) ->
 
 
 def changed_code_line(
-    changes: Collection[tuple[str, str]], parts_of: Callable[[str], Mapping[str, str] | None], *, is_kept: bool = False
+    changes: Collection[tuple[str, str]],
+    files_of_part: Callable[[str], Mapping[str, str] | None],
+    *,
+    is_kept: bool = False,
 ) -> str:
     """Returns a line on results of other code, such as "12 results were made by other code: signs.py".
 
     Args:
       changes: Code of each result, and the current code.
-      parts_of: Function that returns the parts of a fingerprint; None if they are unknown.
+      files_of_part: Function that returns the parts of a fingerprint; None if they are unknown.
       is_kept: Whether the results are kept nevertheless.
     """
     names: dict[str, None] = {}
-    for stored_codes, current_codes in sorted(set(changes)):
-        for stored_part, current_part in zip(parts_of_code(stored_codes), parts_of_code(current_codes), strict=True):
+    for stored_code, current_code in sorted(set(changes)):
+        for stored_part, current_part in zip(parts_of_code(stored_code), parts_of_code(current_code), strict=True):
             if not stored_part or not current_part or stored_part == current_part:
                 continue
-            stored_files = parts_of(stored_part)
-            current_files = parts_of(current_part)
+            stored_files = files_of_part(stored_part)
+            current_files = files_of_part(current_part)
             if stored_files is not None and current_files is not None:
                 names.update(dict.fromkeys(changed_parts(stored_files, current_files)))
     line = other_code_line(len(changes), list(names))

@@ -96,15 +96,15 @@ class Running:
         running = self._leases.pop(lease, None) if lease is not None else None
         if running is None or event.curves is None:
             return
-        compiling = event.curves.compile_seconds
+        compile_seconds = event.curves.compile_seconds
         total, count = self._seconds.get(running.program, (0.0, 0))
-        took = max(self._clock() - running.since - compiling, event.curves.wall_seconds)
-        self._seconds[running.program] = (total + took * max(event.case.num_cpus, 1), count + 1)
-        if compiling > 0:
-            if compiling >= _WORTH_SECONDS and running.is_new:
-                self._compile_seconds.append(compiling)
+        run_seconds = max(self._clock() - running.since - compile_seconds, event.curves.wall_seconds)
+        self._seconds[running.program] = (total + run_seconds * max(event.case.num_cpus, 1), count + 1)
+        if compile_seconds > 0:
+            if compile_seconds >= _WORTH_SECONDS and running.is_new:
+                self._compile_seconds.append(compile_seconds)
             name = f"{event.case.suite}/{event.case.name}"
-            self._compiled[name] = self._compiled.get(name, 0.0) + compiling
+            self._compiled[name] = self._compiled.get(name, 0.0) + compile_seconds
             self._made_programs.add(running.program)
             if event.curves.num_compilations:
                 self._compiled_programs.add(running.program)

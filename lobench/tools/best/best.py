@@ -97,10 +97,10 @@ def best(
     def evaluate(folder: Path, first_seed: int, subjects: Sequence[Subject]) -> None:
         names = ", ".join(map(subject_name, subjects))
         reporter.log(f"evaluating {names} on seeds from {first_seed} on")
-        num_seeds = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
+        num_seeds_bindings = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
         given_subjects = [run.given(subject) for subject in subjects]
         replace(evaluator, store=folder).evaluate(
-            given_subjects, [f"Case.first_seed = {first_seed}", *num_seeds], cases=cases
+            given_subjects, [f"Case.first_seed = {first_seed}", *num_seeds_bindings], cases=cases
         )
 
     _earlier_records(store / "best.json")  # raises before hours of work instead of after

@@ -61,15 +61,15 @@ class _Mup(Wrapping):
         """Returns for each leaf the factor of its initial value, and the factor of its effect in the loss."""
         leaves = jax.tree_util.tree_leaves_with_path(params)
         structure = jax.tree.structure(params)
-        narrow = jax.tree.leaves(jax.eval_shape(self._base_params, jax.random.key(0)))
-        if len(narrow) != len(leaves):
+        base_leaves = jax.tree.leaves(jax.eval_shape(self._base_params, jax.random.key(0)))
+        if len(base_leaves) != len(leaves):
             raise ConfigError(f"{_NAME}.base has other parameters than the task", expected="the same, of another width")
         pairs = [
             self._leaf_factors(jax.tree_util.keystr(path), leaf.shape, base.shape)
-            for (path, leaf), base in zip(leaves, narrow, strict=True)
+            for (path, leaf), base in zip(leaves, base_leaves, strict=True)
         ]
-        starts, reaches = zip(*pairs, strict=True)
-        return jax.tree.unflatten(structure, starts), jax.tree.unflatten(structure, reaches)
+        starts, update_factors = zip(*pairs, strict=True)
+        return jax.tree.unflatten(structure, starts), jax.tree.unflatten(structure, update_factors)
 
     def _base_params(self, key: jax.Array) -> PyTree:
         base = self._base
