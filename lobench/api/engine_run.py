@@ -127,8 +127,8 @@ def run_rounds(
             options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
             ending = _run_round(options, store, components, source, given, progress, guest)
             outcomes.update(ending.outcomes)
-            core_seconds = core_seconds + ending.core_seconds
-            num_rounds = num_rounds + 1
+            core_seconds += ending.core_seconds
+            num_rounds += 1
             is_outdated = guest is not None and guest.is_outdated
             if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break

@@ -349,7 +349,7 @@ def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
 
 
 def _hidden_harm_of_group(cases: Sequence[Samples]) -> float:
-    """Returns `_largest_hidden_harm` of the sum over the cases of a group."""
+    """Returns the largest harm that missing seeds may hide, summed over the cases of a group."""
     if share_items(cases):
         return math.fsum(_largest_hidden_harm(case, case.missing[0]) for case in cases)
     return len(cases) * _largest_hidden_harm(joined(cases), missing_of_group(cases)[0])

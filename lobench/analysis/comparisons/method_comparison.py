@@ -460,7 +460,7 @@ class _FinalValues:
     def of(cls, a: StoredSubject, b: StoredSubject, identity: str, metric: str, scales: Scales) -> _FinalValues | None:
         if identity not in a.cells or identity not in b.cells:
             return None
-        cells = [finals_of_side.cells[identity] for finals_of_side in (a, b)]
+        cells = [subject.cells[identity] for subject in (a, b)]
         finals = [cell.converged_finals(metric) for cell in cells]
         samples = samples_of(finals[0], finals[1], *cells)
         if not len(samples):

@@ -286,9 +286,8 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     values = [list(side_finals.values()) for side_finals in finals_of_sides]
     all_values = [*values[0], *values[1]]
     start_values = [starts.get(seed, math.nan) for side_finals in finals_of_sides for seed in side_finals]
-    raw_scores = scores(
-        all_values, scale, starts=start_values
-    ).tolist()  # both sides in one call, because tables need thousands
+    # Both sides in one call, because tables need thousands.
+    raw_scores = scores(all_values, scale, starts=start_values).tolist()
     all_scores = [
         DIVERGED if scale.is_usable and not math.isfinite(value) else score
         for value, score in zip(all_values, raw_scores, strict=True)

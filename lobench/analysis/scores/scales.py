@@ -246,7 +246,7 @@ class Scales:
             start_values = list[float]()
             is_diverged = list[bool]()
             for cell in other_cells:
-                # A lobench seed that is not in `common` has no finite start in any cell.
+                # A lobench seed that is not in `common_starts` has no finite start in any cell.
                 starts_by_seed = common_starts if cell.draws == LOBENCH_SEEDS else {}
                 unconverged = cell.unconverged
                 seeds = cell.seeds_of(metric)

@@ -246,7 +246,9 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
     all_samples = joined(group_samples, sizes)
     if len(all_samples) < _LEAST_TO_CHECK:
         return math.nan, math.nan
-    rows = np.asarray([[_differences(samples)[seed] for seed in all_samples.seeds[0]] for samples in group_samples])
+    rows = np.asarray(
+        [[differences[seed] for seed in all_samples.seeds[0]] for differences in map(_differences, group_samples)]
+    )
     variances = rows.var(axis=1, ddof=1) * np.square(sizes)
     together = float(np.var(np.asarray(sizes) @ rows, ddof=1))
     total = float(variances.sum())

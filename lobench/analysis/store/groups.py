@@ -105,7 +105,7 @@ def _by_optimizer(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> 
 
 
 def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
-    """Returns whether outer steps increase along every run. Those of a population restart in a later generation."""
+    """Returns whether outer steps increase along every run. In a population, they restart in a later generation."""
     steps_of_runs = ([subjects[index].who.outer_step for index in run] for run in runs)
     return all(step < next_step for steps in steps_of_runs for step, next_step in itertools.pairwise(steps))
 

@@ -482,9 +482,8 @@ def hyperparameters(snapshot: Snapshot, index: int) -> str:
     identity = subject.who
     if search is not None and search.parameters and not identity.is_optimizer:
         return "; ".join(f"{path} = {value!r}" for path, value in search.parameters.items() if path != "folder")
-    text = "; ".join(identity.variant.bindings)
     optimizer_text = identity.uri if identity.is_optimizer else ""
-    bindings_text = optimizer_text if identity.is_optimizer and optimizer_text else text
+    bindings_text = optimizer_text or "; ".join(identity.variant.bindings)
     return "" if bindings_text == subject.label else bindings_text
 
 

@@ -431,7 +431,7 @@ class _TableMaker:
         if not self._summary.scales.baselines.tuned and note not in self._notes:
             self._notes.append(note)
         snapshot = self._summary.snapshot
-        cases = self._summary.snapshot.cases
+        cases = snapshot.cases
         is_primary = all(
             self._summary.metric_of(case_index, metric) == case.primary_metric for case_index, case in enumerate(cases)
         )

@@ -145,7 +145,7 @@ class Spool:
                 target.write_bytes(data)
 
     def _target(self, file: epath.Path, source: epath.Path, copy: Path) -> Path:
-        """Returns the path to which a file of a checkpoint is copied, after creating its folder."""
+        """Creates the folder for the copy of a checkpoint's file, and returns the path of the copy."""
         target = copy if file == source else copy / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         return target

@@ -214,9 +214,9 @@ class Overfitted:
         tail_level = level if math.isnan(p_diverged) else level / 2
         # A case outside and one inside may share a training, so both means are one sum over groups of cases.
         weights = [
-            sign / len(case_names)
-            for sign, case_names in zip((1, -1), located_samples, strict=True)
-            for _ in case_names
+            sign / len(samples_of_side)
+            for sign, samples_of_side in zip((1, -1), located_samples, strict=True)
+            for _ in samples_of_side
         ]
         location = (
             contrast_location([*located_samples[0], *located_samples[1]], weights) if all(located_samples) else None

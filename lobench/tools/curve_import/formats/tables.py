@@ -532,24 +532,15 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             )
             continue
         for name in metric_columns:
-            values = chunk.values(name)
             has_value = chunk.is_given(name)
-            zeros = np.zeros(int(has_value.sum()), np.int64)
-            columns_of_points = (
-                run_indices[has_value],
-                zeros,
-                steps[has_value],
-                values[has_value],
-                chunk.lines[has_value],
-            )
             yield Points(
                 runs=runs,
                 metrics=(name,),
-                run=columns_of_points[0],
-                metric=columns_of_points[1],
-                step=columns_of_points[2],
-                value=columns_of_points[3],
-                line=columns_of_points[4],
+                run=run_indices[has_value],
+                metric=np.zeros(int(has_value.sum()), np.int64),
+                step=steps[has_value],
+                value=chunk.values(name)[has_value],
+                line=chunk.lines[has_value],
             )
     if num_empty:
         notes.append(
