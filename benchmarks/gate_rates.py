@@ -27,9 +27,9 @@ from scipy import optimize, stats
 from simulated_seeds import Losses, Population, noise
 
 from lobench.analysis.comparisons.best_group import bold_cells
-from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gate_looks import decide_gate
 from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict, gate_cases, seeds_to_decide
-from lobench.analysis.comparisons.paired_values import scored
+from lobench.analysis.comparisons.paired_values import scored_samples
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale
@@ -173,9 +173,9 @@ def _gate_pair(
             beyond.add(case)
         worse += int(case in beyond) - int((before > ratio * after).all())
         sides = [dict(enumerate(side.tolist())) for side in (before, after)]
-        differences[case] = scored(sides[0], sides[1], dict(enumerate(starts)), scale)
+        differences[case] = scored_samples(sides[0], sides[1], dict(enumerate(starts)), scale)
         margins[case] = scale.default_margin
-    return worse, beyond, decide(differences, GateRules(), margins)
+    return worse, beyond, decide_gate(differences, GateRules(), margins)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

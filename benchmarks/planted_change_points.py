@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import click
 
 from lobench.analysis.stats.change_point import (
-    Belief,
+    ChangePointPosterior,
     Probe,
     fall_posterior,
     is_located,
-    named_pair,
+    pair_around_break,
     next_probes,
-    scan,
+    first_probes,
 )
 
 NUM_CHECKPOINTS = 200
@@ -44,7 +44,7 @@ class Found:
     """How one bisection ended."""
 
     broke_at: int
-    belief: Belief
+    belief: ChangePointPosterior
     num_probes: int
     probed: frozenset[int]
 
@@ -62,7 +62,7 @@ class Found:
         """Whether both checkpoints that would be named were evaluated."""
         if self.is_decided:
             return {self.belief.place - 1, self.belief.place} <= self.probed
-        return self.probed.issuperset(named_pair(self.belief, self.probed))
+        return self.probed.issuperset(pair_around_break(self.belief, self.probed))
 
     @property
     def is_hit(self) -> bool:
@@ -107,7 +107,7 @@ def bisected(
             scores.append(-math.inf if lost and draws.random() < lost else score)
         probes.append(Probe(place=place, block=block, scores=tuple(scores)))
 
-    for place in scan(probes, NUM_CHECKPOINTS):
+    for place in first_probes(probes, NUM_CHECKPOINTS):
         probe(place)
     while True:
         belief = fall_posterior(probes, NUM_CHECKPOINTS)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from simulated_seeds import noise
 
-from lobench.analysis.stats.racing import PairSums, log_threshold, losers
+from lobench.analysis.stats.racing import PairSums, log_threshold, eliminated_methods
 
 __all__ = ["play"]
 
@@ -83,7 +83,7 @@ def play(
         more = PairSums.of(new[:, :, None], new[:, None], np.full(cases, step))
         sums = more if sums is None else sums + more
         cost += np.where(goes_on, racing.sum(axis=1), 0)
-        racing &= ~(losers(sums, level, racing)[0] & goes_on[:, None])
+        racing &= ~(eliminated_methods(sums, level, racing)[0] & goes_on[:, None])
         scores += np.where(np.isfinite(new), new, -1).mean(axis=(2, 3))
         leader = np.where(goes_on, np.where(racing, scores, -np.inf).argmax(axis=1), leader)
         rows = np.arange(races)

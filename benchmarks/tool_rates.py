@@ -47,7 +47,7 @@ from verdict_rates import (
     values,
 )
 
-from lobench.analysis.scores.mean_scores import rank
+from lobench.analysis.scores.mean_scores import rank_subjects
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
@@ -155,7 +155,7 @@ def best(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[
             winners = []  # score of the best one on the run's seeds, on fresh and on further ones
             for kept in (2, 1, 1):
                 drawn = [(name, sides(draw, cell)[0], losses.draw_exploded(draw)[0]) for name in names]
-                ranked = rank([losses.subject(side, lost, name) for name, side, lost in drawn], None, losses.scales)
+                ranked = rank_subjects([losses.subject(side, lost, name) for name, side, lost in drawn], None, losses.scales)
                 names = [one.subject.who.uri for one in ranked[:kept]]
                 winners.append(ranked[0].score)
             chose, _, found = winners

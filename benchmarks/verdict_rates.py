@@ -38,7 +38,7 @@ from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import probability_of_improvement_interval
-from lobench.analysis.stats.change_point import Probe, fall_posterior, next_probes, scan
+from lobench.analysis.stats.change_point import Probe, fall_posterior, next_probes, first_probes
 from lobench.analysis.stats.comparison import Effect, compare_cases
 from lobench.analysis.stats.intervals import metric_mean
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
@@ -434,7 +434,7 @@ def bisect(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
 
 def _bisected(look: Callable[[int, int], list[float]]) -> int:
     probes: list[Probe] = []
-    for place in scan(probes, PLACES):
+    for place in first_probes(probes, PLACES):
         probes.append(Probe(place=place, block=0, scores=tuple(look(place, 0))))
     while True:
         belief = fall_posterior(probes, PLACES)

@@ -17,11 +17,11 @@ from lobench.analysis.comparisons.step_costs import CaseCosts, compare_costs
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, Target, compare_steps, parse_target
 from lobench.analysis.scores.baseline_file import StaleBaseline, check_baselines
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.case_groups import CaseDesign, design_of
+from lobench.analysis.store.case_groups import CaseDesign, design_from_options
 from lobench.analysis.store.common_step import until_common_step
 from lobench.analysis.store.entrants import entrants_of
-from lobench.analysis.store.reference import CHOICE, Choice, kept_choices
-from lobench.analysis.store.search_history import edges_in
+from lobench.analysis.store.reference import REFERENCE_EVENT, ReferenceChoice, recorded_choices
+from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.api.components import plugins_of, readers_for
@@ -193,7 +193,7 @@ def compare(
 def _rules_of(settings: CompareSettings) -> tuple[GateRules, CaseDesign, Target | None]:
     return (
         GateRules(alpha=settings.alpha, max_diverged=settings.max_diverged),
-        design_of(independent_cases=settings.independent_cases, seed_means=settings.seed_means),
+        design_from_options(independent_cases=settings.independent_cases, seed_means=settings.seed_means),
         None if settings.target is None else parse_target(str(settings.target)),
     )
 
@@ -309,7 +309,7 @@ def _edge_notes(found_subject: Stored) -> list[str]:
     """Returns notes on the search that chose a method: settings at the edge of their range."""
     return [
         f"{found_subject.subject.label}: {line}"
-        for line in edges_in(found_subject.snapshot).get(found_subject.subject.label, ())
+        for line in edge_notes_by_label(found_subject.snapshot).get(found_subject.subject.label, ())
     ]
 
 
@@ -355,7 +355,7 @@ def _evaluated_subjects(
             zip(new_texts, named_subjects(new_texts, folder, suites, progress) if new_texts else (), strict=True)
         )
     candidates = {subject.key for _, subject in new_subjects.values()}
-    choices = kept_choices([folder]) if folder is not None else []
+    choices = recorded_choices([folder]) if folder is not None else []
     reference: Stored | None = None
     if first_name in new_subjects:
         pass  # the same text was given twice, so there is only one subject
@@ -384,7 +384,10 @@ def _evaluated_subjects(
     ):
         _record_choices(
             folder,
-            [Choice(candidate=key, chosen_in=choice_path, reference=reference.subject.who.key) for key in candidates],
+            [
+                ReferenceChoice(candidate=key, chosen_in=choice_path, reference=reference.subject.who.key)
+                for key in candidates
+            ],
         )
     return [reference, *((stored_subjects | evaluated_subjects)[text] for text in other_names)]
 
@@ -400,13 +403,13 @@ def _choice_path(text: str, store: Path | None, *, is_new: bool) -> str:
     return str(find_stored(text, store).store.resolve()) if is_chosen(text, store) else ""
 
 
-def _record_choices(folder: Path, choices: Sequence[Choice]) -> None:
+def _record_choices(folder: Path, choices: Sequence[ReferenceChoice]) -> None:
     """Records choices of references that the store does not have yet."""
-    stored_choices = kept_choices([folder])
+    stored_choices = recorded_choices([folder])
     if new_choices := [choice for choice in choices if choice not in stored_choices]:
         with Ledger.open(folder) as ledger:
             for choice in new_choices:
-                ledger.record_event(CHOICE, **choice.to_event())
+                ledger.record_event(REFERENCE_EVENT, **choice.to_event())
 
 
 def _evaluate_missing(
@@ -455,7 +458,7 @@ def named_subjects(
     progress: WatchProgress,
     *,
     candidates: Collection[SubjectKey] = (),
-    choices: Sequence[Choice] = (),
+    choices: Sequence[ReferenceChoice] = (),
 ) -> list[tuple[Given, Who]]:
     """Returns the subjects that texts name, each as given and as the store will record it.
 
@@ -486,7 +489,7 @@ def _find_subject(
     store: Path,
     read_subject: Callable[[Given], Who],
     candidates: Collection[SubjectKey],
-    choices: Sequence[Choice],
+    choices: Sequence[ReferenceChoice],
 ) -> tuple[Given, Who]:
     if (name := _run_folder(text, readers)) is None:
         request = find_given(text, store, candidates=candidates)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from lobench.analysis.comparisons.race import RaceResult, decided
+from lobench.analysis.comparisons.race import RaceResult, race_result
 from lobench.analysis.stats.racing import least_seeds
 from lobench.analysis.store.entrants import Entrant, entrants_of
 from lobench.api.compare import default_store_of, named_subjects
@@ -163,16 +163,16 @@ def play(
     while True:
         log(f"{counted(num_rounds * rules.block, 'seed')} a case of {counted(len(racing_indices), 'method')}")
         may_continue = evaluate(racing_indices, num_rounds)
-        race_result = decided(entrants(), rules, suite_paths, last_look=num_rounds)
-        if race_result.ending is not None or not may_continue:
-            return race_result
-        if race_result.looks < num_rounds:
+        result = race_result(entrants(), rules, suite_paths, last_look=num_rounds)
+        if result.ending is not None or not may_continue:
+            return result
+        if result.looks < num_rounds:
             raise LobenchError(
                 "a round is incomplete, and a race decides on complete rounds only",
-                got=_first_lines(race_result.missing),
+                got=_first_lines(result.missing),
                 next_step="see the lines above; the same command tries again",
             )
-        racing_indices, num_rounds = race_result.racing, num_rounds + 1
+        racing_indices, num_rounds = result.racing, num_rounds + 1
 
 
 def _check_arguments(names: Sequence[str], suite_paths: Sequence[str], seeds: int, block: int) -> None:

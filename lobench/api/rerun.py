@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lobench.analysis.store.rerun_command import with_subject
+from lobench.analysis.store.rerun_command import subject_options
 from lobench.api.settings import WatchSettings
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
@@ -30,7 +30,7 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
     Args:
       settings: Settings of the watch or run, with the suites as paths.
     """
-    options = with_subject(
+    options = subject_options(
         replace(subject, uri=short_path(subject.uri)),
         gin_files=settings.gin_files,
         gin_params=settings.gin_params,

@@ -13,8 +13,8 @@ from typing import Literal
 
 from lobench.analysis.comparisons.run_history import find_stores
 from lobench.analysis.store.methods import read_methods
-from lobench.analysis.store.names import called, one_called
-from lobench.analysis.store.reference import Choice, choose_reference
+from lobench.analysis.store.names import match_name, subject_index_named
+from lobench.analysis.store.reference import ReferenceChoice, choose_reference
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion, with_parts
@@ -154,7 +154,7 @@ def find_stored(
     store: Path | None,
     *,
     candidates: Collection[SubjectKey] = (),
-    choices: Sequence[Choice] = (),
+    choices: Sequence[ReferenceChoice] = (),
 ) -> Stored:
     """Returns the subject that a text names: `STORE`, `STORE@NAME`, a folder with one store below it, or NAME.
 
@@ -178,7 +178,7 @@ def find_stored(
     snapshot = snapshot_with(store_path, name)
     if not snapshot.subjects:
         raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store_path))
-    index = one_called(snapshot, name, candidates)
+    index = subject_index_named(snapshot, name, candidates)
     return Stored(subject=snapshot.subjects[index], snapshot=snapshot)
 
 
@@ -381,10 +381,10 @@ def _labels_in(config: str) -> dict[str, str]:
 def snapshot_with(store: Path, name: str) -> Snapshot:
     """Returns the snapshot of a store's last experiment, or of the whole store if the name is found only there."""
     methods_snapshot = read_methods(store)
-    if not methods_snapshot.experiment.methods or called(methods_snapshot, name).is_exact:
+    if not methods_snapshot.experiment.methods or match_name(methods_snapshot, name).is_exact:
         return methods_snapshot
     store_snapshot = read_store(store)
-    return store_snapshot if called(store_snapshot, name).places else methods_snapshot
+    return store_snapshot if match_name(store_snapshot, name).places else methods_snapshot
 
 
 def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
@@ -403,7 +403,7 @@ def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
     namesakes = [subject for subject in sightings if subject.label == text and not subject.uri.endswith(text)]
     if has_scope:
         snapshot = snapshot_with(store, text)
-        namesakes += [snapshot.subjects[index].who for index in called(snapshot, text).places]
+        namesakes += [snapshot.subjects[index].who for index in match_name(snapshot, text).places]
     return [subject for subject in namesakes if not _is_same_subject(request, subject)]
 
 

@@ -102,7 +102,7 @@ def report(
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
     from lobench.analysis.comparisons.summary import Summary, summary_of
-    from lobench.analysis.store.methods import narrowed, read_methods
+    from lobench.analysis.store.methods import read_methods, select_subjects
     from lobench.analysis.tables.table import read_table
     from lobench.core.errors import UsageError
 
@@ -115,7 +115,7 @@ def report(
     spec = read_table(table) if table is not None else None
     snapshot = read_methods(store, options["experiment"] or None, include_all=options["every"], summarized=True)
     summary = summary_of(store, baselines or None, snapshot=snapshot)
-    summary = Summary(narrowed(summary.snapshot, only), summary.scales)  # methods left out still define the scale
+    summary = Summary(select_subjects(summary.snapshot, only), summary.scales)  # omitted methods still define the scale
     if output is None or kind in _PRINTED_FORMATS:
         from lobench.cli.results_output import written
         from lobench.report.tables.text import wrapped
@@ -149,10 +149,10 @@ def report(
         with written(output) as file:
             file.write_text(text, encoding="utf-8")
     else:
-        from lobench.analysis.tables.tabulate import renamed
+        from lobench.analysis.tables.tabulate import summary_for_table
         from lobench.report.charts.figures import write_figures
 
-        paths = write_figures(renamed(summary, spec) if spec else summary, output, kind, figure)
+        paths = write_figures(summary_for_table(summary, spec) if spec else summary, output, kind, figure)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
 

@@ -246,13 +246,13 @@ def by_method_text(
 
 def history_text(store: Path, kind: str) -> str:
     """Returns the experiments and runs of the stores in or below a folder, as tables or as JSON."""
-    from lobench.analysis.comparisons.run_history import experiment_history, find_stores, history
+    from lobench.analysis.comparisons.run_history import experiment_history, find_stores, run_history
     from lobench.analysis.store.snapshot import read_store
     from lobench.report.tables.history_tables import experiments_table, history_table
 
     stores = find_stores(store)
     experiments = experiment_history(stores)
-    runs = history(stores)
+    runs = run_history(stores)
     if kind == "table":
         lines = (read_store(store, summarized=True).edited_code_line() for store in stores)
         notes = [f"{store}: {line}" for store, line in zip(stores, lines, strict=True) if line]

@@ -11,9 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.analysis.scores.baseline_file import BaselineCase, BaselineTraining, GridPoint, TunedCurves, trained_by
-from lobench.analysis.scores.baseline_grids import BaselineGrid, BaselineSearch, untuned
-from lobench.analysis.scores.score_scale import own_scale, scores
+from lobench.analysis.scores.baseline_file import (
+    BaselineCase,
+    BaselineTraining,
+    GridPoint,
+    TunedCurves,
+    training_code_id,
+)
+from lobench.analysis.scores.baseline_grids import BaselineGrid, BaselineSearch, defaults_grid
+from lobench.analysis.scores.score_scale import fallback_scale, scores
 from lobench.analysis.stats.speedup import envelope
 from lobench.core.case import Case, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
@@ -105,7 +111,7 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, earlier_case: Ba
         knows_horizon = _knows_horizon(bound.case)
     if bound.phases or (knows_horizon and earlier_case.training.horizon_factor > 1):
         return None
-    program = trained_by(bound.phase_lines)
+    program = training_code_id(bound.phase_lines)
     training = dataclasses.replace(earlier_case.training, program=program, is_told_horizon=knows_horizon)
     scale, minimum = bound.case.scale, bound.case.minimum
     baseline_case = dataclasses.replace(earlier_case, training=training, scale=scale, minimum=minimum)
@@ -120,7 +126,7 @@ def point_text(optimizer: str, point: Mapping[str, float]) -> str:
 def _fitness(curves: Curves, eval_index: int) -> float:
     """Returns a point's fitness: the mean score of `train/loss` at the budget, on the case's own scale."""
     losses = np.asarray(curves.metrics["train/loss"], np.float64)
-    scale = own_scale("train/loss", Direction.MIN, losses[:, 0])
+    scale = fallback_scale("train/loss", Direction.MIN, losses[:, 0])
     point_scores = scores(losses[:, eval_index], scale, starts=losses[:, 0])
     return float(point_scores.mean()) if scale.is_usable else -float(losses[:, eval_index].mean())
 
@@ -281,7 +287,7 @@ def _grid_or_point(
         grid = (
             grid
             if might_have_parameter(wrapper, "learning_rate") and name not in _LINE_SEARCH_OPTIMIZERS
-            else untuned(grid.name)
+            else defaults_grid(grid.name)
         )
     missing_parameters = [parameter for parameter in grid.names if not might_have_parameter(wrapper, parameter)]
     if missing_parameters:
@@ -335,7 +341,7 @@ def _baseline_of_grid(
             num_inner_steps=budget,
             horizon_factor=steps[-1] // budget,
             eval_every=_eval_every(bound.case),
-            program=trained_by(bound.phase_lines),
+            program=training_code_id(bound.phase_lines),
             is_told_horizon=knows_horizon,
             code=bound.info.task_code,
         ),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, trained_by
+from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, training_code_id
 from lobench.analysis.scores.baseline_grids import GRIDS, BaselineGrid, BaselineSearch, named_grid
 from lobench.api.settings import BaselineKeywords, BaselineSettings, TuneSettings, command_text, texts
 from lobench.core.case import CaseSpec
@@ -192,7 +192,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh_command}`")
             elif is_other_search or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh_command}`")
-            elif training.program and training.program != trained_by(bound.phase_lines):
+            elif training.program and training.program != training_code_id(bound.phase_lines):
                 problems.append(
                     f"{path}: {name} was trained by another program, or in other phases; run `{refresh_command}`"
                 )
@@ -221,7 +221,9 @@ def _up_to_date_case(
     if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
     training = case.training
-    if training.program not in ("", trained_by(bound.phase_lines)) or not training.is_of_code(bound.info.task_code):
+    if training.program not in ("", training_code_id(bound.phase_lines)) or not training.is_of_code(
+        bound.info.task_code
+    ):
         return None
     has_same_length = training.horizon_factor == (1 if training.ends_with_budget else command.horizon_factor)
     return case if has_same_length and len(case.seeds) == command.seeds else None

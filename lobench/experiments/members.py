@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lobench.analysis.store.methods import of_members
+from lobench.analysis.store.methods import snapshot_of_members
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import Method, SessionMember, members
@@ -302,7 +302,7 @@ class ExperimentRunExtension:
         if self._ledger is not None:  # rows of events do not say where the suites lie
             rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
         current_cases = self._ledger.current_cases(rows) if self._ledger is not None else None
-        return of_members(
+        return snapshot_of_members(
             Snapshot.of(self._method_index.store, rows, current=current_cases), self._file.text, memberships
         )
 

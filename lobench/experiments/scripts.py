@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.comparisons.event_numbers import evaluation_row_of
 from lobench.analysis.scores.trial_fitness import fitness_of_sessions
 from lobench.api.settings import ImportSettings
 from lobench.core.case import CaseInfo, SeedBlock
@@ -247,7 +247,7 @@ class ScriptCurves:
         block = SeedBlock(start=run.session, size=1)
         subject = Subject.of_imported(session_curves.settings.method)
         rows = [
-            row_of(
+            evaluation_row_of(
                 EvaluationFinished(
                     subject=subject, case=case_info, seed_block=block, outcome=Outcome.PASSED, curves=curves_of_case
                 ),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gate_looks import decide_gate
 from lobench.analysis.comparisons.gates import GateReport, GateResult, Verdict
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.store.reference import CHOICE, GATE, with_hash
+from lobench.analysis.store.reference import GATE_EVENT, REFERENCE_EVENT, label_with_hash
 from lobench.cli.exit_codes import ExitCode
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
@@ -113,7 +113,7 @@ class GateReporter:
         for name, (_, num_seeds) in self._cases_without_result().items():
             # A case without values is a group of its own, in which only the number of its seeds counts.
             samples[name] = Samples(missing_seeds=(frozenset(), frozenset(range(num_seeds))))
-        self._report = decide(samples, rules_of(self._config, sizes_of_looks), self._margins())
+        self._report = decide_gate(samples, rules_of(self._config, sizes_of_looks), self._margins())
         self._record()
         results = list(self._report.cases)
         if len(results) > 1:
@@ -145,16 +145,16 @@ class GateReporter:
         )
         self._advice = f"costs, gate margins, effect sizes and notes: lobench compare {shlex.join(names)} --details"
         for choice in reference.choices:
-            self._recorder.record_event(CHOICE, **choice.to_event())
+            self._recorder.record_event(REFERENCE_EVENT, **choice.to_event())
         margins = pair.primary.margins
         mean = math.fsum(margins.values()) / len(margins) if margins else math.nan
         gate = dataclasses.replace(pair.primary.gate, verdict=pair.verdict)
         detail = _event_detail(gate, option(self._config, "against"), {**margins, gate.overall.case: mean})
         parties = {
             "candidates": [list(key) for key in candidates_of(self._config)],
-            "references": [with_hash(pair.a)],
+            "references": [label_with_hash(pair.a)],
         }
-        self._recorder.record_event(GATE, **detail, **parties)
+        self._recorder.record_event(GATE_EVENT, **detail, **parties)
         files = {name: results[0].case.node_id.split("::")[0] for name, results in self._results_by_case.items()}
         verdicts = case_verdicts(pair)
         session.testscollected += len(verdicts)
@@ -205,10 +205,10 @@ class GateReporter:
             for choice in case_measured.reference.choices
         }
         for choice in choices.values():
-            self._recorder.record_event(CHOICE, **choice)
+            self._recorder.record_event(REFERENCE_EVENT, **choice)
         detail = _event_detail(self._report, option(self._config, "against"), margins)
         parties = {"candidates": [list(key) for key in candidates_of(self._config)], "references": self._references()}
-        self._recorder.record_event(GATE, **detail, **parties)
+        self._recorder.record_event(GATE_EVENT, **detail, **parties)
 
     def _references(self) -> list[str]:
         """Returns the references of the cases, each with its hash."""

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from lobench.analysis.comparisons.gate_looks import is_settled, look_sizes, usable, with_margin
+from lobench.analysis.comparisons.gate_looks import is_settled, look_sizes, num_usable_seeds, shift_to_margin
 from lobench.analysis.comparisons.gates import GateRules
-from lobench.analysis.comparisons.paired_values import scored, without_scale
+from lobench.analysis.comparisons.paired_values import scored_samples, untestable_samples
 from lobench.analysis.scores.baseline_file import BaselineCase
-from lobench.analysis.scores.score_scale import SIGNED, ScoreScale, are_undecided, is_signed, silence
+from lobench.analysis.scores.score_scale import (
+    SIGNED_LOSS_ADVICE,
+    ScoreScale,
+    are_uninformative,
+    is_signed,
+    uninformative_seeds_note,
+)
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import mean_difference
 from lobench.analysis.stats.paired_samples import FLOAT_STEP, Samples
@@ -172,8 +178,8 @@ class Gate:
             reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
             trained_records += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
             pair = _pair_values(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
-            num_usable = usable(len(pair.samples), self.rules)
-            margin_samples = with_margin(pair.samples.first(num_usable), margin, self.rules)
+            num_usable = num_usable_seeds(len(pair.samples), self.rules)
+            margin_samples = shift_to_margin(pair.samples.first(num_usable), margin, self.rules)
             if num_usable < size or pair.is_signed or is_settled(margin_samples, self.rules, self._num_cases):
                 break
         note = _note(pair, scale, num_usable, sum(block.size for block, _ in blocks))
@@ -301,11 +307,11 @@ def _pair_values(
     are_signed = any(is_signed(finals, scale) for finals in finals_of_sides)
     if are_signed and report:
         scale = scale.linear()
-    samples = scored(old_finals, new_finals, candidate.starts.get(metric, {}), scale)
+    samples = scored_samples(old_finals, new_finals, candidate.starts.get(metric, {}), scale)
     samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(candidate, reference))
     return _PairedValues(
-        samples=without_scale(samples) if are_signed and not report else samples,
-        silent=are_undecided(finals_of_sides[0], finals_of_sides[1], scale, starts=starts).tolist(),
+        samples=untestable_samples(samples) if are_signed and not report else samples,
+        silent=are_uninformative(finals_of_sides[0], finals_of_sides[1], scale, starts=starts).tolist(),
         is_signed=are_signed,
     )
 
@@ -362,13 +368,13 @@ def _note(pair: _PairedValues, scale: ScoreScale | None, count: int, num_seeds: 
     if count < num_seeds:
         notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(pair.samples)} of them")
     if pair.is_signed:
-        notes.append(SIGNED)
+        notes.append(SIGNED_LOSS_ADVICE)
     elif scale is None:
         notes.append("the baseline lacks the case's primary metric")
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
     if silent := sum(pair.silent[:count]):
-        notes.append(silence(silent, count))
+        notes.append(uninformative_seeds_note(silent, count))
     if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")
     return "; ".join(notes)

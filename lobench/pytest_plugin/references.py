@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, StaleBaseline, find_baselines
-from lobench.analysis.store.reference import Choice, choose_reference, hash_of, kept_choices, with_hash
+from lobench.analysis.store.reference import (
+    ReferenceChoice,
+    choose_reference,
+    label_with_hash,
+    recorded_choices,
+    short_hash,
+)
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
@@ -115,7 +121,7 @@ class GateReference(Protocol):
       choices: Records that this reference was chosen, one per candidate; () if it was named explicitly.
     """
 
-    choices: Sequence[Choice]
+    choices: Sequence[ReferenceChoice]
     has_own_seeds: bool
 
     @property
@@ -138,7 +144,7 @@ class _CheckpointReference:
 
     checkpoint: Checkpoint | None
     theta: ThetaLeaves
-    choices: Sequence[Choice] = ()
+    choices: Sequence[ReferenceChoice] = ()
     has_own_seeds: bool = True
     _trained_curves: dict[tuple[str, SeedBlock], Curves] = field(default_factory=dict)
 
@@ -153,7 +159,7 @@ class _CheckpointReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         assert self.checkpoint is not None
         label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
-        return f"{label} ({hash_of(self.checkpoint.sha256)})"
+        return f"{label} ({short_hash(self.checkpoint.sha256)})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         new_blocks = []
@@ -170,7 +176,7 @@ class _OptimizerReference:
     """Reference that trains the same seed blocks with an optimizer without theta, in place of the session's subject."""
 
     subject: Subject
-    choices: Sequence[Choice] = ()
+    choices: Sequence[ReferenceChoice] = ()
     has_own_seeds: bool = True
     _trained_curves: dict[tuple[str, SeedBlock], tuple[Curves, CaseInfo]] = field(default_factory=dict)
 
@@ -179,7 +185,7 @@ class _OptimizerReference:
         return self.subject.sha256
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
-        return f"{self.subject.label} ({hash_of(self.subject.sha256)})"
+        return f"{self.subject.label} ({short_hash(self.subject.sha256)})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         new_blocks, case = [], None
@@ -203,7 +209,7 @@ class _StoreReference:
     programs: frozenset[Program] = frozenset()
     other_code: str = ""
     subject: Subject | None = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[ReferenceChoice] = ()
     has_own_seeds: bool = True
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
@@ -234,7 +240,7 @@ class _BaselineReference:
     path: Path | None = None
     optimizer: str = ""
     subject: Subject | None = None
-    choices: Sequence[Choice] = ()
+    choices: Sequence[ReferenceChoice] = ()
     has_own_seeds: bool = False
     sha256: str = ""
 
@@ -244,7 +250,7 @@ class _BaselineReference:
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         path = next(path for path in self._files(spec) if _has_case(path, info))
-        return f"{path.name} ({hash_of(hashlib.sha256(path.read_bytes()).hexdigest())})"
+        return f"{path.name} ({short_hash(hashlib.sha256(path.read_bytes()).hexdigest())})"
 
     def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
         baseline_case = _first_baseline_case(info, self._files(spec), spec)
@@ -325,7 +331,7 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
         Baseline.load(path)  # raises if it is not valid
         return _BaselineReference(path=path)
     if (store := chosen_store(text, option(config, "store"))) is not None:
-        earlier_choices = kept_choices(store_path(config, suite) for suite in suites)
+        earlier_choices = recorded_choices(store_path(config, suite) for suite in suites)
         return _store_reference(store, candidates_of(config), earlier_choices)
     try:
         stored_subject = named_in_store(text, option(config, "store"), candidates_of(config))
@@ -368,13 +374,15 @@ def chosen_store(text: str, store: str) -> Path | None:
 
 
 def _store_reference(
-    path: Path, candidates: Sequence[SubjectKey] = (), earlier_choices: Sequence[Choice] = ()
+    path: Path, candidates: Sequence[SubjectKey] = (), earlier_choices: Sequence[ReferenceChoice] = ()
 ) -> GateReference:
     """Returns the last checkpoint of a store that is not a candidate; see `choose_reference`."""
     snapshot = read_store(path)
     last_subject = choose_reference(snapshot, candidates, earlier_choices)
     store_text = str(path.resolve())
-    choices = [Choice(candidate=key, chosen_in=store_text, reference=last_subject.who.key) for key in candidates]
+    choices = [
+        ReferenceChoice(candidate=key, chosen_in=store_text, reference=last_subject.who.key) for key in candidates
+    ]
     return dataclasses.replace(_reference_to(last_subject, snapshot), choices=choices)
 
 
@@ -407,7 +415,7 @@ def _reference_to(stored_subject: StoredSubject, snapshot: Snapshot) -> _StoreRe
     for cell in stored_subject.every_form().values():
         cells.setdefault(cell.case.problem, []).append(cell)
     return _StoreReference(
-        label=with_hash(stored_subject),
+        label=label_with_hash(stored_subject),
         sha256=stored_subject.who.sha256,
         cells=cells,
         programs=stored_subject.programs,

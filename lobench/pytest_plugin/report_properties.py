@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.comparisons.event_numbers import evaluation_row_of
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import subjects_of
@@ -60,7 +60,7 @@ def properties(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> li
 
 def _score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
     rows = [
-        row_of(
+        evaluation_row_of(
             EvaluationFinished(
                 subject=_PLACEHOLDER_SUBJECT, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves
             ),

@@ -16,7 +16,7 @@ import pytest
 
 from lobench.analysis.comparisons.gates import GateResult, Verdict
 from lobench.analysis.comparisons.method_comparison import MethodComparison
-from lobench.analysis.store.reference import Choice, choose_reference, kept_choices
+from lobench.analysis.store.reference import ReferenceChoice, choose_reference, recorded_choices
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo
@@ -55,7 +55,7 @@ class StoredReference:
     """
 
     stored: Stored
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ReferenceChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +96,11 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
     stores = [store_path(config, suite) for suite in sorted(suites)]
     if (chosen_folder := chosen_store(text, option(config, "store"))) is not None:
         snapshot = read_store(chosen_folder)
-        last_subject = choose_reference(snapshot, candidates, kept_choices(stores))
+        last_subject = choose_reference(snapshot, candidates, recorded_choices(stores))
         from lobench.api.resolve import Stored
 
         choices = [
-            Choice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=last_subject.who.key)
+            ReferenceChoice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=last_subject.who.key)
             for key in candidates
         ]
         return StoredReference(stored=Stored(subject=last_subject, snapshot=snapshot), choices=tuple(choices))

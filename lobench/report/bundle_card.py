@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.scores.baseline_file import find_baselines
-from lobench.analysis.store.methods import read_parts
+from lobench.analysis.store.methods import read_snapshots
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.wording import counted
@@ -42,7 +42,7 @@ def card_of(store: Path, baselines: Sequence[Path], left_out: Sequence[str], pat
       left_out: A line for each part that is missing in the bundle.
       patch_files: Files of the patches of uncommitted changes in the bundle.
     """
-    snapshots = read_parts(store)
+    snapshots = read_snapshots(store)
     parts = ["# What this bundle claims", _MARK]
     is_split = len(snapshots) > 1
     if is_split:

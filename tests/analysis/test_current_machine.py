@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from shown import texts_of
 
-from lobench.analysis.comparisons.run_history import history
+from lobench.analysis.comparisons.run_history import run_history
 from lobench.analysis.scores.live_scores import StoreScores
 from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.methods import read_methods
@@ -433,7 +433,7 @@ class Changes(RuleBasedStateMachine):
         assert shown([pair.a, pair.b]) == of_both
 
     def _check_history(self, store: Path, snapshot: Snapshot, expected: Expected, model: Model) -> None:
-        runs = history([store])  # one for each version of the code
+        runs = run_history([store])  # one for each version of the code
         assert sum(run.num_evaluations for run in runs) == len(model.done)
         if len(runs) == 1:
             assert runs[0].num_checkpoints == len({row.key.checkpoint_sha256 for row in snapshot.rows})

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lobench.analysis.comparisons import gate_looks, gates
-from lobench.analysis.comparisons.gate_looks import look_sizes, usable
+from lobench.analysis.comparisons.gate_looks import look_sizes, num_usable_seeds
 from lobench.analysis.comparisons.gates import GateReport, GateRules, Verdict
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.paired_samples import Samples
 
 
 def decide(differences: Mapping[str, Sequence[float]], *args: Any) -> GateReport:
-    return gate_looks.decide({case: Samples.of_differences(values) for case, values in differences.items()}, *args)
+    return gate_looks.decide_gate({case: Samples.of_differences(values) for case, values in differences.items()}, *args)
 
 
 def gate_cases(differences: Mapping[str, Sequence[float]], *args: Any) -> GateReport:
@@ -47,8 +47,8 @@ def test_looks_grow_by_blocks_and_leave_less_than_one(num_seeds: int, step: int,
 
 def test_seeds_beyond_the_last_full_look_do_not_count() -> None:
     rules = GateRules(looks=Looks(sizes=(4, 8)))
-    assert [usable(n, rules) for n in (3, 4, 7, 8, 9)] == [0, 4, 4, 8, 8]
-    assert usable(7, GateRules()) == 7
+    assert [num_usable_seeds(n, rules) for n in (3, 4, 7, 8, 9)] == [0, 4, 4, 8, 8]
+    assert num_usable_seeds(7, GateRules()) == 7
 
 
 def test_without_looks_it_is_the_plain_gate() -> None:
@@ -103,8 +103,8 @@ def test_a_case_with_a_margin_of_its_own_is_held_to_that() -> None:
 
 def test_decide_takes_the_mean_over_the_cases_that_have_results() -> None:
     found = Samples.of([0.1, 0.2, 0.35, 0.3], [0.05, 0.1, 0.3, 0.3])
-    alone = gate_looks.decide({"a": found}, GateRules(), {"a": 1.0}).overall
+    alone = gate_looks.decide_gate({"a": found}, GateRules(), {"a": 1.0}).overall
     nothing = Samples(missing_seeds=(frozenset(), frozenset(range(4))))
-    mean = gate_looks.decide({"a": found, "b": nothing}, GateRules(), {"a": 1.0}).overall
+    mean = gate_looks.decide_gate({"a": found, "b": nothing}, GateRules(), {"a": 1.0}).overall
     assert mean.harm == pytest.approx(alone.harm) and mean.upper == pytest.approx(alone.upper)
     assert mean.verdict is Verdict.INCONCLUSIVE

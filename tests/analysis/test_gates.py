@@ -167,12 +167,12 @@ def test_the_mean_over_cases_of_which_none_varies_is_no_pass_either() -> None:
 def test_seeds_of_one_value_are_counted_against_the_cases_own_margin(size: int, verdict: str) -> None:
     """An accuracy's scale is linear, with a margin of .02 where the rules have .05."""
     samples = Samples.of([0.9] * size, [0.9] * size)
-    found = gate_looks.decide({"a": samples}, GateRules(), {"a": 0.02}).overall
+    found = gate_looks.decide_gate({"a": samples}, GateRules(), {"a": 0.02}).overall
     assert found.verdict == verdict
     if verdict != "PASS":
         assert found.note == SHOWN["too-few-seeds-all-have-one"].format(size=size)
     assert (found.upper < 0.02) == (verdict == "PASS"), "the bound is in the units of the harm"
-    mixed = gate_looks.decide({"a": samples, "b": samples}, GateRules(), {"a": 0.02}).overall
+    mixed = gate_looks.decide_gate({"a": samples, "b": samples}, GateRules(), {"a": 0.02}).overall
     assert mixed.verdict is (Verdict.INCONCLUSIVE if size == 4 else Verdict.PASS), "the mean's margin is .035"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_store import STEPS, case_info
 
-from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.comparisons.event_numbers import evaluation_row_of
 from lobench.analysis.scores.live_scores import StoreScores
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
@@ -52,7 +52,7 @@ def _row(subject: Subject, name: str, finals: tuple[float, float], at: float) ->
     )
     block, case = SeedBlock(start=0, size=2), case_info(name)
     event = EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
-    return row_of(event, at)
+    return evaluation_row_of(event, at)
 
 
 @settings(deadline=None)

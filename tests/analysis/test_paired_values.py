@@ -14,7 +14,7 @@ from stores import case_info
 
 from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.comparisons.method_comparison import compare_subjects
-from lobench.analysis.comparisons.paired_values import paired_values, scored
+from lobench.analysis.comparisons.paired_values import paired_values, scored_samples
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
@@ -166,7 +166,7 @@ def test_compare_subjects_bounds_of_values_are_of_the_level_of_the_rows_verdict(
 def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:
     scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
     a, b = dict(enumerate([0.5, 0.5, 0.5])), dict(enumerate([0.4, 0.4, 0.4]))
-    found = scored(a, b, dict.fromkeys(range(3), 2.4), scale)
+    found = scored_samples(a, b, dict.fromkeys(range(3), 2.4), scale)
     expected = math.sqrt((0.1**2 / 0.5**2 + 0.1**2 / 0.4**2) / 2) / math.log(100)
     assert found.step == pytest.approx(expected)
     assert 0.05 < mean_difference(found).p_value < 0.1
@@ -177,14 +177,14 @@ def test_two_seeds_of_one_ratio_are_too_few() -> None:
     scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
     a, b = (np.float32(factor) * np.array([0.5, 0.55, 0.7, 0.9], np.float32) for factor in (1.0, 0.6))
     sides = [dict(enumerate(side.astype(float).tolist())) for side in (a, b)]
-    samples = scored(sides[0], sides[1], dict.fromkeys(range(4), 2.4), scale)
+    samples = scored_samples(sides[0], sides[1], dict.fromkeys(range(4), 2.4), scale)
     assert mean_difference(samples.first(2)).note == SHOWN["too-few-seeds-two-without"]
     assert 0 < mean_difference(samples).p_value < 1e-12
 
 
 def test_a_diverged_seed_is_no_score() -> None:
     scale = ScoreScale.of_baseline("train/loss", untrained=2.4, tuned=[0.024, 0.024])
-    found = scored({0: 0.1, 1: math.nan}, {0: 0.2, 1: 0.1}, {}, scale)
+    found = scored_samples({0: 0.1, 1: math.nan}, {0: 0.2, 1: 0.1}, {}, scale)
     assert found.a[1] == DIVERGED and found.num_diverged == (1, 0) and len(found.converged()) == 1
 
 

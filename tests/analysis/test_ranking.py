@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.comparisons.method_comparison import compare_subjects
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.analysis.scores.mean_scores import rank
+from lobench.analysis.scores.mean_scores import rank_subjects
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import subjects_of
 from lobench.analysis.tables.tabulate import tabulate
@@ -36,7 +36,7 @@ def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> N
     ledger = Ledger.open(tmp_path, read_only=True)
     subjects = subjects_of(ledger.evaluations())
     ledger.close()
-    ranked = rank(subjects, None, Scales.of(subjects))
+    ranked = rank_subjects(subjects, None, Scales.of(subjects))
     # Both cases run from 2 to .02, two orders of magnitude; the fourth was not evaluated on both.
     assert [one.subject.checkpoint.outer_step for one in ranked] == [1, 2, 3]
     assert [one.worth for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, (0.75 - 1) / 2])

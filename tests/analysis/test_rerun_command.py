@@ -8,7 +8,7 @@ import pytest
 from shown import texts_of
 from stores import case_info
 
-from lobench.analysis.store.rerun_command import seeds_arguments, with_subject
+from lobench.analysis.store.rerun_command import seed_options, subject_options
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant
@@ -17,13 +17,13 @@ SHOWN = texts_of("analysis")
 
 
 def test_subjects_are_named_as_pytest_takes_them() -> None:
-    assert with_subject(Subject.of_optimizer("adam(); adam.b1 = 0.8")) == SHOWN["lobench-optimizer-adam-adam-b1"]
+    assert subject_options(Subject.of_optimizer("adam(); adam.b1 = 0.8")) == SHOWN["lobench-optimizer-adam-adam-b1"]
     checkpoint = Checkpoint(uri="/runs/my run/theta_3.npz", sha256="3", outer_step=3)
     celo = Subject.of_checkpoint(checkpoint, Variant(bindings=("Case.learned_optimizer = @Celo()",)))
-    assert shlex.split(with_subject(celo)) == [
+    assert shlex.split(subject_options(celo)) == [
         "--lobench-checkpoint", "/runs/my run/theta_3.npz", "--lobench-gin-param", "Case.learned_optimizer = @Celo()"
     ]  # fmt: skip
-    assert with_subject(Subject.of_imported("adam")) == ""
+    assert subject_options(Subject.of_imported("adam")) == ""
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,5 @@ def test_subjects_are_named_as_pytest_takes_them() -> None:
     ],
 )
 def test_seeds_are_named_where_the_case_does_not(blocks: list[tuple[int, int]], expected: list[str]) -> None:
-    found = seeds_arguments(case_info("a"), [SeedBlock(start=start, size=size) for start, size in blocks])
+    found = seed_options(case_info("a"), [SeedBlock(start=start, size=size) for start, size in blocks])
     assert [word for word in shlex.split(found) if word != "--lobench-gin-param"] == expected

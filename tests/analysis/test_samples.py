@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from shown import texts_of
 
-from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gate_looks import decide_gate
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate
 from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
 from lobench.analysis.stats.paired_samples import Samples
@@ -92,7 +92,7 @@ def test_a_gate_decides_on_samples_as_welch_does() -> None:
     statistic = stats.ttest_ind(A, [b + 0.02 for b in B], equal_var=False, alternative="less")
     assert result.p_pass == pytest.approx(statistic.pvalue, rel=1e-9)
     assert result.verdict is Verdict.PASS
-    worse = decide({"c": apart(B, A)}, GateRules(), {"c": 0.01})
+    worse = decide_gate({"c": apart(B, A)}, GateRules(), {"c": 0.01})
     assert worse.verdict is Verdict.REGRESSED
     assert worse.overall.harm == pytest.approx(np.mean(B) - np.mean(A))
 

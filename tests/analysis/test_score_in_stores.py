@@ -16,7 +16,7 @@ from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import Verdict
 from lobench.analysis.comparisons.method_comparison import MethodComparison, compare_subjects
-from lobench.analysis.comparisons.summary import seeds_note, summary_of
+from lobench.analysis.comparisons.summary import improvement_note, summary_of
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScaleKind
@@ -201,8 +201,8 @@ def test_where_the_mean_and_the_seeds_disagree_the_headline_says_both(tmp_path: 
         add(tmp_path, step, {name: {"train/loss": finals} for name in "abcd"})
     found, _ = compared(tmp_path)
     effect = found.primary
-    assert effect.comparison.verdict is Effect.UNDECIDED and effect.improvement.lower > 0.5
-    assert seeds_note(effect.comparison, effect.improvement) == SHOWN["better-on-more-seeds-than"]
+    assert effect.comparison.verdict is Effect.UNDECIDED and effect.improvement_probability.lower > 0.5
+    assert improvement_note(effect.comparison, effect.improvement_probability) == SHOWN["better-on-more-seeds-than"]
     first = comparison_text([found], scale="").splitlines()[0]
     assert SHOWN["no-difference"] in first and SHOWN["better-on-more-seeds-than"] in first
     report = lobench("report", "--store", tmp_path, "--format", "text").stdout

@@ -13,11 +13,11 @@ from lobench.analysis.scores.score_scale import (
     DEFAULT_MARGINS,
     ScaleKind,
     ScoreScale,
-    are_plain,
-    are_undecided,
+    are_log_ratios,
+    are_uninformative,
     check_score_versions,
     is_signed,
-    merits,
+    ordering_values,
     scores,
 )
 from lobench.core.errors import LobenchError
@@ -132,7 +132,7 @@ def test_a_linear_scale_is_the_share_of_the_way() -> None:
     assert (score(100, None, scale), score(math.nan, None, scale)) == (-1, -1)
     rising = scale_of(metric="test/accuracy", untrained=0.1, tuned=(0.8, 1.0), starts=(), direction=Direction.MAX)
     assert score(0.5, None, rising) == pytest.approx(0.5)
-    assert merits([0.5, 0.6], rising).tolist() == [0.5, 0.6]
+    assert ordering_values([0.5, 0.6], rising).tolist() == [0.5, 0.6]
 
 
 @pytest.mark.parametrize(
@@ -168,22 +168,22 @@ def test_a_difference_is_a_ratio_of_losses() -> None:
     assert scale.tolerated_ratio(0.05) == pytest.approx(math.exp(0.05 * 5.75646273))
     assert math.isnan(scale.linear().ratio(0.1))
     finals = [0.02, 2.4, 2.5, 0.0, 1e-9, math.nan]
-    assert are_plain(finals, scale, starts=[2.4] * 6).tolist() == [True, True, False, False, False, False]
+    assert are_log_ratios(finals, scale, starts=[2.4] * 6).tolist() == [True, True, False, False, False, False]
 
 
 def test_seeds_on_which_nothing_can_be_told() -> None:
     scale = scale_of(untrained=6.287, starts=(6.287,), tuned=(7.8e-14,))
     ours, theirs = [0.0, 100.0, math.nan, 1.0, 0.0], [1e-13, 200.0, 90.0, 1.0, 1.0]
-    assert are_undecided(ours, theirs, scale, starts=[6.287] * 5).tolist() == [True, True, True, False, False]
+    assert are_uninformative(ours, theirs, scale, starts=[6.287] * 5).tolist() == [True, True, True, False, False]
 
 
 def test_merits_are_unclipped_and_a_diverged_seed_is_worst() -> None:
-    found = merits([1e-9, 1e-8, 1e30, math.nan, 1.0], scale_of(), diverged=[False] * 4 + [True])
+    found = ordering_values([1e-9, 1e-8, 1e30, math.nan, 1.0], scale_of(), diverged=[False] * 4 + [True])
     assert found[0] > found[1] > found[2] > found[3] == found[4] == -math.inf
-    assert merits([0.0, 1e-13], scale_of())[0] == merits([0.0, 1e-13], scale_of())[1]
+    assert ordering_values([0.0, 1e-13], scale_of())[0] == ordering_values([0.0, 1e-13], scale_of())[1]
     no_scale = scale_of(tuned=(2.5, 2.5))
-    assert merits([-1.0, 0.0, 1.0], no_scale).tolist() == [0, 0, -1]
-    assert merits([-1.0, 1.0], scale_of().linear()).tolist() == [1, -1]
+    assert ordering_values([-1.0, 0.0, 1.0], no_scale).tolist() == [0, 0, -1]
+    assert ordering_values([-1.0, 1.0], scale_of().linear()).tolist() == [1, -1]
 
 
 def test_without_a_baseline_one_is_the_best_of_the_compared() -> None:

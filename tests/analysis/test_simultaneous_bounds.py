@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gate_looks import decide_gate
 from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
 from lobench.analysis.stats.alpha_spending import Looks
 from lobench.analysis.stats.comparison import Effect, compare_cases
@@ -76,7 +76,7 @@ def test_gate_cases_verdict_and_bounds_of_a_case_are_of_one_level(
 @given(seed=st.integers(0, 10**6), shift=st.floats(-4, 0))
 def test_gate_cases_with_looks_bounds_are_of_the_verdicts_level(seed: int, shift: float) -> None:
     rules = GateRules(margin=0.5, looks=Looks(sizes=(4, 8, 12)))
-    report = decide(draw(seed, 3, 12, shift), rules)
+    report = decide_gate(draw(seed, 3, 12, shift), rules)
     for one in (*report.cases, report.overall):
         assert (one.verdict is Verdict.REGRESSED) == (one.lower > rules.margin)
         assert (one.verdict is Verdict.PASS) == (one.upper < rules.margin and one.lower <= rules.margin)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lobench.analysis.stats.speedup import BaselineCurve, Form, envelope, speedup
+from lobench.analysis.stats.speedup import BaselineCurve, SpeedupReference, envelope, speedup
 
 STEPS = np.arange(0, 101, 10)
 FALLING = 10.0 - STEPS / 20  # 10 .. 5
@@ -17,7 +17,7 @@ CURVES = np.stack([np.stack([SLOW, SLOW]), np.stack([FALLING, FALLING]), np.stac
 
 
 def test_speedup_is_the_baselines_steps_to_the_final_loss() -> None:
-    baseline = BaselineCurve(steps=STEPS.astype(np.float64), losses=FALLING, form=Form.BEST_SINGLE)
+    baseline = BaselineCurve(steps=STEPS.astype(np.float64), losses=FALLING, form=SpeedupReference.BEST_SINGLE)
     found = speedup(7.0, 20, baseline)  # the baseline has 7.0 at step 60
     assert (found.value, found.censored, str(found)) == (pytest.approx(3.0), False, "3")
     beyond = speedup(4.9, 20, baseline)
@@ -32,7 +32,7 @@ def test_the_envelope_is_smoothed_per_rate_and_lowest_over_rates() -> None:
     for value in FALLING[1:]:
         smooth = 0.95 * smooth + 0.05 * value
     assert len(found.steps) == len(found.losses) == 512
-    assert found.losses[-1] == pytest.approx(smooth) and found.form is Form.ENVELOPE
+    assert found.losses[-1] == pytest.approx(smooth) and found.form is SpeedupReference.ENVELOPE
     assert (np.diff(found.losses) <= 0).all()
 
 

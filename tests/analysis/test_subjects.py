@@ -13,7 +13,7 @@ from stores import add, case_info, curves
 
 from lobench.analysis.comparisons.gates import GateRules, Verdict
 from lobench.analysis.comparisons.method_comparison import compare_subjects
-from lobench.analysis.comparisons.summary import differences, improvement
+from lobench.analysis.comparisons.summary import improvement_probability, paired_differences
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import probability_of_improvement_interval
 from lobench.analysis.stats.comparison import Effect
@@ -45,7 +45,7 @@ def test_scores_run_from_untrained_to_the_best_of_the_compared(tmp_path: Path) -
     cell = one.cells["s/a"]
     assert scales.scale(cell.case, "train/loss").unit == pytest.approx(math.log(100))
     assert scales.scores(cell, "train/loss") == pytest.approx({0: 0.5, 1: 0, 2: -1, 3: -1})
-    samples = differences(one, two, None, scales)["s/a"].samples
+    samples = paired_differences(one, two, None, scales)["s/a"].samples
     assert samples.a == pytest.approx((0.5, 0, DIVERGED, DIVERGED)) and samples.b == pytest.approx((1, 1, 1, 1))
     assert (one.num_diverged, one.num_exploded) == (1, 1) and one.label == "theta_1.npz"
 
@@ -172,7 +172,9 @@ def test_p_better_takes_the_cases_in_their_own_order(tmp_path: Path) -> None:
     one, two = subjects(tmp_path)
     scales = Scales.of([one, two])
     ours, theirs = ([scales.merits(side.cells[f"s/{name}"], None) for name in names] for side in (two, one))
-    assert repr(improvement(one, two, None, scales)) == repr(probability_of_improvement_interval(ours, theirs))
+    assert repr(improvement_probability(one, two, None, scales)) == repr(
+        probability_of_improvement_interval(ours, theirs)
+    )
 
 
 def test_checkpoints_that_share_a_former_form_alone_are_compared_on_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from races import noisy_suite
 from shown import texts_of
 from tiny import killed_chief
 
-from lobench.analysis.store.search_history import edges_among
+from lobench.analysis.store.search_history import edge_notes_among
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.subject import Subject
 
@@ -111,12 +111,12 @@ def test_the_table_says_who_left_when_and_behind_whom_and_a_margin_ends_a_race(
 
 def test_a_leader_at_the_end_of_what_races_is_said(raced: tuple[Path, dict[str, Any]]) -> None:
     who = [Subject.of_optimizer(text) for text in (*METHODS, "adam(); adam.b1 = 0.9", "sgd(); sgd.learning_rate = x()")]
-    (line,) = edges_among(who, 0)
+    (line,) = edge_notes_among(who, 0)
     assert line == SHOWN["best-sgd-learning-rate-0"]
-    assert SHOWN["is-the-least"] in edges_among(who, 3)[0]
-    assert edges_among(who, 1) == edges_among(who, 4) == edges_among(who[:2], 0) == []
+    assert SHOWN["is-the-least"] in edge_notes_among(who, 3)[0]
+    assert edge_notes_among(who, 1) == edge_notes_among(who, 4) == edge_notes_among(who[:2], 0) == []
     folder, record = raced
-    assert record["edges"] == edges_among(who, METHODS.index(record["leader"]))
+    assert record["edges"] == edge_notes_among(who, METHODS.index(record["leader"]))
     stdout = race(folder, *OPTIONS[:-2]).stdout
     assert [f"{record['leader']}: {edge}" in stdout for edge in record["edges"]] == [True] * len(record["edges"])
 

@@ -15,7 +15,7 @@ from forked import python
 from shown import texts_of
 from tiny import PATIENCE, content, killed_chief, make_suite, write_checkpoint
 
-from lobench.analysis.store.methods import read_parts
+from lobench.analysis.store.methods import read_snapshots
 from lobench.core.experiment import SessionMember
 from lobench.engine.store.ledger import Ledger
 
@@ -268,7 +268,7 @@ def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines
     table = dict(re.findall(r"^ +\d  (slow|fast) .*? (\S+ \[\S+ \S+\]) ", done.stdout, re.M))
     assert table.keys() == methods.keys() and table["fast"].startswith("1.000") and table["slow"] < "0.5", done.stdout
     assert {name for name, _ in live} == methods.keys() and live[-1][1] == table[live[-1][0]]
-    (part,) = read_parts(folder / "store")  # nothing is left as a result of no experiment
+    (part,) = read_snapshots(folder / "store")  # nothing is left as a result of no experiment
     assert part.experiment and len(part.subjects) == 2
 
 

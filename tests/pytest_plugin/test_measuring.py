@@ -8,7 +8,7 @@ import pytest
 from shown import texts_of
 
 from lobench.analysis.comparisons.gates import Verdict, gate
-from lobench.analysis.scores.score_scale import SIGNED, ScoreScale
+from lobench.analysis.scores.score_scale import SIGNED_LOSS_ADVICE, ScoreScale
 from lobench.pytest_plugin.measuring import _note, _pair_values, _PairedValues
 from lobench.pytest_plugin.references import FinalValues
 
@@ -40,7 +40,7 @@ def test_both_sides_begin_where_the_sessions_own_run_began() -> None:
 def test_signed_losses_decide_nothing_and_the_note_says_what_to_declare() -> None:
     found = _pair_values(finals(0.2, -0.5, 0.1, 0.1), finals(0.2, 0.2, 0.2, 0.2), SCALE, LOSS)
     assert found.is_signed and gate(found.samples).verdict is Verdict.INCONCLUSIVE
-    assert SIGNED in _note(found, SCALE, 4, 4) and 'Case.scale = "linear"' in SIGNED
+    assert SIGNED_LOSS_ADVICE in _note(found, SCALE, 4, 4) and 'Case.scale = "linear"' in SIGNED_LOSS_ADVICE
     beside = _pair_values(finals(0.2, -0.5), finals(0.2, 0.2), SCALE, LOSS, report=True)
     assert differences(beside) == pytest.approx([0, 0.7 / SCALE.linear_unit])
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from shown import texts_of
 from stores import case_info, curves
 
-from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.comparisons.event_numbers import evaluation_row_of
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.methods import of_members
+from lobench.analysis.store.methods import snapshot_of_members
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
@@ -57,7 +57,7 @@ def snapshot_of(rows: Sequence[EvaluationRow], named: Callable[[Subject], list[s
         for name in named(who)
         for seed in row.key.seed_block.seeds
     ]
-    return of_members(Snapshot.of(Path(), rows), "", members)
+    return snapshot_of_members(Snapshot.of(Path(), rows), "", members)
 
 
 def event(subject: Subject, name: str, value: float | None, start: int = 0) -> EvaluationFinished:
@@ -87,7 +87,9 @@ def test_the_score_of_a_method_that_is_through_is_that_of_the_table(tmp_path: Pa
     run(PlainMethods(file, methods, clock=clock), clock, events[:3])
     assert "over" not in next(one for one in methods.states(anew=True) if one.name == "adam").score
     run(PlainMethods(file, methods, clock=clock), clock, events[3:])
-    summary = Summary(snapshot := snapshot_of([row_of(one, 0.0) for one in events]), Scales.of(snapshot.subjects, None))
+    summary = Summary(
+        snapshot := snapshot_of([evaluation_row_of(one, 0.0) for one in events]), Scales.of(snapshot.subjects, None)
+    )
     expected = {one: score_text(summary.mean_score(place, "primary")) for place, one in enumerate(snapshot.labels)}
     states = {one.name: one.score for one in methods.states(anew=True)}
     assert states == {name: expected[name] for name in states} and "over 1 of 2 cases" in states["adam"]
@@ -96,7 +98,7 @@ def test_the_score_of_a_method_that_is_through_is_that_of_the_table(tmp_path: Pa
 def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     clock, file = Clock(), io.StringIO()
     methods = Methods(methods_of, snapshot_of, clock=clock)
-    earlier = row_of(event(SGD, "a", 1.0), 0.0)
+    earlier = evaluation_row_of(event(SGD, "a", 1.0), 0.0)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
     run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
     first, second, *through, last = file.getvalue().splitlines()

@@ -17,7 +17,7 @@ from shown import texts_of
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.analysis.stats.speedup import Form, Speedup
+from lobench.analysis.stats.speedup import Speedup, SpeedupReference
 from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
@@ -129,7 +129,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_median_of_bounds_is_a_bound(found: list[tuple[float, bool]], message: str) -> None:
-    form = Form.BEST_SINGLE
+    form = SpeedupReference.BEST_SINGLE
     assert _speedup_text([Speedup(value=value, censored=censored, form=form) for value, censored in found]) == message
 
 

@@ -12,7 +12,7 @@ from commands import lobench
 from report_store import SEEDS, case_info, make_store
 from shown import texts_of
 
-from lobench.analysis.store.search_history import StoppedTrials, histories_of
+from lobench.analysis.store.search_history import SearchHistory, search_histories_of
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
@@ -32,8 +32,8 @@ def row(number: int, fitness: float | None, /, method: str = "adam", state: str 
     return TrialRow(method=method, number=number, parameters=parameters, state=state or ended, fitness=fitness)  # type: ignore[arg-type]
 
 
-def stopped_trials(*rows: TrialRow) -> StoppedTrials:
-    (found,) = histories_of(rows, {"adam": "Adam"})
+def stopped_trials(*rows: TrialRow) -> SearchHistory:
+    (found,) = search_histories_of(rows, {"adam": "Adam"})
     return found
 
 

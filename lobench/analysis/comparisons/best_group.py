@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lobench.analysis.comparisons.paired_values import paired_block, paired_values, values_of
+from lobench.analysis.comparisons.paired_values import paired_block, paired_values, signed_samples
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import Effect, MeanParts, compare_cases, mean_difference
@@ -20,13 +20,13 @@ from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import Direction
 from lobench.core.result import mean_of
 
-__all__ = ["Bold", "bold_cells", "bold_means"]
+__all__ = ["BoldEntries", "bold_cells", "bold_means"]
 
 _ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bold:
+class BoldEntries:
     """Bold entries of a table.
 
     Attributes:
@@ -38,7 +38,7 @@ class Bold:
     tests: frozenset[Method] = frozenset()
 
 
-def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> Bold:
+def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> BoldEntries:
     """Returns the cells to print in bold: the best mean, and all cells that are not significantly worse.
 
     Means are as in the table. A cell with a diverged or exploded seed, or without a planned seed, cannot be the best.
@@ -55,7 +55,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     case = next((cell.case for cell in cells if cell is not None), None)
     direction = scales.direction(case, metric) if case is not None else None
     if direction is None:  # the metric has no declared direction
-        return Bold()
+        return BoldEntries()
     sign = -1.0 if direction is Direction.MAX else 1.0
     evaluated_cells = [cell for cell in cells if cell is not None]
     are_complete = [cell is not None and not cell.missing and not cell.lacking(evaluated_cells) for cell in cells]
@@ -64,16 +64,16 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
         for values, is_complete in zip(finals, are_complete, strict=True)
     ]
     if all(map(math.isnan, means)):
-        return Bold()
+        return BoldEntries()
     best_index = int(np.nanargmin(means))
     if alone:
-        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
+        return BoldEntries(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
     other_indices = [index for index, mean in enumerate(means) if index != best_index and not math.isnan(mean)]
     alpha = _ALPHA / max(1, len(other_indices))
     best_cell = cells[best_index]
     other_cells = {index: cell for index in other_indices if (cell := cells[index]) is not None}
     if best_cell is None:
-        return Bold(places=frozenset({best_index}))
+        return BoldEntries(places=frozenset({best_index}))
     indices, block = paired_block(best_cell, other_cells, metric, scales)
     is_worse_by_index = dict(zip(indices, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
     tests: set[Method] = {"paired"} if is_worse_by_index else set()
@@ -85,18 +85,20 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     return _make_bold(best_index, is_worse_by_index, tests)
 
 
-def _make_bold(best_index: int, is_worse_by_index: Mapping[int, bool], tests: Collection[Method]) -> Bold:
+def _make_bold(best_index: int, is_worse_by_index: Mapping[int, bool], tests: Collection[Method]) -> BoldEntries:
     indices = frozenset({best_index, *(index for index, is_worse in is_worse_by_index.items() if not is_worse)})
-    return Bold(places=indices, tests=frozenset(tests))
+    return BoldEntries(places=indices, tests=frozenset(tests))
 
 
 def _values_to_compare(best_cell: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
     paired = paired_values(best_cell, cell, metric, scales)
     # Without a scale there are no scores, but final values.
-    return paired.samples if paired.scale.is_usable else values_of(best_cell, cell, metric, paired.scale.direction)
+    return paired.samples if paired.scale.is_usable else signed_samples(best_cell, cell, metric, paired.scale.direction)
 
 
-def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False) -> Bold:
+def bold_means(
+    summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False
+) -> BoldEntries:
     """Returns the indices in `subjects` of the best mean score, and of all that are not significantly worse.
 
     Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
@@ -124,10 +126,10 @@ def bold_means(summary: Summary, subjects: Sequence[int], metric: str, suite: st
         for mean_score, subject in zip(mean_scores, stored_subjects, strict=True)
     ]
     if all(map(math.isnan, means)):
-        return Bold()
+        return BoldEntries()
     best_index = int(np.nanargmax(means))
     if alone:
-        return Bold(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
+        return BoldEntries(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
     survived_cases = mean_scores[best_index].survived_cases
     subjects_by_index = {
         index: subjects[index]

@@ -25,7 +25,7 @@ from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import AlarmRaised, CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["Group", "Number", "numbers_of", "row_of", "run_label"]
+__all__ = ["Group", "Number", "evaluation_row_of", "numbers_of", "run_label"]
 
 
 class Group(enum.StrEnum):
@@ -148,7 +148,7 @@ def run_label(store: Path, delivery: Delivery) -> str:
     return f"{label} generation {generation}" if generation else label
 
 
-def row_of(event: EvaluationFinished, recorded_at: float) -> EvaluationRow:
+def evaluation_row_of(event: EvaluationFinished, recorded_at: float) -> EvaluationRow:
     """Returns an event as an evaluation of a store, recorded at the time `recorded_at`."""
     return EvaluationRow(
         key=EvaluationKey.of(event.subject.sha256, event.case, event.seed_block, ""),
@@ -241,7 +241,9 @@ def _score_numbers(event: CheckpointFinished, suites: Sequence[str], names: Sequ
     suite_paths = [Path(suite) for suite in suites]
     if not event.evaluations or not any(map(find_baselines, suite_paths)):
         return []
-    subject = subjects_of(row_of(evaluation, float(index)) for index, evaluation in enumerate(event.evaluations))[0]
+    subject = subjects_of(
+        evaluation_row_of(evaluation, float(index)) for index, evaluation in enumerate(event.evaluations)
+    )[0]
     scales = Scales.of([subject], suite_paths)
     numbers = [_score_number(subject, subject.cells, scales)]
     if len(names) > 1:

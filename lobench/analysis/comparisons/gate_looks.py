@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, gate, gate_cases
 from lobench.analysis.stats.paired_samples import Samples
 
-__all__ = ["decide", "is_settled", "look_sizes", "usable", "with_margin"]
+__all__ = ["decide_gate", "is_settled", "look_sizes", "num_usable_seeds", "shift_to_margin"]
 
 
 def look_sizes(num_seeds: int, step: int, maximum: int) -> tuple[int, ...]:
@@ -41,31 +41,33 @@ def is_settled(samples: Samples, rules: GateRules, num_cases: int) -> bool:
     return result.p_regressed <= strictest or result.p_pass <= rules.alpha
 
 
-def usable(num_common: int, rules: GateRules) -> int:
+def num_usable_seeds(num_common: int, rules: GateRules) -> int:
     """Returns the number of common seeds to use: all of them, or with looks the largest look that is not above it."""
     if rules.looks is None:
         return num_common
     return max((size for size in rules.looks.sizes if size <= num_common), default=0)
 
 
-def decide(samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[str, float] | None = None) -> GateReport:
+def decide_gate(
+    samples: Mapping[str, Samples], rules: GateRules, margins: Mapping[str, float] | None = None
+) -> GateReport:
     """Returns the verdicts. Looks are replayed in order, so that a rejection at one look remains at later ones.
 
     Args:
-      samples: Scores of both sides by case, in the order of the seeds; `usable` gives their number.
+      samples: Scores of both sides by case, in the order of the seeds; `num_usable_seeds` gives their number.
       rules: Rules of the gate.
       margins: Margins of cases that declare one. The margin of the mean is the mean of its cases' margins.
     """
     margin_by_case = {case: (margins or {}).get(case, rules.margin) for case in samples}
-    shifted_samples = {case: with_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
-    report = _replay(shifted_samples, rules)
+    shifted_samples = {case: shift_to_margin(values, margin_by_case[case], rules) for case, values in samples.items()}
+    report = _replay_looks(shifted_samples, rules)
     cases = tuple(_shift_back(result, margin_by_case[result.case] - rules.margin) for result in report.cases)
     measured_cases = [case for group in report.groups for case in group] or list(margin_by_case)
     mean_margin = math.fsum(margin_by_case[case] for case in measured_cases) / len(measured_cases)
     return dataclasses.replace(report, cases=cases, overall=_shift_back(report.overall, mean_margin - rules.margin))
 
 
-def with_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
+def shift_to_margin(samples: Samples, margin: float, rules: GateRules) -> Samples:
     """Returns shifted samples. Testing them at `rules.margin` equals testing the given samples at `margin`."""
     return samples.shifted(margin - rules.margin)
 
@@ -74,14 +76,16 @@ def _shift_back(result: GateResult, shift: float) -> GateResult:
     return dataclasses.replace(result, harm=result.harm + shift, lower=result.lower + shift, upper=result.upper + shift)
 
 
-def _replay(samples: Mapping[str, Samples], rules: GateRules) -> GateReport:
+def _replay_looks(samples: Mapping[str, Samples], rules: GateRules) -> GateReport:
     if rules.looks is None:
         return gate_cases(samples, rules)
     max_seeds = max(len(values) for values in samples.values())
     sizes: Iterable[int] = [size for size in rules.looks.sizes if size <= max_seeds] or [max_seeds]
     previous: dict[str, GateResult] = {}
     for size in sizes:
-        seen_samples = {case: values.first(usable(min(size, len(values)), rules)) for case, values in samples.items()}
+        seen_samples = {
+            case: values.first(num_usable_seeds(min(size, len(values)), rules)) for case, values in samples.items()
+        }
         report = gate_cases(seen_samples, rules, previous=previous)
         previous = {result.case: result for result in report.cases}
         if len(samples) > 1:

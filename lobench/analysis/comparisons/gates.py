@@ -27,12 +27,12 @@ from lobench.analysis.stats.location import LEAST_P, Location, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, most_share, p_more, two_sided
 from lobench.analysis.stats.seed_groups import (
+    are_compared_by_items,
     group_counts,
-    group_places,
-    joined,
+    group_indices,
+    join_cases,
     mean_over_cases,
-    missing_of_group,
-    share_items,
+    num_missing_in_group,
 )
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.wording import counted
@@ -177,8 +177,8 @@ def gate(samples: Samples, rules: GateRules | None = None, *, case: str = "") ->
       ValueError: The number of seeds is not a planned look.
     """
     rules = rules or GateRules()
-    measured_case = _measure(samples, case)
-    result = _with_verdict(_decide(measured_case, rules), rules, alpha=rules.alpha, num_tests=1)
+    measured_case = _measure_case(samples, case)
+    result = _with_verdict(_test_measurement(measured_case, rules), rules, alpha=rules.alpha, num_tests=1)
     return _with_bounds(result, measured_case, rules, alpha=rules.alpha, num_tests=1)
 
 
@@ -205,8 +205,8 @@ def gate_cases(
     rules = rules or GateRules()
     has_several_cases = len(samples) > 1
     half_alpha = rules.alpha / 2 if has_several_cases else rules.alpha
-    measured_cases = {case: _measure(values, case) for case, values in samples.items()}
-    case_results = [_decide(measured_case, rules) for measured_case in measured_cases.values()]
+    measured_cases = {case: _measure_case(values, case) for case, values in samples.items()}
+    case_results = [_test_measurement(measured_case, rules) for measured_case in measured_cases.values()]
     case_results = [_with_previous(result, (previous or {}).get(result.case)) for result in case_results]
     adjusted_p_values = holm([result.p_regressed for result in case_results])
     cases = tuple(
@@ -226,7 +226,7 @@ def gate_cases(
         measured_mean, groups = _measure_mean(measured_cases.values())
         previous_mean = (previous or {}).get("")
         mean = _with_verdict(
-            _with_previous(_decide(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1
+            _with_previous(_test_measurement(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1
         )
         overall = _with_bounds(mean, measured_mean, rules, alpha=half_alpha, num_tests=1, previous=previous_mean)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
@@ -350,12 +350,12 @@ def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
 
 def _hidden_harm_of_group(cases: Sequence[Samples]) -> float:
     """Returns the largest harm that missing seeds may hide, summed over the cases of a group."""
-    if share_items(cases):
+    if are_compared_by_items(cases):
         return math.fsum(_largest_hidden_harm(case, case.missing[0]) for case in cases)
-    return len(cases) * _largest_hidden_harm(joined(cases), missing_of_group(cases)[0])
+    return len(cases) * _largest_hidden_harm(join_cases(cases), num_missing_in_group(cases)[0])
 
 
-def _measure(samples: Samples, case: str) -> _Measurement:
+def _measure_case(samples: Samples, case: str) -> _Measurement:
     difference = mean_difference(samples)
     has_losses = samples.has_scale and len(samples) > 1
     return _Measurement(
@@ -378,14 +378,14 @@ def _measure_mean(cases: Collection[_Measurement]) -> tuple[_Measurement, tuple[
     """Returns the mean over the cases that can be tested, by the stratified t over groups, and these groups."""
     counted_cases = [case.samples for case in cases if case.losses]
     missing_a = [
-        missing_of_group([counted_cases[index] for index in indices])[0]
-        for indices in group_places([case.shared for case in counted_cases])
+        num_missing_in_group([counted_cases[index] for index in indices])[0]
+        for indices in group_indices([case.shared for case in counted_cases])
     ]
     losses = tuple(map(_LostSeeds, group_counts(counted_cases), missing_a))
     samples = [case.samples for case in cases]
     missing_by_group = [
-        missing_of_group([samples[index] for index in indices])
-        for indices in group_places([sample.shared for sample in samples])
+        num_missing_in_group([samples[index] for index in indices])
+        for indices in group_indices([sample.shared for sample in samples])
     ]
     num_missing = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
     usable_cases = [case for case in cases if case.difference is not None]
@@ -420,7 +420,7 @@ def _measure_mean(cases: Collection[_Measurement]) -> tuple[_Measurement, tuple[
     return measured_mean, groups
 
 
-def _decide(measured_case: _Measurement, rules: GateRules) -> GateResult:
+def _test_measurement(measured_case: _Measurement, rules: GateRules) -> GateResult:
     """Returns the p-values and bounds of a test. `_with_verdict` adds the verdict and the number of seeds to decide."""
     sequential_looks = rules.looks
     alpha = rules.alpha

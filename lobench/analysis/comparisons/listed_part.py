@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.comparisons.summary import Summary
-from lobench.analysis.comparisons.viewer_index import ever_finer
+from lobench.analysis.comparisons.viewer_index import coarse_to_fine
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.wording import counted
 
@@ -58,8 +58,8 @@ def listed_part(summary: Summary) -> ListedPart:
     if not notes:
         return ListedPart(subjects=summary, methods=summary, note="")
     return ListedPart(
-        subjects=summary.of_part(_part_with(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
-        methods=summary.of_part(_part_with(snapshot, sorted([*checkpoints, *listed_methods]))),
+        subjects=summary.of_part(_partial_snapshot(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
+        methods=summary.of_part(_partial_snapshot(snapshot, sorted([*checkpoints, *listed_methods]))),
         note=f"The lists and tables of this page have {', and '.join(notes)}.",
     )
 
@@ -89,7 +89,7 @@ def listed_with_new(listed_parts: ListedPart, whole_summary: Summary, snapshot: 
         for index, subject in enumerate(snapshot.subjects)
         if (subject.who, subject.optimizer_hashes) in listed_keys
     ]
-    return whole_summary.of_later(_part_with(snapshot, sorted({*listed_indices, *changed_indices})))
+    return whole_summary.of_later(_partial_snapshot(snapshot, sorted({*listed_indices, *changed_indices})))
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:
@@ -98,7 +98,7 @@ def best_methods(summary: Summary) -> tuple[Summary, str]:
     listed_indices, note = _listed_methods(summary, methods)
     if not note:
         return summary, ""
-    return summary.of_part(_part_with(summary.snapshot, sorted([*checkpoints, *listed_indices]))), note
+    return summary.of_part(_partial_snapshot(summary.snapshot, sorted([*checkpoints, *listed_indices]))), note
 
 
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
@@ -114,7 +114,9 @@ def _listed_methods(summary: Summary, methods: Sequence[int]) -> tuple[Sequence[
     # Standings of a race are of all its methods.
     if len(methods) <= MOST_METHODS or summary.snapshot.experiment.race is not None:
         return methods, ""
-    listed_indices = _first_listed(MOST_METHODS, [*_needed_subjects(summary), *_best_first(summary, methods)], methods)
+    listed_indices = _first_listed(
+        MOST_METHODS, [*_needed_subjects(summary), *_sorted_by_mean_score(summary, methods)], methods
+    )
     return listed_indices, f"the best {len(listed_indices)} of {counted(len(methods), 'method')}"
 
 
@@ -122,11 +124,11 @@ def _checkpoints_by_importance(summary: Summary, indices: Sequence[int]) -> Iter
     """Yields checkpoints, the most important ones first."""
     yield from _needed_subjects(summary)
     yield from indices[: -_NEWEST - 1 : -1]
-    yield from _best_first(summary, indices)[:_BEST]
+    yield from _sorted_by_mean_score(summary, indices)[:_BEST]
     # Newest runs come first, because the number of listed checkpoints is limited.
     for run in reversed(summary.snapshot.groups.runs):
-        yield from (run[0], run[-1], *_best_first(summary, run)[:1])
-    yield from (indices[position] for position in ever_finer(len(indices)))
+        yield from (run[0], run[-1], *_sorted_by_mean_score(summary, run)[:1])
+    yield from (indices[position] for position in coarse_to_fine(len(indices)))
 
 
 def _needed_subjects(summary: Summary) -> list[int]:
@@ -142,7 +144,7 @@ def _needed_subjects(summary: Summary) -> list[int]:
     return [summary.shown, summary.first, *subjects_without_case]
 
 
-def _best_first(summary: Summary, indices: Iterable[int]) -> list[int]:
+def _sorted_by_mean_score(summary: Summary, indices: Iterable[int]) -> list[int]:
     """Returns subjects by mean score, the best first. Those with fewer cases follow, then those without a score."""
     means = {index: summary.mean_score(index, "primary") for index in indices}
 
@@ -157,7 +159,7 @@ def _first_listed(max_subjects: int, order: Iterable[int], candidates: Sequence[
     return [index for index in dict.fromkeys(order) if index in permitted][:max_subjects]
 
 
-def _part_with(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:
+def _partial_snapshot(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:
     """Returns a snapshot with some of its subjects, and with their evaluations."""
     subjects = tuple(snapshot.subjects[index] for index in indices)
     hashes = {subject.who.sha256 for subject in subjects}

@@ -10,13 +10,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lobench.analysis.comparisons.gate_looks import decide
+from lobench.analysis.comparisons.gate_looks import decide_gate
 from lobench.analysis.comparisons.gates import GateReport, GateResult, GateRules, Verdict
 from lobench.analysis.comparisons.ordinary_tests import OutcomesOfTests, outcomes_of_tests
-from lobench.analysis.comparisons.paired_values import PairedValues, samples_of, without_scale
-from lobench.analysis.comparisons.summary import differences, improvement, is_changed
+from lobench.analysis.comparisons.paired_values import PairedValues, samples_of_values, untestable_samples
+from lobench.analysis.comparisons.summary import improvement_probability, is_changed, paired_differences
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.scores.score_scale import SIGNED, are_plain, are_undecided, silence
+from lobench.analysis.scores.score_scale import (
+    SIGNED_LOSS_ADVICE,
+    are_log_ratios,
+    are_uninformative,
+    uninformative_seeds_note,
+)
 from lobench.analysis.stats.comparison import (
     Effect,
     MeanDifference,
@@ -27,7 +32,7 @@ from lobench.analysis.stats.comparison import (
 )
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.store.case_groups import CaseDesign, are_labels, redesigned
+from lobench.analysis.store.case_groups import CaseDesign, has_label_seeds, regrouped
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, are_common, headline_metrics
 from lobench.core.case import PASSED, CaseInfo, replicate_of
@@ -36,7 +41,7 @@ from lobench.core.metric import Direction, UnknownDirection, stored_spelling, un
 from lobench.core.wording import counted
 
 __all__ = [
-    "APART",
+    "UNPAIRED_NOTES",
     "FirstDifferences",
     "LossRatio",
     "MethodComparison",
@@ -77,7 +82,7 @@ class MetricEffect:
       metric: Name of the metric; `primary` if the cases have different primary metrics.
       comparison: Comparison of the scores.
       gate: Verdicts of the gate.
-      improvement: Probability that a seed of B ends better than one of A, averaged over the cases.
+      improvement_probability: Probability that a seed of B ends better than one of A, averaged over the cases.
       num_pairs: Number of common seeds, summed over the cases.
       margins: Margin of the gate on each case.
       tolerated: Factor by which a loss may be higher within the margin. NaN on a linear scale.
@@ -92,7 +97,7 @@ class MetricEffect:
     metric: str
     comparison: PairComparison
     gate: GateReport
-    improvement: Interval = field(default_factory=Interval)
+    improvement_probability: Interval = field(default_factory=Interval)
     num_pairs: int = 0
     margins: Mapping[str, float] = field(default_factory=dict)
     tolerated: Mapping[str, float] = field(default_factory=dict)
@@ -176,7 +181,7 @@ class MethodComparison:
         """Whether the seeds of several cases are labels of a table, so that shared seeds cannot be inferred."""
         identities = [self.cases[case.case].identity for case in self.primary.comparison.cases]
         cells = [side.cells[case] for side in (self.a, self.b) for case in identities if case in side.cells]
-        return self.design == "by design" and len(identities) > 1 and any(map(are_labels, cells))
+        return self.design == "by design" and len(identities) > 1 and any(map(has_label_seeds, cells))
 
     @property
     def primary(self) -> MetricEffect:
@@ -374,7 +379,7 @@ def _effect(
     margin: float | None,
     design: CaseDesign,
 ) -> MetricEffect | None:
-    values_by_case = differences(a, b, metric, scales)
+    values_by_case = paired_differences(a, b, metric, scales)
     if not values_by_case:
         return None
     cases = {key: (a.cells.get(key) or b.cells[key]).case for key in values_by_case}
@@ -385,9 +390,11 @@ def _effect(
         if scales.is_signed(case, names[key]) and not values_by_case[key].is_of_finals
     }
     margins = {key: values.scale.default_margin if margin is None else margin for key, values in values_by_case.items()}
-    samples = {key: redesigned(values.samples, design) for key, values in values_by_case.items()}
+    samples = {key: regrouped(values.samples, design) for key, values in values_by_case.items()}
     # If a loss is signed, reports use the linear scale, but a gate does not: only the suite can declare it.
-    gated_samples = {key: without_scale(sample) if key in signed_cases else sample for key, sample in samples.items()}
+    gated_samples = {
+        key: untestable_samples(sample) if key in signed_cases else sample for key, sample in samples.items()
+    }
     comparison = compare_cases(samples, alpha=rules.alpha)
     final_values = {
         key: final_values for key in values_by_case if (final_values := _FinalValues.of(a, b, key, names[key], scales))
@@ -396,9 +403,9 @@ def _effect(
     verdict_words = {
         effect.case: effect_words(effect.paired, effect.p_holm, rules.alpha) for effect in comparison.cases
     }
-    missing_notes = {key: lack_note(a, b, key) for key in values_by_case}
+    missing_notes = {key: missing_seeds_note(a, b, key) for key in values_by_case}
     notes = {
-        key: _note(
+        key: _case_note(
             finals_of_case,
             values_by_case[key],
             effects[key],
@@ -409,14 +416,16 @@ def _effect(
         )
         for key, finals_of_case in final_values.items()
     }
-    case_notes = {key: (missing_notes[key], ends_note(a, b, key), labels_note(a, b, key)) for key in values_by_case}
+    case_notes = {
+        key: (missing_notes[key], last_steps_note(a, b, key), labels_note(a, b, key)) for key in values_by_case
+    }
     notes = {key: "; ".join(filter(None, (*case_notes[key], notes.get(key, "")))) for key in values_by_case}
     notes = {key: note for key, note in notes.items() if note}
     return MetricEffect(
         metric=label,
         comparison=comparison,
-        gate=decide(gated_samples, rules, margins),
-        improvement=improvement(a, b, metric, scales, design),
+        gate=decide_gate(gated_samples, rules, margins),
+        improvement_probability=improvement_probability(a, b, metric, scales, design),
         num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
         tolerated={key: values.ratio(-margins[key]) for key, values in values_by_case.items()},
@@ -462,7 +471,7 @@ class _FinalValues:
             return None
         cells = [subject.cells[identity] for subject in (a, b)]
         finals = [cell.converged_finals(metric) for cell in cells]
-        samples = samples_of(finals[0], finals[1], *cells)
+        samples = samples_of_values(finals[0], finals[1], *cells)
         if not len(samples):
             return None
         common_seeds = sorted(finals[0].keys() & finals[1].keys()) if samples.is_paired else None
@@ -500,7 +509,7 @@ def _loss_ratio(paired: MeanDifference, final_values: _FinalValues, values: Pair
     if not is_plain:
         values_and_starts = zip((final_values.ours, final_values.theirs), final_values.begins, strict=True)
         is_plain = all(
-            (are_plain(losses, scale, starts=begins) | ~np.isfinite(losses)).all()
+            (are_log_ratios(losses, scale, starts=begins) | ~np.isfinite(losses)).all()
             for losses, begins in values_and_starts
         )
     mean, lower, upper = (
@@ -512,13 +521,13 @@ def _loss_ratio(paired: MeanDifference, final_values: _FinalValues, values: Pair
 
 
 # Notes on the interval of a difference whose sides share no seed.
-APART = {
+UNPAIRED_NOTES = {
     "welch": "no common seeds: Welch's interval",
     "permutation": "no common seeds, one side has twice as many: the wider of Welch's and a permutation interval",
 }
 
 
-def _note(
+def _case_note(
     final_values: _FinalValues,
     values: PairedValues,
     paired: MeanDifference,
@@ -527,26 +536,28 @@ def _note(
     replicate: str,
     has_lack: bool,
 ) -> str:
-    notes = [SIGNED] if is_signed else []
+    notes = [SIGNED_LOSS_ADVICE] if is_signed else []
     num_common = len(final_values.ours)
     scale = values.scale
     notes += [text for text in (verdict_words, values.note) if text]
     if not final_values.samples.is_paired:
-        notes.append(APART.get(paired.method, ""))
-    elif num_common < max(final_values.num_seeds) and not has_lack:  # else `lack_note` has the number of common seeds
+        notes.append(UNPAIRED_NOTES.get(paired.method, ""))
+    elif (
+        num_common < max(final_values.num_seeds) and not has_lack
+    ):  # else `missing_seeds_note` has the number of common seeds
         notes.append("{} of {} and {}".format(counted(num_common, f"common {replicate}"), *final_values.num_seeds))
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
-        if num_silent := are_undecided(
+        if num_silent := are_uninformative(
             final_values.ours, final_values.theirs, scale, starts=final_values.begins[0]
         ).sum():
-            notes.append(silence(num_silent, num_common))
+            notes.append(uninformative_seeds_note(num_silent, num_common))
         if scale.is_usable and scale.is_thin:
             notes.append("thin scale")
     return "; ".join(notes)
 
 
-def lack_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+def missing_seeds_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     """Returns a note on planned seeds of a case without a result; "" if all have one.
 
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on the 2 common seeds".
@@ -577,7 +588,7 @@ def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     return "seeds are not paired: imported seed numbers are only labels; `lobench import --paired-seeds` pairs them"
 
 
-def ends_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
+def last_steps_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     """Returns a note on the last steps of a case, if they differ between seeds; "" otherwise."""
     cells = [subject.cells[identity] for subject in (a, b) if identity in subject.cells]
     last_steps = [

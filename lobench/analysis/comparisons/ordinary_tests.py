@@ -55,13 +55,13 @@ def outcomes_of_tests(a: StoredSubject, b: StoredSubject) -> OutcomesOfTests:
     for identity, cell in {**b.cells, **a.cells}.items():
         if cell.case.evaluator == TEST:
             has_passed_a, has_passed_b = (_has_passed(subject.cells.get(identity)) for subject in (a, b))
-            outcomes_by_test.setdefault(_PARTS[has_passed_a, has_passed_b], []).append(identity)
+            outcomes_by_test.setdefault(_FIELD_BY_RESULTS[has_passed_a, has_passed_b], []).append(identity)
     outcomes_by_test.pop("", None)
     return OutcomesOfTests(**{group: tuple(identities) for group, identities in outcomes_by_test.items()})
 
 
 # Part of `OutcomesOfTests` by whether the test passed under A and B; None without an outcome.
-_PARTS = {
+_FIELD_BY_RESULTS = {
     (True, False): "broken",
     (False, True): "fixed",
     (True, True): "passed",

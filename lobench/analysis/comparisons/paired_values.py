@@ -25,10 +25,10 @@ __all__ = [
     "PairedValues",
     "paired_block",
     "paired_values",
-    "samples_of",
-    "scored",
-    "values_of",
-    "without_scale",
+    "samples_of_values",
+    "scored_samples",
+    "signed_samples",
+    "untestable_samples",
 ]
 
 # Finals are compared without a logarithm if the largest is at most this multiple of the smallest. A logarithm would
@@ -93,11 +93,11 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     has_scores = a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values)
     if has_scores:
         starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
-        is_paired = _is_fresh(a) == _is_fresh(b)
-        samples = scored(finals_of_sides[0], finals_of_sides[1], starts, scale, is_paired=is_paired)
+        is_paired = _has_fresh_seeds(a) == _has_fresh_seeds(b)
+        samples = scored_samples(finals_of_sides[0], finals_of_sides[1], starts, scale, is_paired=is_paired)
         samples = dataclasses.replace(samples, shared=_shared_trainings(a, b))
     else:
-        samples = samples_of(finals_of_sides[0], finals_of_sides[1], a, b)
+        samples = samples_of_values(finals_of_sides[0], finals_of_sides[1], a, b)
     samples = dataclasses.replace(
         samples,
         may_vary=samples.may_vary or _have_same_curves(a, b),
@@ -107,8 +107,8 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     if has_scores:
         return PairedValues(samples=samples, scale=scale)
     if scale.direction is None:
-        return PairedValues(samples=without_scale(samples), scale=scale)
-    scale, note = _scale_of_two(a, b, name, scales)
+        return PairedValues(samples=untestable_samples(samples), scale=scale)
+    scale, note = _scale_of_pair(a, b, name, scales)
     unit_samples, share_of_a = _samples_in_units(samples, scale, is_relative=_is_relative(a, b, name))
     if a.draws == ITEM_DRAWS and scale.kind is ScaleKind.LINEAR and {*samples.a, *samples.b} <= {0.0, 1.0, DIVERGED}:
         unit_samples = dataclasses.replace(unit_samples, binary_unit=1 / abs(scale.unit))
@@ -157,7 +157,7 @@ def paired_block(
     seeds_without_start = [seed for seed in finals if seed not in starts]
     finals_of_others = dict[int, list[float]]()
     may_be_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED
-    is_fresh = _is_fresh(a)
+    is_fresh = _has_fresh_seeds(a)
     last_steps = a.ends()  # empty without curves
     if finals and scale.is_usable and a.is_whole and not a.has_single_values:
         seeds = tuple(finals)
@@ -167,7 +167,7 @@ def paired_block(
                 len(seeds_of_cell) == len(seeds)
                 and cell.is_whole
                 and last_steps.issuperset(cell.ends())
-                and (not may_be_fresh or _is_fresh(cell) == is_fresh)
+                and (not may_be_fresh or _has_fresh_seeds(cell) == is_fresh)
                 and not (
                     seeds_without_start and any(seed in cell.untrained.get(name, {}) for seed in seeds_without_start)
                 )
@@ -196,7 +196,7 @@ def paired_block(
         side_scores[0],
         side_scores[1:],
         step=_steps_in_units(rounding_steps(values_of_a, values_of_others), values_of_both, scale),
-        precision=_precision_of_each(values_of_both, scale),
+        precision=_pair_precisions(values_of_both, scale),
     )
     return tuple(indices), block
 
@@ -213,18 +213,18 @@ def _steps_in_units(steps: FloatArray, values: FloatArray, scale: ScoreScale) ->
     return np.asarray(np.sqrt(np.mean(relative_steps**2, axis=1)) / scale.unit)
 
 
-def _precision_of_each(values: FloatArray, scale: ScoreScale) -> FloatArray:
-    """Returns the precision of each pair's difference, as `_precision`: float64[num_pairs]."""
+def _pair_precisions(values: FloatArray, scale: ScoreScale) -> FloatArray:
+    """Returns the precision of each pair's difference, as `_float_precision`: float64[num_pairs]."""
     largest = np.abs(values).max(axis=1)
     return FLOAT_STEP * (np.ones(len(values)) if scale.kind is ScaleKind.LOG else largest) / abs(scale.unit)
 
 
-def samples_of(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Samples:
+def samples_of_values(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Samples:
     """Returns values of two cells as samples, which are pairs if their seeds are the same draws.
 
     Non-finite values count as diverged.
     """
-    is_paired = are_common(cell_a.draws, cell_b.draws) and _is_fresh(cell_a) == _is_fresh(cell_b)
+    is_paired = are_common(cell_a.draws, cell_b.draws) and _has_fresh_seeds(cell_a) == _has_fresh_seeds(cell_b)
     common_seeds = sorted(a.keys() & b.keys()) if is_paired else []
     seeds_a, seeds_b = ([*common_seeds] if is_paired else [*side_values] for side_values in (a, b))
     values_of_sides = ([side_values[seed] for seed in seeds] for side_values, seeds in ((a, seeds_a), (b, seeds_b)))
@@ -243,16 +243,16 @@ def _shared_trainings(a: Cell, b: Cell) -> frozenset[str]:
     return names_a if names_a is names_b else names_a | names_b
 
 
-def values_of(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
+def signed_samples(a: Cell, b: Cell, metric: str, direction: Direction | None) -> Samples:
     """Returns the final values of two cells with their signs chosen so that higher is better."""
     sign = 1.0 if direction is Direction.MAX else -1.0
     signed_a, signed_b = (
         {seed: sign * value for seed, value in cell.converged_finals(metric).items()} for cell in (a, b)
     )
-    return samples_of(signed_a, signed_b, a, b)
+    return samples_of_values(signed_a, signed_b, a, b)
 
 
-def without_scale(samples: Samples) -> Samples:
+def untestable_samples(samples: Samples) -> Samples:
     """Returns samples whose values are all NaN, so that no test is possible."""
     a, b = ((math.nan,) * len(values) for values in (samples.a, samples.b))
     return dataclasses.replace(samples, a=a, b=b)
@@ -264,12 +264,14 @@ def _have_same_curves(a: Cell, b: Cell) -> bool:
     return bool(curves_a) and curves_a == curves_b
 
 
-def _is_fresh(cell: Cell) -> bool:
+def _has_fresh_seeds(cell: Cell) -> bool:
     """Returns whether the seeds are fresh seeds, which only results of a search have."""
     return min((min(finals) for finals in cell.final.values() if finals), default=-1) >= FIRST_REPORT_SEED
 
 
-def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale, *, is_paired: bool = True) -> Samples:
+def scored_samples(
+    a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale, *, is_paired: bool = True
+) -> Samples:
     """Returns the scores of the common seeds, with the step to which their values were rounded.
 
     Args:
@@ -294,7 +296,7 @@ def scored(a: Finals, b: Finals, starts: Mapping[int, float], scale: ScoreScale,
     ]
     scores_by_side = all_scores[: len(values[0])], all_scores[len(values[0]) :]
     step = _step_in_units(rounding_step(values[0], values[1], is_paired=is_paired), all_values, scale)
-    precision = _precision(all_values, scale)
+    precision = _float_precision(all_values, scale)
     finite_values = [value for value in all_values if math.isfinite(value)]
     may_vary = bool(finite_values) and max(finite_values) - min(finite_values) > 4 * FLOAT_STEP * max(
         map(abs, finite_values)
@@ -321,7 +323,7 @@ def _step_in_units(step: float, values: Sequence[float], scale: ScoreScale) -> f
     return float(np.sqrt(np.mean((step / np.maximum(distances, step)) ** 2)) / scale.unit)
 
 
-def _precision(values: Sequence[float], scale: ScoreScale) -> float:
+def _float_precision(values: Sequence[float], scale: ScoreScale) -> float:
     """Returns the resolution of a float32 in units of a scale. On a log scale it is the same for all values."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if not scale.is_usable:
@@ -367,7 +369,7 @@ def _samples_in_units(samples: Samples, scale: ScoreScale, *, is_relative: bool)
         tuple(value if value == DIVERGED else signed_value(value) for value in values)
         for values in (samples.a, samples.b)
     )
-    precision = _precision([value + low for value in finite_distances], scale)
+    precision = _float_precision([value + low for value in finite_distances], scale)
     return dataclasses.replace(samples, a=a, b=b, step=step, precision=precision), share_of_a
 
 
@@ -384,7 +386,7 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
     return not finite_finals or max(finite_finals) <= _NARROW_RATIO * min(finite_finals)
 
 
-def _scale_of_two(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
+def _scale_of_pair(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
     scale = scales.scale(a.case, metric)
     tuned_case = scales.baselines.tuned.get(a.case.identity)

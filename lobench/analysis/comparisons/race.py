@@ -16,19 +16,19 @@ from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.stats.racing import PairSums, log_threshold, losers
+from lobench.analysis.stats.racing import PairSums, eliminated_methods, log_threshold
 from lobench.analysis.store.entrants import Entrant
-from lobench.analysis.store.search_history import edges_among
+from lobench.analysis.store.search_history import edge_notes_among
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.core.case import CaseInfo, SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError
 from lobench.core.experiment import Race
 from lobench.core.result import Outcome
 
-__all__ = ["Ending", "RaceResult", "Standing", "decided"]
+__all__ = ["EndReason", "RaceResult", "Standing", "race_result"]
 
 _STORED_MEAN = "the best mean that is stored"  # words in the description of scales
-Ending: TypeAlias = Literal["one left", "within the margin", "all seeds"]
+EndReason: TypeAlias = Literal["one left", "within the margin", "all seeds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class RaceResult:
     out_at: tuple[int | None, ...]
     standings: tuple[Standing | None, ...]
     leader: int | None
-    ending: Ending | None
+    ending: EndReason | None
     steps: tuple[int, ...]
     all_steps: int
     missing: tuple[str, ...]
@@ -82,7 +82,7 @@ class RaceResult:
         return tuple(index for index, exit_look in enumerate(self.out_at) if exit_look is None)
 
 
-def decided(
+def race_result(
     entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path] = (), *, last_look: int | None = None
 ) -> RaceResult:
     """Returns the state of a race, computed from its first round on.
@@ -114,12 +114,12 @@ def decided(
             break
         num_looks += 1
         if scales is None:
-            scales = _scales(entrants, rules, suite_paths)
+            scales = _race_scales(entrants, rules, suite_paths)
         subjects = [_subject_so_far(entrants[index], rules, num_looks) for index in racing_methods]
         pairs = _pair_sums(subjects, rules.block * num_looks, scales)
-        is_out, beats = losers(pairs, level)
+        is_out, beats = eliminated_methods(pairs, level)
         width = pairs.half_width(level)
-        leader_index = _leader(subjects, scales, is_out)
+        leader_index = _leader_index(subjects, scales, is_out)
         for index, method in enumerate(racing_methods):
             rivals = np.flatnonzero(beats[:, index]) if is_out[index] else np.array([leader_index])
             rival = int(rivals[np.argmax((pairs.mean - width)[rivals, index])])
@@ -127,7 +127,7 @@ def decided(
             out_at[method] = num_looks if is_out[index] else None
         leader = racing_methods[leader_index]
         racing_methods = [method for index, method in enumerate(racing_methods) if not is_out[index]]
-        ending = _ending([gaps[method] for method in racing_methods if method != leader], num_looks, rules)
+        ending = _end_reason([gaps[method] for method in racing_methods if method != leader], num_looks, rules)
     sizes = [sum(case.num_inner_steps for case in entrant.cases) * rules.block for entrant in entrants]
     return RaceResult(
         labels=tuple(entrant.label for entrant in entrants),
@@ -143,11 +143,11 @@ def decided(
         all_steps=max(sizes) * rules.rounds,
         missing=missing_texts,
         scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
-        edges=() if leader is None else tuple(edges_among([entrant.who for entrant in entrants], leader)),
+        edges=() if leader is None else tuple(edge_notes_among([entrant.who for entrant in entrants], leader)),
     )
 
 
-def _ending(gaps: Sequence[Standing | None], num_looks: int, rules: Race) -> Ending | None:
+def _end_reason(gaps: Sequence[Standing | None], num_looks: int, rules: Race) -> EndReason | None:
     if not gaps:
         return "one left"
     if rules.margin and all(
@@ -188,7 +188,7 @@ def _subject_so_far(entrant: Entrant, rules: Race, num_rounds: int) -> StoredSub
     return subject_of(entrant.who, rows, {case.identity for case in entrant.cases})
 
 
-def _scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path]) -> Scales:
+def _race_scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path]) -> Scales:
     """Returns the score scales on which a race compares its methods.
 
     Without a tuned baseline, the first round determines them, and they do not change later.
@@ -227,7 +227,7 @@ def _pair_sums(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales
     return PairSums.of(scores_of_sides[0], scores_of_sides[1], steps)
 
 
-def _leader(subjects: Sequence[StoredSubject], scales: Scales, is_out: NDArray[np.bool_]) -> int:
+def _leader_index(subjects: Sequence[StoredSubject], scales: Scales, is_out: NDArray[np.bool_]) -> int:
     """Returns the index of the remaining method with the best mean score, in which a diverged seed scores -1."""
     means = [mean_score(subject, None, scales).mean for subject in subjects]
     return int(max(np.flatnonzero(~is_out), key=lambda index: np.nan_to_num(means[index], nan=-math.inf)))

@@ -13,7 +13,7 @@ from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.store.methods import of_members, with_race
+from lobench.analysis.store.methods import snapshot_of_members, with_race
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import headline_metrics
 from lobench.core.errors import StoreError, UsageError
@@ -22,7 +22,7 @@ from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["ExperimentSummary", "RunSummary", "experiment_history", "find_stores", "history", "patch_of"]
+__all__ = ["ExperimentSummary", "RunSummary", "experiment_history", "find_stores", "patch_of", "run_history"]
 
 _ADVICE = "`lobench baseline SUITE` makes one"
 
@@ -88,7 +88,7 @@ def find_stores(folder: Path) -> list[Path]:
     return [store for store in stores if not set(store.parents) & set(stores)]
 
 
-def history(stores: Iterable[Path]) -> list[RunSummary]:
+def run_history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of stores, the latest last."""
     runs: list[tuple[str, Snapshot]] = []
     for store in stores:
@@ -199,7 +199,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
                 continue
             store_snapshot = read_store(store, all_codes=True)
             for row in experiment_rows:
-                form_snapshot = of_members(
+                form_snapshot = snapshot_of_members(
                     store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id)
                 )
                 experiment_runs.append((row, with_race(form_snapshot, row.config, ledger)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lobench.analysis.comparisons.paired_values import samples_of
+from lobench.analysis.comparisons.paired_values import samples_of_values
 from lobench.analysis.stats.comparison import MeanDifference, mean_difference
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.step_cost import MachineClass, Overhead, StepCost, StepSeconds
@@ -194,7 +194,7 @@ def timed_difference(
       alpha: Level of the interval.
       step: Lower bound of the step to which the values are rounded.
     """
-    pairs = [samples_of(a, values, *cells) for values in values_of_b]
+    pairs = [samples_of_values(a, values, *cells) for values in values_of_b]
     differences = [mean_difference(dataclasses.replace(pair, step=max(pair.step, step)), 1 - alpha) for pair in pairs]
     first_difference = differences[0]
     if any(cost.is_unsteady for cost in side_costs):
@@ -292,11 +292,11 @@ def compare_costs(
             continue
         common_costs = shared_costs(cells, metric)
         finals = [cell.converged_finals(metric) for cell in cells]
-        steps_difference = mean_difference(samples_of(finals[0], finals[1], *cells), 1 - alpha)
+        steps_difference = mean_difference(samples_of_values(finals[0], finals[1], *cells), 1 - alpha)
         if common_costs is not None:
             time_difference = _at_equal_time(cells, metric, common_costs.timed_sides, alpha)
         else:
-            time_difference = mean_difference(samples_of({}, {}, *cells), 1 - alpha)
+            time_difference = mean_difference(samples_of_values({}, {}, *cells), 1 - alpha)
         case_costs.append(
             CaseCosts(
                 case=case,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lobench.analysis.comparisons.paired_values import samples_of
+from lobench.analysis.comparisons.paired_values import samples_of_values
 from lobench.analysis.comparisons.step_costs import SideCost, shared_costs, time_factors, timed_difference
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import MeanDifference, mean_difference
@@ -249,7 +249,7 @@ def _agreed_gap(*steps_of_sides: StepsToTarget) -> float:
 
 
 def _difference(a: StepsToTarget, b: StepsToTarget, cells: tuple[Cell, Cell], alpha: float) -> MeanDifference:
-    samples = samples_of(a.steps, b.steps, *cells)
+    samples = samples_of_values(a.steps, b.steps, *cells)
     samples = dataclasses.replace(samples, step=max(samples.step, _agreed_gap(a, b)))
     difference = mean_difference(samples, 1 - alpha)
     if all(steps.num_reached == len(steps.steps) for steps in (a, b)):

@@ -20,7 +20,7 @@ from lobench.analysis.stats.aggregates import iqm_interval, probability_of_impro
 from lobench.analysis.stats.comparison import CaseEffect, Effect, PairComparison, compare_cases
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.stats.speedup import LOOK_BACK, BaselineCurve, Form, Speedup, speedup
+from lobench.analysis.stats.speedup import SMOOTHING_WINDOW, BaselineCurve, Speedup, SpeedupReference, speedup
 from lobench.analysis.store.case_groups import CaseDesign, case_groups
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.snapshot import Snapshot, read_store
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CaseFinding",
     "Summary",
-    "differences",
-    "improvement",
+    "improvement_note",
+    "improvement_probability",
     "is_changed",
-    "seeds_note",
+    "paired_differences",
     "summary_of",
     "summary_of_methods",
     "undecided_words",
 ]
 
 
-def improvement(
+def improvement_probability(
     a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales, design: CaseDesign = "by design"
 ) -> Interval:
     """Returns P(better), the probability that a seed of B ends better than a seed of A, averaged over common cases.
@@ -81,7 +81,7 @@ def improvement(
     return probability_of_improvement_interval(ranks_of_b, ranks_of_a, groups=indices_of_groups)
 
 
-def seeds_note(comparison: PairComparison, interval: Interval) -> str:
+def improvement_note(comparison: PairComparison, interval: Interval) -> str:
     """Returns a note if P(better) shows a difference that the mean of the scores does not; else "".
 
     The two may disagree because a few seeds can determine a mean.
@@ -94,13 +94,15 @@ def seeds_note(comparison: PairComparison, interval: Interval) -> str:
 
 
 def undecided_words(comparison: PairComparison, seeds: str) -> str:
-    """Returns the words for an undecided verdict, given the text of `seeds_note`."""
+    """Returns the words for an undecided verdict, given the text of `improvement_note`."""
     if comparison.is_capped:
         return "undecided, as planned seeds gave no result"
     return "no difference of the score is shown" if seeds else "no difference is shown"
 
 
-def differences(a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales) -> dict[str, PairedValues]:
+def paired_differences(
+    a: StoredSubject, b: StoredSubject, metric: str | None, scales: Scales
+) -> dict[str, PairedValues]:
     """Returns the values by which B is compared with A, by identity of the case; see `paired_values`.
 
     A case that only one side was evaluated on, or whose evaluation gave no curves, is included without common seeds.
@@ -346,7 +348,10 @@ class Summary:
     def has_smooth_envelope(self, case: int) -> bool:
         """Returns whether a case has a baseline whose budget covers at least one smoothing window of its envelope."""
         baseline = self.baseline(case)
-        return baseline is not None and baseline.training.num_inner_steps >= LOOK_BACK * baseline.training.eval_every
+        return (
+            baseline is not None
+            and baseline.training.num_inner_steps >= SMOOTHING_WINDOW * baseline.training.eval_every
+        )
 
     def speedups(self) -> tuple[Interval, int, int]:
         """Returns VeLO's headline number of the shown subject: its speed-up over the envelope.
@@ -389,10 +394,10 @@ class Summary:
         """
         if self.snapshot.experiment.race is None:
             return None
-        from lobench.analysis.comparisons.race import decided
+        from lobench.analysis.comparisons.race import race_result
 
         with contextlib.suppress(LobenchError):
-            return decided(self.snapshot.experiment.race.entrants, self.snapshot.experiment.race.rules)
+            return race_result(self.snapshot.experiment.race.entrants, self.snapshot.experiment.race.rules)
         return None
 
     def interquartile_mean(self, subject: int, metric: str) -> Interval:
@@ -445,7 +450,7 @@ class Summary:
         subjects = [self.snapshot.subjects[index] for index in (before, after)]
         if not subjects[0].cells.keys() & subjects[1].cells.keys():
             return None
-        values_by_case = differences(subjects[0], subjects[1], _metric_or_none(metric), self.scales)
+        values_by_case = paired_differences(subjects[0], subjects[1], _metric_or_none(metric), self.scales)
         if suite:
             cases = self.cases_of(suite)
             values_by_case = {case: values for case, values in values_by_case.items() if case in cases}
@@ -458,7 +463,7 @@ class Summary:
     def improvement(self) -> Interval:
         """Returns the probability that a seed of the shown subject ends better than a seed of the first subject."""
         first_subject, shown_subject = (self.snapshot.subjects[index] for index in (self.first, self.shown))
-        return improvement(first_subject, shown_subject, None, self.scales)
+        return improvement_probability(first_subject, shown_subject, None, self.scales)
 
     def change(self) -> PairComparison | None:
         """Compares the shown subject with the first one. Returns None if they are the same, or share no case."""
@@ -553,16 +558,16 @@ def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None
     if baseline is None or "train/loss" not in cell.final:
         return None, None
     final = mean_of(list(cell.final["train/loss"].values()))
-    best = _baseline_curve(baseline.curves.steps, baseline.curves.means["train/loss"], Form.BEST_SINGLE)
+    best = _baseline_curve(baseline.curves.steps, baseline.curves.means["train/loss"], SpeedupReference.BEST_SINGLE)
     return speedup(final, baseline.training.num_inner_steps, best), _speedup_over_envelope(final, baseline)
 
 
 def _speedup_over_envelope(final: float, baseline: BaselineCase) -> Speedup:
-    curve = _baseline_curve(baseline.envelope_steps, baseline.curves.envelope, Form.ENVELOPE)
+    curve = _baseline_curve(baseline.envelope_steps, baseline.curves.envelope, SpeedupReference.ENVELOPE)
     return speedup(final, baseline.training.num_inner_steps, curve)
 
 
-def _baseline_curve(steps: np.ndarray, losses: np.ndarray, form: Form) -> BaselineCurve:
+def _baseline_curve(steps: np.ndarray, losses: np.ndarray, form: SpeedupReference) -> BaselineCurve:
     running = np.fmin.accumulate(np.asarray(losses, np.float64))
     return BaselineCurve(steps=np.asarray(steps, np.float64), losses=running, form=form)
 

@@ -14,11 +14,11 @@ from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 
-__all__ = ["Judged", "Pair", "Track3", "judge"]
+__all__ = ["JudgedResult", "Pair", "Track3", "judge_results"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedResult:
     """Result of one subject under the rule.
 
     Attributes:
@@ -59,11 +59,11 @@ class Track3:
     """Tests of every result against the target, and of all results against the first one."""
 
     target: float
-    results: tuple[Judged, ...]
+    results: tuple[JudgedResult, ...]
     pairs: tuple[Pair, ...]
 
 
-def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Track3:
+def judge_results(subjects: Sequence[StoredSubject], target: Target | None = None) -> Track3:
     """Tests results by Track 3's rule.
 
     Args:
@@ -89,7 +89,7 @@ def judge(subjects: Sequence[StoredSubject], target: Target | None = None) -> Tr
     return Track3(target=wanted_target.value, results=results, pairs=tuple(pairs))
 
 
-def _judge_subject(subject: StoredSubject, target: Target) -> Judged:
+def _judge_subject(subject: StoredSubject, target: Target) -> JudgedResult:
     cells = list(subject.cells.values())
     if len(cells) != 1:
         got = ", ".join(cell.case.name for cell in cells) or "none"
@@ -112,7 +112,7 @@ def _judge_subject(subject: StoredSubject, target: Target) -> Judged:
     losses = (*map(_shortest_float32, cell.final[metric].values()), *[math.nan] * sum(cell.lost.values()))
     test = below_target(losses, target.value)
     is_below_target = test.difference > 0
-    return Judged(
+    return JudgedResult(
         label=subject.label,
         metric=metric,
         step=int(last_steps.pop()),

@@ -14,7 +14,7 @@ from lobench.analysis.stats.bands import bands
 from lobench.core.metric import direction_of
 from lobench.drawing.curves import evenly
 
-__all__ = ["BandCurve", "CurveKey", "ViewerIndex", "curves_of", "ever_finer"]
+__all__ = ["BandCurve", "CurveKey", "ViewerIndex", "band_curves_of", "coarse_to_fine"]
 
 CurveKey: TypeAlias = tuple[int, int, str]  # indices of subject and case, and name of the metric
 BandCurve: TypeAlias = tuple[tuple[int, ...], NDArray[np.float64]]  # inner steps; BAND at each: float64[6, num_steps]
@@ -98,7 +98,7 @@ class ViewerIndex:
         subjects = [self.summary.shown, self.summary.first]
         important_checkpoints = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
         subjects += [index for indices in important_checkpoints for index in indices if index is not None]
-        subjects += ever_finer(len(self.snapshot.subjects))
+        subjects += coarse_to_fine(len(self.snapshot.subjects))
         return list(dict.fromkeys(subjects))
 
 
@@ -112,7 +112,7 @@ def _best_checkpoint(summary: Summary, run: Sequence[int]) -> int | None:
     return max(complete_means, key=lambda index: complete_means[index]) if complete_means else None
 
 
-def ever_finer(count: int) -> Iterator[int]:
+def coarse_to_fine(count: int) -> Iterator[int]:
     """Yields 0 .. count-1: the first, then the middle, then the quarters, and so on."""
     width = 1 << max(count - 1, 0).bit_length()
     while width >= 1:
@@ -120,7 +120,7 @@ def ever_finer(count: int) -> Iterator[int]:
         width //= 2
 
 
-def curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, BandCurve]:
+def band_curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_points: int) -> dict[CurveKey, BandCurve]:
     """Returns the mean curve and its bounds over the seeds, for the keys that have curves.
 
     Args:

@@ -37,7 +37,7 @@ __all__ = [
     "baseline_path",
     "check_baselines",
     "find_baselines",
-    "trained_by",
+    "training_code_id",
 ]
 
 # Format 1 lacks the starts of the seeds, and the case's scale and minimum. Formats up to 2 lack `program`, and their
@@ -45,7 +45,7 @@ __all__ = [
 _FORMAT = 3
 
 
-def trained_by(phase_lines: Sequence[str]) -> str:
+def training_code_id(phase_lines: Sequence[str]) -> str:
     """Returns an identifier of a baseline's training code: the inner program's version, and a hash of the phases."""
     phases = "\n".join(phase_lines)
     return f"{PROGRAM_VERSION}-{hashlib.sha256(phases.encode()).hexdigest()[:10]}" if phases else PROGRAM_VERSION
@@ -85,7 +85,7 @@ class BaselineTraining:
       horizon_factor: Training length divided by the budget. 1 for a case of phases, and if the optimizer asks for its
         horizon.
       eval_every: Inner steps between the evaluations of which the envelope is made.
-      program: Identifier of the training code (`trained_by`); "" in older files.
+      program: Identifier of the training code (`training_code_id`); "" in older files.
       is_told_horizon: Whether the optimizer asks for its horizon, as schedules do. Beyond the budget it would train at
         its last learning rate.
       code: `CaseInfo.task_code` at the time it was made; "" in older files, and if the task is lobench's.
@@ -223,7 +223,7 @@ class Baseline:
         If several cases share the problem, the one with this name is preferred.
         """
         cases_of_problem = {key: case for key, case in self.cases.items() if case.problem == problem}
-        namesakes = (case for key, case in cases_of_problem.items() if _is_called(key, name))
+        namesakes = (case for key, case in cases_of_problem.items() if _names_case(key, name))
         return next(namesakes, next(iter(cases_of_problem.values()), None))
 
     def case(self, info: CaseInfo) -> BaselineCase:
@@ -235,7 +235,7 @@ class Baseline:
         """
         baseline_case = self.find(info.problem, info.name)
         suite_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
-        has_name = any(_is_called(key, info.name) for key in self.cases)
+        has_name = any(_names_case(key, info.name) for key in self.cases)
         has_name &= self._suite in ("", info.suite)  # a case with that name in another suite is different
         where = f"{info.suite}/{info.name}"
         if baseline_case is None and not has_name:
@@ -277,7 +277,7 @@ class Baseline:
             "provenance": dict(self.provenance),
             "cases": {name: _case_record(case) for name, case in sorted(self.cases.items())},
         }
-        write_whole(path, _dumps(record) + "\n")
+        write_whole(path, _json_text(record) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Baseline:
@@ -293,7 +293,7 @@ class Baseline:
                 raise BaselineError(
                     "written by a newer lobench", where=str(path), got=f"format {version}", next_step="upgrade lobench"
                 )
-            cases = {name: _case_of(case) for name, case in record.pop("cases").items()}
+            cases = {name: _case_from_record(case) for name, case in record.pop("cases").items()}
             return cls(cases=cases, **record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
             raise BaselineError("cannot read the baseline", where=str(path), got=headline(error)) from error
@@ -341,21 +341,21 @@ def baseline_files(suite_paths: Iterable[Path]) -> list[Path]:
     ]
 
 
-def _is_called(key: str, name: str) -> bool:
+def _names_case(key: str, name: str) -> bool:
     """Returns whether a key such as `mlp.gin:relu32` names the case `relu32`, or `mlp.relu32` if two files have one."""
     case_name = key.partition(":")[2]
     return name == case_name or name.endswith(f".{case_name}")
 
 
 def _case_record(case: BaselineCase) -> dict[str, Any]:
-    plain = asdict(case.training) | {name: getattr(case, name) for name in _PLAIN_OF_CASE}
-    record: dict[str, Any] = {name: plain[name] for name in _PLAIN if name != "code" or plain["code"]}
+    plain = asdict(case.training) | {name: getattr(case, name) for name in _CASE_FIELDS}
+    record: dict[str, Any] = {name: plain[name] for name in _PLAIN_FIELDS if name != "code" or plain["code"]}
     record["grid"] = [asdict(point) for point in case.grid]
     record["untrained"] = _rounded_values(case.untrained)
     for name in ("starts", "tuned"):
         values_by_metric: Mapping[str, Sequence[float]] = getattr(case, name)
         record[name] = {
-            metric: [_digits(value) for value in values] for metric, values in sorted(values_by_metric.items())
+            metric: [_rounded_or_none(value) for value in values] for metric, values in sorted(values_by_metric.items())
         }
     curves = case.curves
     record["curves"] = sorted(curves.means)
@@ -366,8 +366,8 @@ def _case_record(case: BaselineCase) -> dict[str, Any]:
     return record
 
 
-_PLAIN_OF_CASE = ("problem", "seeds", "best", "scale", "minimum")
-_PLAIN = (
+_CASE_FIELDS = ("problem", "seeds", "best", "scale", "minimum")
+_PLAIN_FIELDS = (
     "problem",
     "program",
     "code",
@@ -382,23 +382,23 @@ _PLAIN = (
 )
 
 
-def _case_of(record: Mapping[str, Any]) -> BaselineCase:
+def _case_from_record(record: Mapping[str, Any]) -> BaselineCase:
     count, names = record["num_curve_steps"], record["curves"]
     values = np.frombuffer(zlib.decompress(base64.b64decode(record["compressed"])), "<f4")
     rows = values[: count * (len(names) + 1)].reshape(len(names) + 1, count)
     record = {"program": "", "is_told_horizon": False, "code": "", **record}  # an older file
     plain: dict[str, Any] = {
-        name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN
+        name: tuple(value) if isinstance(value := record.get(name), list) else value for name in _PLAIN_FIELDS
     }
     training = BaselineTraining(**{each.name: plain.pop(each.name) for each in fields(BaselineTraining)})
     points = ({name: point[name] for name in (f.name for f in fields(GridPoint))} for point in record["grid"])
     return BaselineCase(
         **plain,
         training=training,
-        grid=tuple(GridPoint(**{**point, "final": _number(point["final"])}) for point in points),
-        untrained={name: _number(value) for name, value in record["untrained"].items()},
-        tuned={name: tuple(_number(value) for value in row) for name, row in record["tuned"].items()},
-        starts={name: tuple(_number(value) for value in row) for name, row in record.get("starts", {}).items()},
+        grid=tuple(GridPoint(**{**point, "final": _number_or_nan(point["final"])}) for point in points),
+        untrained={name: _number_or_nan(value) for name, value in record["untrained"].items()},
+        tuned={name: tuple(_number_or_nan(value) for value in row) for name, row in record["tuned"].items()},
+        starts={name: tuple(_number_or_nan(value) for value in row) for name, row in record.get("starts", {}).items()},
         curves=TunedCurves(
             steps=np.rint(rows[0]).astype(np.int64),
             means=dict(zip(names, rows[1:], strict=True)),
@@ -407,20 +407,20 @@ def _case_of(record: Mapping[str, Any]) -> BaselineCase:
     )
 
 
-def _digits(value: float) -> float | None:
+def _rounded_or_none(value: float) -> float | None:
     # float32 round-trips in nine digits.
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def _number(value: float | None) -> float:
+def _number_or_nan(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
 def _rounded_values(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: _digits(value) for name, value in sorted(values.items())}
+    return {name: _rounded_or_none(value) for name, value in sorted(values.items())}
 
 
-def _dumps(record: Mapping[str, Any]) -> str:
+def _json_text(record: Mapping[str, Any]) -> str:
     """Returns JSON with one line for each list of numbers and each point of a grid, so that diffs are readable."""
 
     def text(value: Any, indent: str) -> str:
@@ -429,17 +429,17 @@ def _dumps(record: Mapping[str, Any]) -> str:
             lines = [f"{deeper}{json.dumps(key)}: {text(item, deeper)}" for key, item in value.items()]
             return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
         if isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(i, Mapping) for i in value):
-            return "[\n" + ",\n".join(f"{deeper}{_line(item)}" for item in value) + f"\n{indent}]"
-        return _line(value)
+            return "[\n" + ",\n".join(f"{deeper}{_json_line(item)}" for item in value) + f"\n{indent}]"
+        return _json_line(value)
 
     return text(record, "")
 
 
-def _line(value: Any) -> str:
+def _json_line(value: Any) -> str:
     return json.dumps(_finite(value), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
-    return _digits(value) if isinstance(value, float) else value
+    return _rounded_or_none(value) if isinstance(value, float) else value

@@ -19,9 +19,9 @@ __all__ = [
     "BaselineGrid",
     "BaselineSearch",
     "algoperf_grid",
+    "defaults_grid",
     "grid_from_file",
     "named_grid",
-    "untuned",
     "velo_grid",
 ]
 
@@ -83,14 +83,14 @@ class BaselineSearch:
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
         )
         while new := history.advance():
-            worth = run([_numbers(trial.parameters) for trial in new])
+            worth = run([_numeric_parameters(trial.parameters) for trial in new])
             for trial, value in zip(new, worth, strict=True):
                 history.set(trial.number, "done", value)
-        points = tuple(_numbers(trial.parameters) for trial in history.trials)
+        points = tuple(_numeric_parameters(trial.parameters) for trial in history.trials)
         return BaselineGrid(name=self.name, points=points, studies=(0,) * len(points))
 
 
-def _numbers(values: Mapping[str, object]) -> dict[str, float]:
+def _numeric_parameters(values: Mapping[str, object]) -> dict[str, float]:
     """Returns a trial's parameters as numbers, because all points are trained in one program.
 
     Raises:
@@ -111,7 +111,7 @@ def velo_grid() -> BaselineGrid:
     return BaselineGrid(name="velo", points=tuple({"learning_rate": rate} for rate in rates), studies=(0,) * len(rates))
 
 
-def untuned(name: str = "defaults") -> BaselineGrid:
+def defaults_grid(name: str = "defaults") -> BaselineGrid:
     """Returns a single point without hyperparameters, which leaves the optimizer at its defaults."""
     return BaselineGrid(name=name, points=({},), studies=(0,))
 
@@ -172,7 +172,11 @@ def grid_from_file(path: Path) -> BaselineGrid:
     return BaselineGrid(name=path.stem, points=tuple(rows), studies=(0,) * len(rows))
 
 
-GRIDS: Mapping[str, Callable[[], BaselineGrid]] = {"velo": velo_grid, "algoperf": algoperf_grid, "defaults": untuned}
+GRIDS: Mapping[str, Callable[[], BaselineGrid]] = {
+    "velo": velo_grid,
+    "algoperf": algoperf_grid,
+    "defaults": defaults_grid,
+}
 
 
 def named_grid(name: str) -> BaselineGrid:

@@ -18,11 +18,11 @@ from lobench.engine.config.suite import gin_files_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["PlacedBaselines", "baselines_of_cases", "folder_of_suite", "record_suites"]
+__all__ = ["BaselineFolders", "baselines_of_cases", "folder_of_suite", "record_suites"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedBaselines:
+class BaselineFolders:
     """Folders of suites with the baselines of some cases.
 
     Attributes:
@@ -52,7 +52,7 @@ def record_suites(ledger: Ledger, suites: Iterable[str | Path]) -> None:
     ledger.record_suites(hashes_by_suite)
 
 
-def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
+def baselines_of_cases(cases: Iterable[CaseInfo]) -> BaselineFolders:
     """Returns the folders of the suites whose baselines apply to cases read from stores.
 
     A case's suite is found at the path recorded in its store, relative to the store or absolute. Stores of older
@@ -69,7 +69,7 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> PlacedBaselines:
             folders.add(folder)
         if note:
             notes[note] = None
-    return PlacedBaselines(folders=tuple(sorted(folders)), notes=tuple(notes))
+    return BaselineFolders(folders=tuple(sorted(folders)), notes=tuple(notes))
 
 
 def folder_of_suite(case: CaseInfo) -> Path | None:
@@ -130,7 +130,7 @@ def _folder_with_note(suite_place: SuitePlace, file: str) -> tuple[Path | None, 
         if path_exists(folder, kind="folder"):
             os.listdir(folder)  # a glob finds nothing in a folder that may not be read
     for folder in (*folders, *(nearby_folders if recorded_hashes else ())):
-        if _is_same(recorded_hashes, _hashes(folder)):
+        if _are_unchanged(recorded_hashes, _hashes(folder)):
             return folder, ""
     if not folders:
         if not recorded_hashes:
@@ -173,7 +173,7 @@ def _folders_around(suite_place: SuitePlace, file: str) -> Iterator[Path]:
     yield Path(file).parent
 
 
-def _is_same(recorded_hashes: dict[str, str], present_hashes: dict[str, str]) -> bool:
+def _are_unchanged(recorded_hashes: dict[str, str], present_hashes: dict[str, str]) -> bool:
     """Returns whether the recorded baselines are unchanged, and the first of them still defines the scale."""
     if not recorded_hashes:
         return True

@@ -12,12 +12,12 @@ from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
 from lobench.core.result import mean_of
-from lobench.core.subject import Subject as Who
+from lobench.core.subject import Subject
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import Plans
 
-__all__ = ["Fallback", "Scored", "StoreScores"]
+__all__ = ["Fallback", "ScoredSubject", "StoreScores"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class Fallback:
 
     score: MeanScore
     finals: tuple[tuple[str, str, float], ...]
-    before: tuple[tuple[Who, float], ...]
+    before: tuple[tuple[Subject, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoredSubject:
     """A subject with its mean score.
 
     Attributes:
@@ -71,7 +71,7 @@ class StoreScores:
         self._last_event = -1
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
-    def of(self, wanted_subjects: Collection[Who]) -> list[Scored]:
+    def of(self, wanted_subjects: Collection[Subject]) -> list[ScoredSubject]:
         """Returns the present scores of subjects, in the order of their outer steps.
 
         Raises:
@@ -84,17 +84,17 @@ class StoreScores:
             [subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted_checkpoints]
         )
 
-    def everyone(self) -> list[Scored]:
+    def everyone(self) -> list[ScoredSubject]:
         """Returns the scores of all subjects read so far; [] before the first call of `of`."""
         return self._score_subjects(self._known_subjects())
 
     def _known_subjects(self) -> list[StoredSubject]:
         return [subject for subjects in self._subjects.values() for subject in subjects]
 
-    def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[Scored]:
-        all_subjects = sorted(self._known_subjects(), key=_position)
+    def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[ScoredSubject]:
+        all_subjects = sorted(self._known_subjects(), key=_generation_and_step)
         scales = Scales.of(all_subjects, self._places)
-        scored_subjects = [_score_subject(subject, scales) for subject in sorted(subjects, key=_position)]
+        scored_subjects = [_score_subject(subject, scales) for subject in sorted(subjects, key=_generation_and_step)]
         if all(entry.score is not None for entry in scored_subjects):
             return scored_subjects
         # The best mean may have changed, and with it all scores.
@@ -143,19 +143,21 @@ class StoreScores:
         )
 
 
-def _score_subject(subject: StoredSubject, scales: Scales) -> Scored:
+def _score_subject(subject: StoredSubject, scales: Scales) -> ScoredSubject:
     num_untuned = len(subject.cells.keys() - scales.baselines.tuned.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
-    return Scored(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
+    return ScoredSubject(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
 
 
-def _with_fallback(scored_subject: Scored, scales: Scales, means: Sequence[tuple[StoredSubject, float]]) -> Scored:
+def _with_fallback(
+    scored_subject: ScoredSubject, scales: Scales, means: Sequence[tuple[StoredSubject, float]]
+) -> ScoredSubject:
     """Returns a subject without a score with its fallback. `means` are the mean scores of all subjects, in order."""
     subject = scored_subject.subject
     earlier_means = [
         (stored_subject.who, mean)
         for stored_subject, mean in means
-        if _position(stored_subject) < _position(subject)
+        if _generation_and_step(stored_subject) < _generation_and_step(subject)
         and stored_subject.cells.keys() == subject.cells.keys()
         and math.isfinite(mean)
     ]
@@ -173,5 +175,5 @@ def _final_mean(cell: Cell) -> float:
     return mean_of(values) if values else math.nan
 
 
-def _position(subject: StoredSubject) -> tuple[int, int]:
+def _generation_and_step(subject: StoredSubject) -> tuple[int, int]:
     return subject.who.generation, subject.who.outer_step

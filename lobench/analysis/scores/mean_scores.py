@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.aggregates import iqm_interval
-from lobench.analysis.stats.intervals import Interval, complete_seeds, grouped_t_mean
+from lobench.analysis.stats.intervals import Interval, common_seeds_of, grouped_t_mean
 from lobench.analysis.stats.proportions import most_share
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.result import mean_of
 
-__all__ = ["MeanScore", "Ranked", "mean_score", "rank"]
+__all__ = ["MeanScore", "RankedSubject", "mean_score", "rank_subjects"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class MeanScore:
         indices_of_groups = list[list[int]]()
         is_complete = True
         for group, members in zip(self.groups, self._indices_of_groups, strict=True):
-            seeds = complete_seeds([self.scores[case] for case in group])
+            seeds = common_seeds_of([self.scores[case] for case in group])
             if self.cells[group[0]].case.has_items and any(len(self.scores[case]) > len(seeds) for case in group):
                 seeds_of_case |= {case: sorted(self.scores[case]) for case in group}
                 indices_of_groups += [[index] for index in members]
@@ -175,7 +175,7 @@ def mean_score(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedSubject:
     """A checkpoint with its mean score.
 
     Attributes:
@@ -210,7 +210,7 @@ class Ranked:
         return len(unconverged_seeds), len(all_seeds), most_share(len(unconverged_seeds), len(all_seeds), 0.05)
 
 
-def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[Ranked]:
+def rank_subjects(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) -> list[RankedSubject]:
     """Returns the subjects with the largest number of evaluated cases, best first. A repeated theta counts once.
 
     Args:
@@ -224,7 +224,7 @@ def rank(subjects: Sequence[StoredSubject], metric: str | None, scales: Scales) 
     return sorted(ranking, key=lambda ranked_subject: (math.isnan(ranked_subject.worth), -ranked_subject.worth))
 
 
-def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) -> Ranked:
+def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) -> RankedSubject:
     score = mean_score(subject, metric, scales)
     means = []
     for identity, cell in subject.cells.items():
@@ -232,7 +232,7 @@ def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) ->
         values = [*score.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing)]
         if values and scale.is_usable:
             means.append(mean_of(values))
-    return Ranked(
+    return RankedSubject(
         subject=subject,
         score=score.interval,
         worth=mean_of(means) if means and score.has_surviving_seed else math.nan,

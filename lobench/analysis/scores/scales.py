@@ -20,7 +20,7 @@ from lobench.analysis.scores.baseline_file import (
     baseline_files,
 )
 from lobench.analysis.scores.baseline_places import baselines_of_cases
-from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, is_signed, merits, scores
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, is_signed, ordering_values, scores
 from lobench.analysis.stats.intervals import agreed_variance
 from lobench.analysis.store.snapshot import case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
@@ -337,7 +337,7 @@ class Scales:
             return []
         unconverged = cell.unconverged
         is_diverged = [seed in unconverged for seed in finals]
-        return [float(value) for value in merits(list(finals.values()), scale, diverged=is_diverged)]
+        return [float(value) for value in ordering_values(list(finals.values()), scale, diverged=is_diverged)]
 
     def scale(self, case: CaseInfo, metric: str) -> ScoreScale:
         """Returns the scale of a case. It is not usable if the case has none.

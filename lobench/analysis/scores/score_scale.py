@@ -27,17 +27,17 @@ __all__ = [
     "DIVERGED_SCORE",
     "ROUNDED_ZERO",
     "SCORE_VERSION",
-    "SIGNED",
+    "SIGNED_LOSS_ADVICE",
     "ScaleKind",
     "ScoreScale",
-    "are_plain",
-    "are_undecided",
+    "are_log_ratios",
+    "are_uninformative",
     "check_score_versions",
+    "fallback_scale",
     "is_signed",
-    "merits",
-    "own_scale",
+    "ordering_values",
     "scores",
-    "silence",
+    "uninformative_seeds_note",
 ]
 
 # A score is clipped to this range, and a diverged seed gets its lower end: no loss, however large, counts for more.
@@ -46,7 +46,7 @@ DIVERGED_SCORE, BEST_SCORE = -1.0, 2.0
 SCORE_VERSION = 2
 
 # Advice for losses below 0 on a log scale.
-SIGNED = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
+SIGNED_LOSS_ADVICE = 'a loss lies below 0: set Case.scale = "linear", or Case.minimum, and run `lobench baseline`'
 
 ROUNDED_ZERO = -1e-6  # times L0: a lower loss is not a rounding error of 0
 
@@ -274,7 +274,7 @@ class ScoreScale:
         return self.ratio(-margin)
 
 
-def own_scale(
+def fallback_scale(
     metric: str,
     direction: Direction,
     starts: Iterable[float],
@@ -353,7 +353,7 @@ def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
     return bool((values[np.isfinite(values)] < ROUNDED_ZERO * scale.untrained).any())
 
 
-def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
+def are_log_ratios(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
     """Returns whether a seed's score is the logarithm itself, so differences are ratios of losses: bool[num_seeds]."""
     values = np.asarray(final, np.float64)
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
@@ -365,7 +365,7 @@ def are_plain(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None =
     return np.asarray(is_in_range & (seed_scores < BEST_SCORE) & ~_is_lost(values, None))
 
 
-def are_undecided(
+def are_uninformative(
     values_a: ArrayLike, values_b: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None
 ) -> BoolArray:
     """Returns whether both sides are clipped or at the floor, so that 0 is no evidence: bool[num_seeds]."""
@@ -377,13 +377,13 @@ def are_undecided(
     return np.asarray(is_clipped | (is_at_floor[0] & is_at_floor[1]))
 
 
-def silence(num_silent: int, num_seeds: int) -> str:
-    """Returns a note on the seeds found by `are_undecided`."""
+def uninformative_seeds_note(num_silent: int, num_seeds: int) -> str:
+    """Returns a note on the seeds found by `are_uninformative`."""
     seeds = f"on {num_silent} of {counted(num_seeds, 'seed')}"
     return f"{seeds} both are clipped alike or at the floor, and so show nothing"
 
 
-def merits(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
+def ordering_values(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
     """Returns the values by which seeds are ordered for P(better): higher is better, unclipped, a diverged seed worst.
 
     A log scale that is not usable has the floor 0. A linear scale has no floor.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lobench.analysis.scores.baseline_file import BaselineCase
 from lobench.analysis.scores.scales import Scales, seed_scores
-from lobench.analysis.scores.score_scale import SIGNED, ScaleKind, is_signed, own_scale
+from lobench.analysis.scores.score_scale import SIGNED_LOSS_ADVICE, ScaleKind, fallback_scale, is_signed
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
@@ -113,13 +113,13 @@ def _mean_value(
     if not all(map(math.isfinite, finals)):
         return None
     # The kind must not depend on the values, because trials are compared.
-    kind = own_scale(case.primary_metric, direction, [1.0], declared_scale=case.scale or "").kind
+    kind = fallback_scale(case.primary_metric, direction, [1.0], declared_scale=case.scale or "").kind
     if kind is ScaleKind.LINEAR:
         sign = 1.0 if direction is Direction.MAX else -1.0
         return sign * math.fsum(finals) / len(finals)
     distances = [value - (case.minimum or 0.0) for value in finals]
     if min(distances) < 0:
-        raise _fitness_error(case, SIGNED)
+        raise _fitness_error(case, SIGNED_LOSS_ADVICE)
     return -math.fsum(math.log10(max(value, _MIN_DISTANCE)) for value in distances) / len(distances)
 
 
@@ -140,9 +140,11 @@ def _mean_score(
     if tuned_case is not None and metric in tuned_case.tuned:
         scale = tuned_case.score_scale(metric, direction, is_primary=metric == case.primary_metric)
     else:
-        scale = own_scale(metric, direction, starts.values(), declared_scale=case.scale or "", minimum=case.minimum)
+        scale = fallback_scale(
+            metric, direction, starts.values(), declared_scale=case.scale or "", minimum=case.minimum
+        )
     converged = [value for seed, value in finals.items() if seed not in cell.diverged_at]
     if not scale.is_usable or is_signed(converged, scale):
-        raise _fitness_error(case, SIGNED if scale.is_usable else f"{metric} has no scale")
+        raise _fitness_error(case, SIGNED_LOSS_ADVICE if scale.is_usable else f"{metric} has no scale")
     scores = seed_scores(finals, starts, cell.diverged_at, scale)
     return math.fsum(scores.values()) / len(scores)

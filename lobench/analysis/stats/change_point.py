@@ -24,7 +24,16 @@ from typing import TypeAlias
 import numpy as np
 from scipy.special import logsumexp, stdtr
 
-__all__ = ["Belief", "Probe", "fall_posterior", "is_located", "named_pair", "next_probes", "scan", "window"]
+__all__ = [
+    "ChangePointPosterior",
+    "Probe",
+    "credible_window",
+    "fall_posterior",
+    "first_probes",
+    "is_located",
+    "next_probes",
+    "pair_around_break",
+]
 
 Array: TypeAlias = np.ndarray
 
@@ -71,7 +80,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belief:
+class ChangePointPosterior:
     """Posterior distribution of the break.
 
     Attributes:
@@ -105,7 +114,7 @@ class Belief:
         return math.fsum(self.by_place[max(self.place - distance, 0) : self.place + distance + 1])
 
 
-def window(posterior: Belief, level: float) -> tuple[int, int]:
+def credible_window(posterior: ChangePointPosterior, level: float) -> tuple[int, int]:
     """Returns the first and last index of the shortest interval that contains the break with probability `level`."""
     cumulated = [0.0, *itertools.accumulate(posterior.by_place)]
     bounds = (0, len(posterior.by_place) - 1)
@@ -116,7 +125,7 @@ def window(posterior: Belief, level: float) -> tuple[int, int]:
     return bounds
 
 
-def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int, int]:
+def pair_around_break(posterior: ChangePointPosterior, probed_indices: Collection[int]) -> tuple[int, int]:
     """Returns the indices of the last good and the first broken checkpoint among the probed ones.
 
     Args:
@@ -128,7 +137,7 @@ def named_pair(posterior: Belief, probed_indices: Collection[int]) -> tuple[int,
     return last_good, first_broken
 
 
-def is_located(posterior: Belief, probed_indices: Collection[int], confidence: float) -> bool:
+def is_located(posterior: ChangePointPosterior, probed_indices: Collection[int], confidence: float) -> bool:
     """Returns whether the break is at its most probable checkpoint with sufficient probability.
 
     That checkpoint and the one before it must have been probed.
@@ -142,7 +151,7 @@ def is_located(posterior: Belief, probed_indices: Collection[int], confidence: f
     return posterior.by_place[best_place] >= confidence and {best_place - 1, best_place} <= {*probed_indices}
 
 
-def scan(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = ()) -> list[int]:
+def first_probes(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = ()) -> list[int]:
     """Returns the indices of the checkpoints to probe first: evenly spaced ones without a probe nearby, and both ends.
 
     Args:
@@ -165,7 +174,9 @@ def scan(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = (
     ]
 
 
-def next_probes(posterior: Belief, probes: Iterable[Probe], count: int, excluded: Collection[int] = ()) -> list[int]:
+def next_probes(
+    posterior: ChangePointPosterior, probes: Iterable[Probe], count: int, excluded: Collection[int] = ()
+) -> list[int]:
     """Returns the indices of up to `count` distinct checkpoints to probe next.
 
     They divide the probability into equal shares. While the levels are not known well, one of them is almost surely
@@ -208,7 +219,7 @@ class _Noise:
     spread: float  # variance between seeds, in variances of the noise
 
 
-def fall_posterior(probes: Iterable[Probe], num_places: int) -> Belief:
+def fall_posterior(probes: Iterable[Probe], num_places: int) -> ChangePointPosterior:
     """Returns the posterior distribution of the break given the probes, whose order does not matter.
 
     Args:
@@ -332,7 +343,7 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
     )
 
 
-def _make_posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Belief:
+def _make_posterior(probes: Sequence[Probe], num_places: int, begin: int) -> ChangePointPosterior:
     probed_indices = sorted({probe.place for probe in probes})
     lost, size = np.zeros((2, len(probed_indices)))
     for probe in probes:
@@ -376,7 +387,7 @@ def _make_posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Bel
     square = (falls * (drops**2 + errors**2)).sum()
     variance = (class_weights * noises).sum()
     probability_by_index = np.repeat(weights / total / lengths[has_places], lengths[has_places])
-    posterior = Belief(
+    posterior = ChangePointPosterior(
         by_place=(*(0.0,) * (begin + 1), *probability_by_index.tolist()),
         fall=float(total / (total + no_fall)),
         size=float(mean),

@@ -24,15 +24,15 @@ __all__ = [
     "MeanEffect",
     "MeanParts",
     "PairComparison",
-    "capped",
     "compare_cases",
     "comparison_words",
     "counts_of",
     "effect_words",
     "holm",
+    "limit_verdict",
     "mean_difference",
-    "simultaneous",
     "simultaneous_differences",
+    "with_simultaneous_bounds",
 ]
 
 
@@ -105,7 +105,7 @@ class CaseEffect:
     Attributes:
       case: Name of the case.
       paired: Difference on the case. Its bounds hold for all cases of the comparison together (Bonferroni), like the
-        verdicts, and are those of `simultaneous`. Its p-value is for this case alone.
+        verdicts, and are those of `with_simultaneous_bounds`. Its p-value is for this case alone.
       p_holm: p-value adjusted by Holm over the cases of the comparison.
       verdict: Verdict by `p_holm`.
     """
@@ -152,7 +152,7 @@ class PairComparison:
 
     @property
     def is_capped(self) -> bool:
-        """Whether the verdict is undecided only because seeds are missing; see `capped`."""
+        """Whether the verdict is undecided only because seeds are missing; see `limit_verdict`."""
         return self.verdict is Effect.UNDECIDED and self.p_value <= self.alpha
 
     @property
@@ -303,9 +303,9 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     cases = tuple(
         CaseEffect(
             case=case,
-            paired=simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
+            paired=with_simultaneous_bounds(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
             p_holm=p_holm,
-            verdict=capped(_case_verdict(paired, p_holm, alpha), samples[case].missing),
+            verdict=limit_verdict(_case_verdict(paired, p_holm, alpha), samples[case].missing),
         )
         for (case, paired), p_holm in zip(differences.items(), adjusted_p_values, strict=True)
     )
@@ -333,7 +333,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     )
 
 
-def capped(verdict: Effect, missing: tuple[int, int]) -> Effect:
+def limit_verdict(verdict: Effect, missing: tuple[int, int]) -> Effect:
     """Returns a verdict after accounting for planned seeds without a value.
 
     A side that lacks a seed is never better, because a crash counts for more than the seeds that are left. It may be
@@ -354,7 +354,7 @@ def _num_missing(samples: Iterable[Samples]) -> tuple[int, int]:
     return sum(a for a, _ in missing), sum(b for _, b in missing)
 
 
-def simultaneous(
+def with_simultaneous_bounds(
     samples: Samples, paired: MeanDifference, p_holm: float, *, alpha: float, num_cases: int
 ) -> MeanDifference:
     """Returns a case's difference with bounds that hold for all cases together, at the level of Holm's verdicts.
@@ -376,11 +376,11 @@ def simultaneous(
 
 
 def simultaneous_differences(samples: Mapping[str, Samples], *, alpha: float) -> dict[str, MeanDifference]:
-    """Returns the difference on each case, with the bounds of `simultaneous`."""
+    """Returns the difference on each case, with the bounds of `with_simultaneous_bounds`."""
     differences = {case: mean_difference(sample, 1 - alpha) for case, sample in samples.items()}
     adjusted_p_values = holm([paired.p_value for paired in differences.values()])
     return {
-        case: simultaneous(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples))
+        case: with_simultaneous_bounds(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples))
         for (case, paired), p_holm in zip(differences.items(), adjusted_p_values, strict=True)
     }
 
@@ -422,7 +422,7 @@ class MeanParts:
         p_value = _combined_p_value(p_converged, p_diverged)
         is_fewer = sum(case_counts.b for case_counts in counts) < sum(case_counts.a for case_counts in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, is_fewer, p_value, alpha)
-        verdict = capped(verdict, _num_missing(self.lacking))
+        verdict = limit_verdict(verdict, _num_missing(self.lacking))
         return MeanEffect(
             mean, p_value, p_converged, p_diverged, verdict, mean_over_all.groups, mean_over_all.num_incomplete
         )

@@ -12,7 +12,7 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.paired_samples import EQUAL, Estimate, variance_of_mean
+from lobench.analysis.stats.paired_samples import RELATIVE_TOLERANCE, Estimate, variance_of_mean
 from lobench.analysis.stats.proportions import least_share, most_share
 from lobench.analysis.stats.shared_items import clustered_mean
 from lobench.analysis.stats.t_distribution import t_isf
@@ -23,7 +23,7 @@ __all__ = [
     "IntervalMethod",
     "IntervalRecord",
     "agreed_variance",
-    "complete_seeds",
+    "common_seeds_of",
     "grouped_t_mean",
     "is_trial",
     "logged_step",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
-_TAIL = 0.025  # probability beyond each bound of a 95% interval
+_TAIL_PROBABILITY = 0.025  # probability beyond each bound of a 95% interval
 # Bounds on the number of examples in a share: fewer would be a single trial, more make little difference.
 _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 _MOST_DIGITS = 6  # significant digits of a value that was logged as text
@@ -157,7 +157,7 @@ def grouped_t_mean(
         members = [cells[index] for index in group]
         floor = math.fsum(least[index] for index in group) / len(group) ** 2 if least else 0.0
         if not have_items or not any(index in have_items for index in group):
-            seeds = complete_seeds(members)
+            seeds = common_seeds_of(members)
             members = [{seed: mean_of([cell[seed] for cell in members]) for seed in seeds}]
         group_mean = clustered_mean(members, [1 / len(members)] * len(members))
         size = min(map(len, members))
@@ -171,7 +171,7 @@ def grouped_t_mean(
     return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
 
 
-def complete_seeds(cells: Sequence[Mapping[int, float]]) -> list[int]:
+def common_seeds_of(cells: Sequence[Mapping[int, float]]) -> list[int]:
     """Returns the seeds that all given cases have, sorted."""
     return sorted(set.intersection(*(set(cell) for cell in cells))) if cells else []
 
@@ -266,7 +266,7 @@ def num_examples(share: float) -> int:
     (100, 32, 4)
     """
     for count in range(1, _MOST_EXAMPLES):
-        if abs(share * count - round(share * count)) <= EQUAL * count:
+        if abs(share * count - round(share * count)) <= RELATIVE_TOLERANCE * count:
             return count * -(-_LEAST_EXAMPLES // count)
     return _MOST_EXAMPLES
 
@@ -285,10 +285,10 @@ def logged_step(value: float) -> float:
     fraction, exponent = math.frexp(abs(value))
     binary_step = next((2.0 ** (exponent - bits) for bits in _HALF_BITS if (fraction * 2**bits).is_integer()), 0.0)
     # A float32 just below a power of ten counts as that power.
-    leading_exponent = math.floor(math.log10(abs(value)) + EQUAL)
+    leading_exponent = math.floor(math.log10(abs(value)) + RELATIVE_TOLERANCE)
     for num_decimals in range(max(-leading_exponent, 0), _MOST_DIGITS - leading_exponent):
         scaled = value * 10.0**num_decimals
-        if abs(scaled - round(scaled)) <= EQUAL * abs(scaled):
+        if abs(scaled - round(scaled)) <= RELATIVE_TOLERANCE * abs(scaled):
             return max(binary_step, 10.0**-num_decimals)
     return binary_step
 
@@ -302,12 +302,12 @@ def agreed_variance(metric: str, values: Sequence[float]) -> float:
     """
     if len(values) < 2 or not all(math.isfinite(value) for value in values):
         return 0.0
-    if max(values) - min(values) > EQUAL * abs(values[0]):
+    if max(values) - min(values) > RELATIVE_TOLERANCE * abs(values[0]):
         return 0.0
     if _is_share_name(metric) and 0 <= values[0] <= 1:
         mean = metric_mean(metric, values)
         half_width = (mean.upper - mean.lower) / 2
-        return len(values) * (half_width / t_isf(_TAIL, len(values) - 1)) ** 2
+        return len(values) * (half_width / t_isf(_TAIL_PROBABILITY, len(values) - 1)) ** 2
     return logged_step(values[0]) ** 2 / 12
 
 
@@ -317,7 +317,9 @@ def _agreed_bounds(share: float, num_seeds: int) -> tuple[float, float]:
     num_per_seed = num_examples(share)
     num_trials = num_per_seed * num_seeds
     num_right = round(share * num_per_seed) * num_seeds
-    return min(least_share(num_right, num_trials, _TAIL), share), max(most_share(num_right, num_trials, _TAIL), share)
+    return min(least_share(num_right, num_trials, _TAIL_PROBABILITY), share), max(
+        most_share(num_right, num_trials, _TAIL_PROBABILITY), share
+    )
 
 
 def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -328,7 +330,7 @@ def _lognormal_bounds(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], N
     count = rows.shape[-2]
     logs = np.log(rows)
     variance = np.minimum(logs.var(axis=-2, ddof=1), _MOST_LOG_VARIANCE)
-    half_width = t_isf(_TAIL, count - 1) * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
+    half_width = t_isf(_TAIL_PROBABILITY, count - 1) * np.sqrt(variance / count + variance**2 / (2 * (count - 1)))
     centre = logs.mean(axis=-2) + variance / 2
     return np.exp(centre - half_width), np.exp(centre + half_width)
 
@@ -367,9 +369,11 @@ def metric_bounds(
     if count < 2:
         return np.full_like(mean, np.nan), np.full_like(mean, np.nan), methods
     deviation = rows.std(axis=-2, ddof=1)
-    for mask in zip(*np.nonzero(is_positive & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))), strict=True):
+    for mask in zip(
+        *np.nonzero(is_positive & (np.ptp(rows, axis=-2) <= RELATIVE_TOLERANCE * np.abs(mean))), strict=True
+    ):
         deviation[mask] = max(deviation[mask], logged_step(float(mean[mask])) / math.sqrt(12))
-    half_width = t_isf(_TAIL, count - 1) * deviation / math.sqrt(count)
+    half_width = t_isf(_TAIL_PROBABILITY, count - 1) * deviation / math.sqrt(count)
     lower, upper = mean - half_width, mean + half_width
     if is_positive.any():
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -391,7 +395,7 @@ def metric_bounds(
         np.where(is_inside, 0.5 + np.tanh((centre + shift) / 2) / 2, plain_bound)
         for shift, plain_bound in ((-logit_half_width, lower), (logit_half_width, upper))
     )
-    are_equal = is_share & (np.ptp(rows, axis=-2) <= EQUAL * np.abs(mean))
+    are_equal = is_share & (np.ptp(rows, axis=-2) <= RELATIVE_TOLERANCE * np.abs(mean))
     for mask in zip(*np.nonzero(are_equal), strict=True):
         lower[mask], upper[mask] = _agreed_bounds(float(mean[mask]), count)
         methods[mask] = "exact"
@@ -399,6 +403,9 @@ def metric_bounds(
     for num_successes in range(count + 1) if is_trial(metric) else ():
         mask = is_binary & (np.rint(mean * count) == num_successes)
         if mask.any():
-            lower[mask], upper[mask] = least_share(num_successes, count, _TAIL), most_share(num_successes, count, _TAIL)
+            lower[mask], upper[mask] = (
+                least_share(num_successes, count, _TAIL_PROBABILITY),
+                most_share(num_successes, count, _TAIL_PROBABILITY),
+            )
             methods[mask] = "exact"
     return lower, upper, methods

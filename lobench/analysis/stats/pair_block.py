@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.paired_samples import EQUAL, FLOAT_STEP, Estimate
+from lobench.analysis.stats.paired_samples import FLOAT_STEP, RELATIVE_TOLERANCE, Estimate
 from lobench.analysis.stats.t_distribution import t_isf
 
 __all__ = ["PairBlock", "rounding_steps"]
@@ -56,7 +56,7 @@ class PairBlock:
             return cls(mean=mean, variance=no_variance, num_seeds=num_seeds, can_tell=np.zeros(len(b), bool))
         variance = np.maximum(differences.var(axis=1, ddof=1), 2 * floor) / num_seeds
         spread = differences.max(axis=1) - differences.min(axis=1)
-        has_spread = spread > np.maximum(EQUAL * size, 4 * precision)
+        has_spread = spread > np.maximum(RELATIVE_TOLERANCE * size, 4 * precision)
         return cls(
             mean=mean, variance=variance, num_seeds=num_seeds, can_tell=has_spread | (mean == 0) | (num_seeds > 2)
         )
@@ -83,14 +83,14 @@ def rounding_steps(a: FloatArray, b: FloatArray) -> FloatArray:
       b: Values of B, float64[num_pairs, num_seeds]; finite.
     """
     values_of_a = np.broadcast_to(a, b.shape)
-    are_one = np.abs(b - values_of_a) <= EQUAL * np.maximum(np.abs(values_of_a), np.abs(b))
+    are_one = np.abs(b - values_of_a) <= RELATIVE_TOLERANCE * np.maximum(np.abs(values_of_a), np.abs(b))
     values = np.sort(np.concatenate([values_of_a, np.where(are_one, np.nan, b)], axis=1), axis=1)  # NaN last
     gaps = np.diff(values)
     sizes = np.maximum(np.abs(values[:, :-1]), np.abs(values[:, 1:]))
-    has_repeats = (gaps <= EQUAL * sizes).any(axis=1)
+    has_repeats = (gaps <= RELATIVE_TOLERANCE * sizes).any(axis=1)
     differences = np.sort(np.where(are_one, np.nan, b - values_of_a), axis=1)
     size = np.fmax.reduce(np.abs(values), axis=1)[:, None]
     sizes_of_both = np.maximum(np.abs(differences[:, :-1]), np.abs(differences[:, 1:]))
-    has_repeats |= (np.diff(differences) <= EQUAL * np.maximum(size, sizes_of_both)).any(axis=1)
-    smallest_gap = np.where(gaps > EQUAL * sizes, gaps, math.inf).min(axis=1, initial=math.inf)
+    has_repeats |= (np.diff(differences) <= RELATIVE_TOLERANCE * np.maximum(size, sizes_of_both)).any(axis=1)
+    smallest_gap = np.where(gaps > RELATIVE_TOLERANCE * sizes, gaps, math.inf).min(axis=1, initial=math.inf)
     return np.where(has_repeats & np.isfinite(smallest_gap), smallest_gap, 0.0)

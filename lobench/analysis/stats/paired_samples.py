@@ -14,13 +14,22 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["DIVERGED", "EQUAL", "FLOAT_STEP", "Estimate", "Samples", "pooled", "rounding_step", "variance_of_mean"]
+__all__ = [
+    "DIVERGED",
+    "FLOAT_STEP",
+    "RELATIVE_TOLERANCE",
+    "Estimate",
+    "Samples",
+    "rounding_step",
+    "variance_of_mean",
+    "variance_of_sum",
+]
 
 DIVERGED = -math.inf  # worse than any value
 
 # Stored values are float32, so means are known up to their last bit only, and smaller differences do not count.
 FLOAT_STEP = 2.0**-23
-EQUAL = 4 * FLOAT_STEP
+RELATIVE_TOLERANCE = 4 * FLOAT_STEP
 
 
 _NONE = frozenset[int]()
@@ -53,7 +62,8 @@ class Samples:
       seeds: Seed of each value of A, and of B; equal for pairs. (): 0, 1, ...
       shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
       missing_seeds: Planned seeds of A and of B that have no value. They are not missing at random and limit the
-        verdict; see `lobench.analysis.stats.comparison.capped`. A seed that several cases of a group lack counts once.
+        verdict; see `lobench.analysis.stats.comparison.limit_verdict`. A seed that several cases of a
+        group lack counts once.
     """
 
     a: tuple[float, ...] = ()
@@ -141,13 +151,13 @@ class Samples:
 
         Source: a uniform error over one step has the variance q^2 / 12.
         """
-        return max(self.step, self.precision, FLOAT_STEP * _size((*self.a, *self.b))) ** 2 / 12
+        return max(self.step, self.precision, FLOAT_STEP * _largest_magnitude((*self.a, *self.b))) ** 2 / 12
 
     @property
     def has_spread(self) -> bool:
         """Whether the converged seeds differ by more than the rounding of a float32."""
         spreads = [self._differences()] if self.is_paired else [self.a, self.b]
-        least = max(EQUAL * _size((*self.a, *self.b)), 4 * self.precision)
+        least = max(RELATIVE_TOLERANCE * _largest_magnitude((*self.a, *self.b)), 4 * self.precision)
         return any(max(values) - min(values) > least for values in spreads)
 
     @property
@@ -155,7 +165,7 @@ class Samples:
         """Whether all converged seeds of both sides have the same value, so that the rounding step is unknown."""
         converged = self.converged()
         values = (*converged.a, *(value - self.raised for value in converged.b))
-        least = max(EQUAL * _size(values), 4 * self.precision)
+        least = max(RELATIVE_TOLERANCE * _largest_magnitude(values), 4 * self.precision)
         return len(values) > 0 and not self.may_vary and max(values) - min(values) <= least
 
     def _differences(self) -> list[float]:
@@ -197,11 +207,11 @@ class Samples:
             return _sample_estimate(self._differences(), 2 * self.floor)
         a = _sample_estimate(self.a, self.floor)
         b = _sample_estimate(self.b, self.floor)
-        variance, degrees = pooled([a, b])
+        variance, degrees = variance_of_sum([a, b])
         return Estimate(mean=b.mean - a.mean, variance=variance, degrees=degrees)
 
 
-def pooled(estimates: Sequence[Estimate]) -> tuple[float, float]:
+def variance_of_sum(estimates: Sequence[Estimate]) -> tuple[float, float]:
     """Returns the variance of a sum of independent means, and Satterthwaite's degrees of freedom.
 
     Source: Satterthwaite 1946.
@@ -247,22 +257,26 @@ def rounding_step(a: Sequence[float], b: Sequence[float], *, is_paired: bool) ->
     # Values in a baseline file are rounded, so equality is up to that.
     values = [value for pair in pairs for value in (pair[:1] if _has_repeats(pair) else pair)]
     differences = [value_b - value_a for value_a, value_b in pairs if not _has_repeats((value_a, value_b))]
-    return _smallest_gap(values) if _has_repeats(values) or _has_repeats(differences, _size(values)) else 0.0
+    return (
+        _smallest_gap(values) if _has_repeats(values) or _has_repeats(differences, _largest_magnitude(values)) else 0.0
+    )
 
 
-def _size(values: Sequence[float]) -> float:
+def _largest_magnitude(values: Sequence[float]) -> float:
     return max(map(abs, values), default=0.0)
 
 
 def _has_repeats(values: Sequence[float], size: float = 0.0) -> bool:
     """Returns whether two values are equal up to the rounding of float32 numbers of their size, or of size `size`."""
     pairs = itertools.pairwise(sorted(values))
-    return any(high - low <= EQUAL * max(size, abs(low), abs(high)) for low, high in pairs)
+    return any(high - low <= RELATIVE_TOLERANCE * max(size, abs(low), abs(high)) for low, high in pairs)
 
 
 def _smallest_gap(values: Sequence[float]) -> float:
     pairs = itertools.pairwise(sorted(values))
-    return min((high - low for low, high in pairs if high - low > EQUAL * max(abs(low), abs(high))), default=0.0)
+    return min(
+        (high - low for low, high in pairs if high - low > RELATIVE_TOLERANCE * max(abs(low), abs(high))), default=0.0
+    )
 
 
 def _sample_estimate(values: Sequence[float], floor: float) -> Estimate:

@@ -20,7 +20,7 @@ _SAME = 1e-9  # relative tolerance for equally extreme statistics
 FloatArray = NDArray[np.float64]
 
 
-class _Sides:
+class _PermutedSides:
     """Two samples under every permutation of their values between the sides.
 
     The first permutation is the original one.
@@ -52,7 +52,7 @@ class _Sides:
         return mean_b - mean_a, np.maximum(spread_b, least) / size_b + np.maximum(spread_a, least) / size_a
 
 
-class _Signs:
+class _SignedPairs:
     """Differences of pairs under random signs, which are equally likely if nothing differs.
 
     The first signs are all 1.
@@ -90,15 +90,17 @@ class Permutation:
     def __init__(self, cases: Sequence[Samples], weights: Sequence[float] | None = None) -> None:
         is_alone = len(cases) == 1
         self._weights = [1 / len(cases)] * len(cases) if weights is None else list(weights)
-        self._cases: list[_Sides | _Signs] = []
+        self._cases: list[_PermutedSides | _SignedPairs] = []
         for index, case_samples in enumerate(cases):
             if case_samples.is_paired:
                 self._cases.append(
-                    _Signs(case_samples.a, case_samples.b, case_samples.floor, _signs(len(case_samples.a), index))
+                    _SignedPairs(
+                        case_samples.a, case_samples.b, case_samples.floor, _random_signs(len(case_samples.a), index)
+                    )
                 )
             else:
                 permutations = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else index)
-                self._cases.append(_Sides(case_samples.a, case_samples.b, case_samples.floor, permutations))
+                self._cases.append(_PermutedSides(case_samples.a, case_samples.b, case_samples.floor, permutations))
         means = [
             math.fsum(case_samples.b) / len(case_samples.b) - math.fsum(case_samples.a) / len(case_samples.a)
             for case_samples in cases
@@ -176,7 +178,7 @@ def _permutations(size_a: int, size_b: int, case_index: int) -> FloatArray:
 
 
 @functools.lru_cache(maxsize=64)
-def _signs(size: int, case_index: int) -> FloatArray:
+def _random_signs(size: int, case_index: int) -> FloatArray:
     """Returns float64[num_permutations, size] of 1 and -1; 1 in the first row."""
     draw = np.random.default_rng([size, case_index])
     return np.concatenate([np.ones((1, size)), draw.choice([-1.0, 1.0], (_NUM_DRAWN - 1, size))])

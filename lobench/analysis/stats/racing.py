@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_SEEDS", "PairSums", "least_seeds", "log_threshold", "losers"]
+__all__ = ["LEAST_SEEDS", "PairSums", "eliminated_methods", "least_seeds", "log_threshold"]
 
 LEAST_SEEDS = 3  # with fewer seeds nothing is decided
 # Variance of a normal prior of the standardised mean. Few seeds can only show means of a few standard deviations.
@@ -139,7 +139,9 @@ def log_threshold(num_methods: int, alpha: float) -> float:
     return math.log(max(3 * math.comb(num_methods, 2), 1) / alpha)
 
 
-def losers(sums: PairSums, log_level: float, is_racing: BoolArray | None = None) -> tuple[BoolArray, BoolArray]:
+def eliminated_methods(
+    sums: PairSums, log_level: float, is_racing: BoolArray | None = None
+) -> tuple[BoolArray, BoolArray]:
     """Returns the methods that a look eliminates, bool[..., num_methods], and by which methods, [..., by, eliminated].
 
     There is a test of the mean and a test of diverged seeds. If each of two methods is shown to be worse in one of the

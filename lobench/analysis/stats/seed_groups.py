@@ -16,21 +16,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from lobench.analysis.stats.location import Location, locate, mean_location
-from lobench.analysis.stats.paired_samples import DIVERGED, Estimate, Samples, pooled
+from lobench.analysis.stats.paired_samples import DIVERGED, Estimate, Samples, variance_of_sum
 from lobench.analysis.stats.proportions import Counts
 from lobench.analysis.stats.shared_items import item_mean
 
 __all__ = [
     "CasesMean",
+    "are_compared_by_items",
     "contrast_location",
     "counts_of",
     "group_counts",
-    "group_places",
-    "joined",
+    "group_indices",
+    "join_cases",
     "mean_over_cases",
-    "missing_of_group",
+    "num_missing_in_group",
     "seed_means_ratio",
-    "share_items",
 ]
 
 _LEAST_TO_CHECK = 8  # seeds
@@ -53,22 +53,22 @@ class CasesMean:
     num_incomplete: int = 0
 
 
-def group_places(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]:
+def group_indices(cases: Sequence[frozenset[str]]) -> tuple[tuple[int, ...], ...]:
     """Returns the indices of the cases by group.
 
     Cases that share a training, directly or through others, form one group.
 
-    >>> group_places([frozenset({"run 1"}), frozenset(), frozenset({"run 1", "run 2"})])
+    >>> group_indices([frozenset({"run 1"}), frozenset(), frozenset({"run 1", "run 2"})])
     ((0, 2), (1,))
 
     Args:
       cases: Names of the trainings of each case. Empty if it shares none.
     """
-    return _group_places(tuple(cases))
+    return _group_indices(tuple(cases))
 
 
 @functools.lru_cache(maxsize=256)  # cases may have thousands of items each, and a comparison asks several times
-def _group_places(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], ...]:
+def _group_indices(cases: tuple[frozenset[str], ...]) -> tuple[tuple[int, ...], ...]:
     first_index_by_training: dict[str, int] = {}
     root = list(range(len(cases)))
 
@@ -99,7 +99,7 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
     A seed that diverged on several cases of the group counts once.
     """
     groups = []
-    for indices in group_places([case.shared for case in cases]):
+    for indices in group_indices([case.shared for case in cases]):
         members = [cases[index] for index in indices]
         if len(members) == 1:
             groups.append(counts_of(members[0]))
@@ -116,13 +116,13 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
     return groups
 
 
-def missing_of_group(cases: Sequence[Samples]) -> tuple[int, int]:
+def num_missing_in_group(cases: Sequence[Samples]) -> tuple[int, int]:
     """Returns the numbers of seeds that A and B lack on any case of a group. A seed counts once."""
     missing_a, missing_b = (set[int]().union(*(case.missing_seeds[side] for case in cases)) for side in (0, 1))
     return len(missing_a), len(missing_b)
 
 
-def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> Samples:
+def join_cases(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> Samples:
     """Returns one sample for a group of cases: the mean over the cases of each seed that has all of them.
 
     A seed that diverged on any case diverged. The step represents the rounding of all cases.
@@ -158,7 +158,7 @@ def joined(cases: Sequence[Samples], weights: Sequence[float] | None = None) -> 
     )
 
 
-def share_items(cases: Sequence[Samples]) -> bool:
+def are_compared_by_items(cases: Sequence[Samples]) -> bool:
     """Returns whether cases of a group are compared by items. All items of each case then count in its mean."""
     return len(cases) > 1 and all(case.is_paired for case in cases) and any(case.replicate == "item" for case in cases)
 
@@ -184,10 +184,10 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     groups = list[tuple[int, ...]]()
     num_converged = list[int]()
     num_incomplete = 0
-    for indices in group_places([case.shared for case in cases]):
+    for indices in group_indices([case.shared for case in cases]):
         members = [cases[index] for index in indices]
-        have_items = share_items(members)
-        joined_samples = members[0] if have_items else joined(members)
+        have_items = are_compared_by_items(members)
+        joined_samples = members[0] if have_items else join_cases(members)
         location = item_mean(members) if have_items else locate(joined_samples)
         if not location.is_known:
             continue
@@ -212,14 +212,14 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
       weights: Weights of the cases, of either sign.
     """
     estimates = []
-    for indices in group_places([case.shared for case in cases]):
-        location = locate(joined([cases[index] for index in indices], [weights[index] for index in indices]))
+    for indices in group_indices([case.shared for case in cases]):
+        location = locate(join_cases([cases[index] for index in indices], [weights[index] for index in indices]))
         if not location.is_known:
             return None
         estimates.append(location.estimate)
     if not estimates:
         return None
-    variance, degrees = pooled(estimates)
+    variance, degrees = variance_of_sum(estimates)
     mean = math.fsum(estimate.mean for estimate in estimates)
     return Location(method="paired", estimate=Estimate(mean=mean, variance=variance, degrees=degrees))
 
@@ -238,12 +238,12 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
       p_value: One-sided p-value of the ratio being above 1. Both are NaN with fewer than two groups, or with fewer than
         eight seeds that have all cases.
     """
-    groups = group_places([case.shared for case in cases])
-    group_samples = [joined([cases[index] for index in indices]).converged() for indices in groups]
+    groups = group_indices([case.shared for case in cases])
+    group_samples = [join_cases([cases[index] for index in indices]).converged() for indices in groups]
     if len(group_samples) < 2 or not all(samples.is_paired for samples in group_samples):
         return math.nan, math.nan
     sizes = [len(indices) / len(cases) for indices in groups]
-    all_samples = joined(group_samples, sizes)
+    all_samples = join_cases(group_samples, sizes)
     if len(all_samples) < _LEAST_TO_CHECK:
         return math.nan, math.nan
     rows = np.asarray(

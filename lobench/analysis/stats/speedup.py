@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "LOOK_BACK",
+    "SMOOTHING_WINDOW",
     "BaselineCurve",
-    "Form",
     "Speedup",
+    "SpeedupReference",
     "envelope",
     "speedup",
 ]
 
 _ENVELOPE_POINTS = 512
 _SMOOTHING = 0.95
-LOOK_BACK = 20  # evaluations that the envelope's smoothing averages over, 1 / (1 - _SMOOTHING)
+SMOOTHING_WINDOW = 20  # evaluations that the envelope's smoothing averages over, 1 / (1 - _SMOOTHING)
 
 FloatArray = NDArray[np.float64]
 
 
-class Form(enum.StrEnum):
+class SpeedupReference(enum.StrEnum):
     """Reference of a speed-up."""
 
     BEST_SINGLE = "best single learning rate"
@@ -49,7 +49,7 @@ class BaselineCurve:
 
     steps: FloatArray
     losses: FloatArray
-    form: Form
+    form: SpeedupReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Speedup:
 
     value: float
     censored: bool
-    form: Form
+    form: SpeedupReference
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -97,7 +97,7 @@ def envelope(curves: ArrayLike, steps: Sequence[float]) -> BaselineCurve:
     if is_known.any():
         has_losses = grid >= curve_steps[is_known][0]
         losses[has_losses] = np.interp(grid[has_losses], curve_steps[is_known], lowest[is_known])
-    return BaselineCurve(steps=grid, losses=_running_minimum(losses), form=Form.ENVELOPE)
+    return BaselineCurve(steps=grid, losses=_running_minimum(losses), form=SpeedupReference.ENVELOPE)
 
 
 def speedup(final_loss: float, num_inner_steps: float, baseline: BaselineCurve) -> Speedup:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.stats.seed_groups import group_places
+from lobench.analysis.stats.seed_groups import group_indices
 from lobench.analysis.store.subjects import Cell
 from lobench.analysis.store.trainings import trainings_of
 from lobench.core.errors import UsageError
@@ -28,10 +28,10 @@ from lobench.core.errors import UsageError
 __all__ = [
     "EVERY_CASE",
     "CaseDesign",
-    "are_labels",
     "case_groups",
-    "design_of",
-    "redesigned",
+    "design_from_options",
+    "has_label_seeds",
+    "regrouped",
     "shared_trainings",
 ]
 
@@ -55,7 +55,7 @@ def case_groups(
         frozenset().union(*{shared_trainings(subject[case], design) for subject in subjects if case in subject})
         for case in cases
     ]
-    return tuple(tuple(cases[index] for index in indices) for indices in group_places(names))
+    return tuple(tuple(cases[index] for index in indices) for indices in group_indices(names))
 
 
 def shared_trainings(cell: Cell, design: CaseDesign = "by design") -> frozenset[str]:
@@ -83,12 +83,12 @@ def _items(item_numbers: tuple[int, ...]) -> frozenset[str]:
     return frozenset(f"item {number}" for number in item_numbers)
 
 
-def are_labels(cell: Cell) -> bool:
+def has_label_seeds(cell: Cell) -> bool:
     """Returns whether a cell's seeds are only labels of a table, which do not imply shared draws."""
     return bool(cell.sources) and cell.draws == "" and not shared_trainings(cell)
 
 
-def design_of(*, independent_cases: bool = False, seed_means: bool = False) -> CaseDesign:
+def design_from_options(*, independent_cases: bool = False, seed_means: bool = False) -> CaseDesign:
     """Returns the design selected by two command line options.
 
     Raises:
@@ -102,7 +102,7 @@ def design_of(*, independent_cases: bool = False, seed_means: bool = False) -> C
     return "independent" if independent_cases else "seed means" if seed_means else "by design"
 
 
-def redesigned(samples: Samples, design: CaseDesign) -> Samples:
+def regrouped(samples: Samples, design: CaseDesign) -> Samples:
     """Returns samples with their groups replaced according to the design."""
     if design == "by design":
         return samples

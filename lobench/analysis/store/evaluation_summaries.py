@@ -20,7 +20,7 @@ from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["NUM_SPARKS", "EvaluationSummary", "evaluation_summaries"]
 FloatArray = NDArray[np.float64]
-_Numbers = dict[str, Any]  # fields of an `EvaluationSummary`
+_SummaryFields = dict[str, Any]  # fields of an `EvaluationSummary`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def evaluation_summaries(
       rows: Evaluations.
       curves_of_rows: Curves of each row, or their summary, if they are already read. None: they are read here.
     """
-    numbers_by_row: list[_Numbers] = [{}] * len(rows)
+    numbers_by_row: list[_SummaryFields] = [{}] * len(rows)
     plugin_metrics: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
     for index, (row, curves) in enumerate(zip(rows, curves_of_rows or (row.measured for row in rows), strict=True)):
@@ -75,7 +75,7 @@ def evaluation_summaries(
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
                 plugin_metrics[index] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
-        _measure(members, [rows[member.place].case for member in members], numbers_by_row)
+        _fill_fields(members, [rows[member.place].case for member in members], numbers_by_row)
     return [
         EvaluationSummary(row=row, subject=subject, added=tuple(names), **numbers)
         for row, numbers, names in zip(rows, numbers_by_row, plugin_metrics, strict=True)
@@ -88,7 +88,7 @@ class _Member(NamedTuple):
     summary: CurveSummary
 
 
-def _measure(members: Sequence[_Member], cases: Sequence[CaseInfo], fields_by_row: list[_Numbers]) -> None:
+def _fill_fields(members: Sequence[_Member], cases: Sequence[CaseInfo], fields_by_row: list[_SummaryFields]) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     first_summary, primary = members[0].summary, cases[0].primary_metric
     finals = {name: _mean([member.summary.final(name) for member in members]) for name in first_summary.kept}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lobench.analysis.store.subjects import StoredSubject
 
-__all__ = ["MethodGroups", "are_by_step", "groups_of", "run_names"]
+__all__ = ["MethodGroups", "method_groups_of", "run_names", "steps_increase"]
 
 _NUMBER = re.compile(r"\d+")
 
@@ -64,7 +64,7 @@ class MethodGroups:
         return list(dict.fromkeys([shown, *run_of_shown[:1], *other_subjects]))
 
 
-def groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
+def method_groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
     """Divides subjects into runs and single subjects.
 
     Two checkpoints belong to one run if a watch recorded so. Otherwise they do if they lie in one folder and have names
@@ -104,7 +104,7 @@ def _by_optimizer(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> 
     return list(indices_by_optimizer.values())
 
 
-def are_by_step(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
+def steps_increase(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
     """Returns whether outer steps increase along every run. In a population, they restart in a later generation."""
     steps_of_runs = ([subjects[index].who.outer_step for index in run] for run in runs)
     return all(step < next_step for steps in steps_of_runs for step, next_step in itertools.pairwise(steps))

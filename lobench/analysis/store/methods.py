@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lobench.analysis.store.entrants import StoredRace, entrants_of
-from lobench.analysis.store.names import names_of, one_called
+from lobench.analysis.store.names import subject_index_named, subject_names
 from lobench.analysis.store.reading import StoreReading
-from lobench.analysis.store.search_history import best_trials, chosen_by_search, num_infeasible
+from lobench.analysis.store.search_history import best_trial_subject, best_trials, num_infeasible
 from lobench.analysis.store.snapshot import ExperimentMethods, Snapshot, case_names, read_store
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
@@ -29,16 +29,16 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = [
     "check_experiment",
-    "check_named",
-    "hyperparameters",
-    "narrowed",
-    "of_members",
+    "check_table_name",
+    "hyperparameters_text",
+    "index_of_case",
+    "index_of_method",
     "pick_methods",
-    "place_of_case",
-    "place_of_method",
     "read_methods",
-    "read_parts",
-    "unknown_name",
+    "read_snapshots",
+    "select_subjects",
+    "snapshot_of_members",
+    "unknown_name_error",
     "with_race",
 ]
 
@@ -73,7 +73,7 @@ def read_methods(
         return snapshot if row is None else _experiment_snapshot(snapshot, row, ledger)
 
 
-def read_parts(store: Path) -> list[Snapshot]:
+def read_snapshots(store: Path) -> list[Snapshot]:
     """Reads all results of a store: one part for each experiment, in the order of their last runs, then the others.
 
     The last part has the results that belong to no experiment, or only to an earlier version of one. Parts without
@@ -109,7 +109,9 @@ def read_parts(store: Path) -> list[Snapshot]:
 
 def _experiment_snapshot(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
     """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
-    experiment_snapshot = of_members(store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id))
+    experiment_snapshot = snapshot_of_members(
+        store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id)
+    )
     named_experiment = dataclasses.replace(experiment_snapshot.experiment, name=row.name)
     return with_race(dataclasses.replace(experiment_snapshot, experiment=named_experiment), row.config, ledger)
 
@@ -152,7 +154,7 @@ class _SeedRow(NamedTuple):
     seed: int
 
 
-def of_members(
+def snapshot_of_members(
     snapshot: Snapshot, config: str, members: Sequence[Membership], trials: Sequence[TrialRow] = ()
 ) -> Snapshot:
     """Returns a store's snapshot by the methods of an experiment.
@@ -216,7 +218,7 @@ def of_members(
             _method_subject, current=snapshot.current, is_command=_trains_checkpoints(bindings)
         )
         subject, search = (
-            chosen_by_search(sessions, make_subject) if method in best_by_method else (make_subject(sessions), None)
+            best_trial_subject(sessions, make_subject) if method in best_by_method else (make_subject(sessions), None)
         )
         if search is not None:
             search = dataclasses.replace(
@@ -469,7 +471,7 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     )
 
 
-def hyperparameters(snapshot: Snapshot, index: int) -> str:
+def hyperparameters_text(snapshot: Snapshot, index: int) -> str:
     """Returns the bindings of a subject that its label does not contain, as text.
 
     For a search over a checkpoint or a command these are the values of its best trial, because lobench sets the
@@ -498,7 +500,7 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
     Raises:
       ConfigError: The snapshot has no method or case of a given name.
     """
-    indices = [place_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
+    indices = [index_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_resolve_name(snapshot, name): title for name, title in (names or {}).items()}
     labels = tuple(titles.get(index, snapshot.labels[index]) for index in indices)
     has_methods = bool(methods or snapshot.experiment.methods)
@@ -508,14 +510,14 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
         labels=labels,
         experiment=dataclasses.replace(
             snapshot.experiment,
-            methods=tuple(names_of(snapshot, index)[0] for index in indices) if has_methods else (),
+            methods=tuple(subject_names(snapshot, index)[0] for index in indices) if has_methods else (),
             searched=tuple(snapshot.search(index) for index in indices),
         ),
         names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},
     )
 
 
-def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
+def select_subjects(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
     """Returns a snapshot with only the named subjects, in this order. Without names it returns all.
 
     Raises:
@@ -523,47 +525,47 @@ def narrowed(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
     """
     if not names:
         return snapshot
-    method_names = [names_of(snapshot, one_called(snapshot, name))[0] for name in names]
+    method_names = [subject_names(snapshot, subject_index_named(snapshot, name))[0] for name in names]
     return pick_methods(snapshot, tuple(dict.fromkeys(method_names)))
 
 
 def _resolve_name(snapshot: Snapshot, name: str) -> int | str:
     """Resolves a key of `Table.names` to a method's index, a case's identity, or a metric's name."""
     for index in range(len(snapshot.subjects)):
-        if name in names_of(snapshot, index):
+        if name in subject_names(snapshot, index):
             return index
     return next((case.identity for case in snapshot.cases if name in _case_names(snapshot, case.identity)), name)
 
 
-def check_named(snapshot: Snapshot, name: str) -> None:
+def check_table_name(snapshot: Snapshot, name: str) -> None:
     """Raises ConfigError if a key of `Table.names` is neither a method nor a case."""
     if (
         isinstance(index_or_name := _resolve_name(snapshot, name), str)
         and index_or_name == name
-        and place_of_case(snapshot, name) is None
+        and index_of_case(snapshot, name) is None
     ):
-        place_of_method(snapshot, "names", name)
+        index_of_method(snapshot, "names", name)
 
 
-def place_of_method(snapshot: Snapshot, key: str, name: str) -> int:
+def index_of_method(snapshot: Snapshot, key: str, name: str) -> int:
     """Returns the index of the method that `Table.KEY` names by its scope, label or text.
 
     Raises:
       ConfigError: No method has this name.
     """
     for index in range(len(snapshot.subjects)):
-        if name in names_of(snapshot, index):
+        if name in subject_names(snapshot, index):
             return index
-    raise unknown_name(key, name, [names_of(snapshot, index)[0] for index in range(len(snapshot.subjects))])
+    raise unknown_name_error(key, name, [subject_names(snapshot, index)[0] for index in range(len(snapshot.subjects))])
 
 
-def unknown_name(key: str, name: str, known_names: Sequence[str]) -> ConfigError:
+def unknown_name_error(key: str, name: str, known_names: Sequence[str]) -> ConfigError:
     """Returns an error for an unknown name in `Table.KEY`."""
     expected = "one of " + ", ".join(map(repr, known_names))
     return ConfigError(f"Table.{key}: there is no {name!r}", expected=expected, next_step=suggestion(name, known_names))
 
 
-def place_of_case(snapshot: Snapshot, name: str) -> int | None:
+def index_of_case(snapshot: Snapshot, name: str) -> int | None:
     """Returns the index of the case with a name, with or without the suite's; None if no case has it."""
     indices = (index for index, case in enumerate(snapshot.cases) if name in _case_names(snapshot, case.identity))
     return next(indices, None)

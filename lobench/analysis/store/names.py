@@ -8,25 +8,24 @@ from typing import NamedTuple
 
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import ConfigError, UsageError, suggestion
-from lobench.core.subject import Subject as Who
-from lobench.core.subject import SubjectKey, optimizer_bindings
+from lobench.core.subject import Subject, SubjectKey, optimizer_bindings
 from lobench.engine.config.syntax import binding_text, only_bindings, parse_text
 from lobench.engine.paths import path_exists
 
-__all__ = ["Called", "called", "is_called", "names_of", "one_called"]
+__all__ = ["NameMatches", "match_name", "name_matches", "subject_index_named", "subject_names"]
 
 _MIN_HASH_DIGITS = 6  # fewest digits that count as the start of a sha256
 _MAX_NAMES = 8  # most names in an error
 
 
-class Called(NamedTuple):
+class NameMatches(NamedTuple):
     """Result of a lookup: indices of the matching subjects, and whether the text is exactly their name or path."""
 
     places: tuple[int, ...]
     is_exact: bool
 
 
-def names_of(snapshot: Snapshot, index: int) -> list[str]:
+def subject_names(snapshot: Snapshot, index: int) -> list[str]:
     """Returns the names of a subject: its scope in an experiment, its labels, its text or path."""
     subject = snapshot.subjects[index]
     scopes = [snapshot.experiment.methods[index]] if snapshot.experiment.methods else []
@@ -34,7 +33,7 @@ def names_of(snapshot: Snapshot, index: int) -> list[str]:
     return [name for name in dict.fromkeys([*scopes, *labels, subject.who.uri]) if name]
 
 
-def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> Called:
+def match_name(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> NameMatches:
     """Returns the subjects that match a text.
 
     First come subjects with this scope, label, whole path or gin text. If none matches, the text may be an outer
@@ -54,19 +53,19 @@ def called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = (
             for index in permitted_indices
             if subjects[index].has_theta and subjects[index].outer_step == int(text)
         ]:
-            return Called(tuple(steps), is_exact=False)
-    exact_matches = [index for index in permitted_indices if text in names_of(snapshot, index)]
+            return NameMatches(tuple(steps), is_exact=False)
+    exact_matches = [index for index in permitted_indices if text in subject_names(snapshot, index)]
     exact_matches = exact_matches or [
         index for index in permitted_indices if _is_text_or_path(snapshot.subjects[index].who, text)
     ]
     if exact_matches:
-        return Called(tuple(exact_matches), is_exact=True)
+        return NameMatches(tuple(exact_matches), is_exact=True)
     similar_indices = [index for index in permitted_indices if _is_similar(snapshot.subjects[index].who, text)]
     path_matches = [index for index in similar_indices if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
-    return Called(tuple(path_matches or similar_indices), is_exact=False)
+    return NameMatches(tuple(path_matches or similar_indices), is_exact=False)
 
 
-def is_called(subject: Who, text: str) -> bool:
+def name_matches(subject: Subject, text: str) -> bool:
     """Returns whether a text matches a subject. It may match others too."""
     return (
         text in (subject.label, subject.name, subject.uri)
@@ -75,7 +74,7 @@ def is_called(subject: Who, text: str) -> bool:
     )
 
 
-def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:
+def subject_index_named(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:
     """Returns the index of the only subject that matches a text.
 
     The same theta at several outer steps, with the same bindings, counts as one subject: the last of them.
@@ -88,9 +87,9 @@ def one_called(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     Raises:
       UsageError: No subject matches, or several do. The message lists them, and names that distinguish them.
     """
-    indices = called(snapshot, text, candidates).places or called(snapshot, text).places
+    indices = match_name(snapshot, text, candidates).places or match_name(snapshot, text).places
     if not indices:
-        names_by_subject = [names_of(snapshot, index) for index in range(len(snapshot.subjects))]
+        names_by_subject = [subject_names(snapshot, index) for index in range(len(snapshot.subjects))]
         first_names = list(dict.fromkeys(names[0] for names in names_by_subject))
         is_path = "/" in text or bool(Path(text).suffix)
         raise UsageError(
@@ -122,12 +121,12 @@ def _unique_name(snapshot: Snapshot, index: int) -> str:
     """
     sha256 = snapshot.subjects[index].who.sha256
     distinct_names = (
-        name for name in [*names_of(snapshot, index), sha256[:12]] if called(snapshot, name).places == (index,)
+        name for name in [*subject_names(snapshot, index), sha256[:12]] if match_name(snapshot, name).places == (index,)
     )
     return next(distinct_names, snapshot.labels[index])
 
 
-def _is_text_or_path(subject: Who, text: str) -> bool:
+def _is_text_or_path(subject: Subject, text: str) -> bool:
     if subject.is_optimizer:
         return (
             bool(subject.uri) and (lines := _gin_statements(text)) is not None and lines == _gin_statements(subject.uri)
@@ -136,7 +135,7 @@ def _is_text_or_path(subject: Who, text: str) -> bool:
     return is_path and Path(text).resolve() == Path(subject.uri).resolve()
 
 
-def _is_similar(subject: Who, text: str) -> bool:
+def _is_similar(subject: Subject, text: str) -> bool:
     if subject.is_imported:  # only by its whole name, because `imported:nadam` ends with `adam`
         return False
     if text.isdecimal() and subject.has_theta and subject.outer_step == int(text):

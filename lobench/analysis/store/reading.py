@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import StoredSubject, rows_by_subject
-from lobench.core.subject import Subject as Who
+from lobench.core.subject import Subject
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -27,11 +27,11 @@ class StoreReading:
         self._store = store
         self._unchanged_part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
         self._rows: tuple[EvaluationRow, ...] = ()
-        self._groups: dict[Who, list[EvaluationRow]] = {}
+        self._groups: dict[Subject, list[EvaluationRow]] = {}
         self._evaluated_hashes: set[str] = set()  # hashes of the subjects of the rows
-        self._sightings: dict[int, Who] = {}
+        self._sightings: dict[int, Subject] = {}
         self._current = CurrentCases()
-        self._made_subjects: dict[Who, tuple[int, list[StoredSubject]]] = {}
+        self._made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] = {}
         self._last_event = 0
         self.num_read = 0  # evaluations that the last call of `read` took from the store
 
@@ -85,7 +85,7 @@ class StoreReading:
                 groups=self._groups,
             )
 
-    def _are_further(self, sightings: dict[int, Who]) -> bool:
+    def _are_further(self, sightings: dict[int, Subject]) -> bool:
         """Returns whether all earlier sightings are unchanged, and all further sightings are of new subjects."""
         known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated_hashes
         further_subjects = [subject for position, subject in sightings.items() if position not in self._sightings]

@@ -18,16 +18,25 @@ from lobench.core.errors import UsageError
 from lobench.core.subject import SubjectKey
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["CHOICE", "GATE", "Choice", "choose_reference", "hash_of", "kept_choices", "other_subjects", "with_hash"]
+__all__ = [
+    "GATE_EVENT",
+    "REFERENCE_EVENT",
+    "ReferenceChoice",
+    "choose_reference",
+    "label_with_hash",
+    "other_subjects",
+    "recorded_choices",
+    "short_hash",
+]
 
-CHOICE = "gate_reference"
-GATE = "gate"
+REFERENCE_EVENT = "gate_reference"
+GATE_EVENT = "gate"
 
 _HASH_DIGITS = 12  # hex digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ReferenceChoice:
     """Reference chosen for a candidate when a gate first compared the two.
 
     Attributes:
@@ -45,7 +54,7 @@ class Choice:
         return {"candidate": list(self.candidate), "chosen_in": self.chosen_in, "reference": list(self.reference)}
 
     @classmethod
-    def of_event(cls, detail: Mapping[str, Any]) -> Choice:
+    def of_event(cls, detail: Mapping[str, Any]) -> ReferenceChoice:
         return cls(
             candidate=SubjectKey(*detail["candidate"]),
             chosen_in=str(detail["chosen_in"]),
@@ -53,18 +62,18 @@ class Choice:
         )
 
 
-def kept_choices(stores: Iterable[Path]) -> list[Choice]:
+def recorded_choices(stores: Iterable[Path]) -> list[ReferenceChoice]:
     """Returns the choices recorded in stores, in order. Stores that do not exist are skipped."""
     choices = []
     for store in dict.fromkeys(stores):
         if (store / "ledger.sqlite").is_file():
             with Ledger.open(store, read_only=True) as ledger:
-                choices += [Choice.of_event(detail) for _, detail in ledger.events(CHOICE)]
+                choices += [ReferenceChoice.of_event(detail) for _, detail in ledger.events(REFERENCE_EVENT)]
     return choices
 
 
 def choose_reference(
-    snapshot: Snapshot, candidates: Collection[SubjectKey], choices: Sequence[Choice] = ()
+    snapshot: Snapshot, candidates: Collection[SubjectKey], choices: Sequence[ReferenceChoice] = ()
 ) -> StoredSubject:
     """Returns the reference of a store: the recorded reference, or else the last suitable subject.
 
@@ -108,12 +117,12 @@ def other_subjects(subjects: Iterable[StoredSubject], candidates: Collection[Sub
     return [subject for subject in subjects if subject.who.key not in candidates]
 
 
-def with_hash(subject: StoredSubject) -> str:
+def label_with_hash(subject: StoredSubject) -> str:
     """Returns a subject's label with the start of its sha256: `theta_100.npz (sha256 0123456789ab)`."""
-    return f"{subject.label} ({hash_of(subject.who.sha256)})"
+    return f"{subject.label} ({short_hash(subject.who.sha256)})"
 
 
-def hash_of(sha256: str) -> str:
+def short_hash(sha256: str) -> str:
     """Returns the start of a sha256 in the form used in outputs."""
     return f"sha256 {sha256[:_HASH_DIGITS]}"
 
@@ -122,6 +131,6 @@ def _regressed_candidates(events: Iterable[tuple[str, Mapping[str, Any]]]) -> se
     """Returns the candidates whose last gate in this store gave REGRESSED."""
     last_verdicts: dict[SubjectKey, str] = {}
     for kind, detail in events:
-        if kind == GATE:
+        if kind == GATE_EVENT:
             last_verdicts.update({SubjectKey(*key): str(detail["verdict"]) for key in detail.get("candidates", ())})
     return {key for key, verdict in last_verdicts.items() if verdict == "REGRESSED"}

@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.subject import Subject, optimizer_bindings
 
-__all__ = ["AGAIN", "seeds_arguments", "shown_by", "trained_by", "with_subject"]
+__all__ = ["RERUN_STORE", "results_command", "seed_options", "subject_options", "training_command"]
 
-AGAIN = "again"  # name of the store that the command writes
+RERUN_STORE = "again"  # name of the store that the command writes
 _PICKLES = (".pkl", ".pickle")
 
 
-def trained_by(case: CaseInfo) -> str:
+def training_command(case: CaseInfo) -> str:
     """Returns the pytest command for a case, to be run in the folder that the store's paths are relative to.
 
-    Append `with_subject` and `seeds_arguments` to it. It then trains the case again, into the store AGAIN.
+    Append `subject_options` and `seed_options` to it. It then trains the case again, into the store AGAIN.
     """
-    return f"pytest {shlex.quote(case.node_id)} --lobench-store {AGAIN}"
+    return f"pytest {shlex.quote(case.node_id)} --lobench-store {RERUN_STORE}"
 
 
-def shown_by(case: CaseInfo) -> str:
-    """Returns the command that prints the results of `trained_by` as JSON, with all digits."""
+def results_command(case: CaseInfo) -> str:
+    """Returns the command that prints the results of `training_command` as JSON, with all digits."""
     name = shlex.quote(f"{case.suite}/{case.name}")
-    return f"lobench results --store {AGAIN} --case {name} --format json"
+    return f"lobench results --store {RERUN_STORE} --case {name} --format json"
 
 
-def with_subject(
+def subject_options(
     subject: Subject, *, gin_files: Sequence[str] = (), gin_params: Sequence[str] = (), allow_pickle: bool = False
 ) -> str:
     """Returns the options that select a subject; "" if its curves were imported, because lobench cannot train it.
@@ -49,11 +49,11 @@ def with_subject(
     )
     further_bindings = subject.variant.bindings[len(optimizer_bindings(subject.uri)) if subject.is_optimizer else 0 :]
     arguments += [argument for path in gin_files for argument in ("--lobench-gin-file", path)]
-    arguments += _params([*gin_params, *further_bindings])
+    arguments += _gin_param_options([*gin_params, *further_bindings])
     return shlex.join([*arguments, *["--lobench-allow-pickle"] * (allow_pickle or subject.uri.endswith(_PICKLES))])
 
 
-def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
+def seed_options(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
     """Returns the options that select the seeds; "" if they are the case's default, or items.
 
     The width of a block affects the bits of its results, so the blocks keep their sizes. If the blocks are not
@@ -71,8 +71,10 @@ def seeds_arguments(case: CaseInfo, blocks: Sequence[SeedBlock]) -> str:
     )
     kept_blocks = sorted_blocks if are_consecutive else sorted_blocks[-1:]
     sizes = ", ".join(str(block.size) for block in kept_blocks)
-    return shlex.join(_params([f"Case.first_seed = {kept_blocks[0].start}", f"Case.block_sizes = ({sizes},)"]))
+    return shlex.join(
+        _gin_param_options([f"Case.first_seed = {kept_blocks[0].start}", f"Case.block_sizes = ({sizes},)"])
+    )
 
 
-def _params(bindings: Sequence[str]) -> list[str]:
+def _gin_param_options(bindings: Sequence[str]) -> list[str]:
     return [argument for binding in bindings for argument in ("--lobench-gin-param", binding)]

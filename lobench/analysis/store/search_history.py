@@ -19,14 +19,14 @@ from lobench.engine.store.experiments import TrialRow
 
 __all__ = [
     "Axis",
-    "StoppedTrials",
+    "SearchHistory",
+    "best_trial_subject",
     "best_trials",
-    "chosen_by_search",
-    "edges_among",
-    "edges_in",
-    "edges_of",
-    "histories_of",
+    "edge_notes_among",
+    "edge_notes_by_label",
+    "edge_notes_of",
     "num_infeasible",
+    "search_histories_of",
     "search_notes",
 ]
 
@@ -68,7 +68,7 @@ def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
     return len(rows_of_method) if best_trial(rows_of_method) is None else 0
 
 
-def chosen_by_search(
+def best_trial_subject(
     sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
 ) -> tuple[StoredSubject, BestTrial]:
     """Returns the best trial on fresh seeds, if there are some, and on the seeds that chose it."""
@@ -111,7 +111,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedTrials:
+class SearchHistory:
     """Finished trials of a search.
 
     Attributes:
@@ -162,7 +162,7 @@ class StoppedTrials:
         return tuple(low for low, _ in bounds), tuple(high for _, high in bounds)
 
 
-def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[StoppedTrials]:
+def search_histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[SearchHistory]:
     """Returns the searches among the trials of an experiment, in the order of their first trials.
 
     Args:
@@ -173,33 +173,37 @@ def histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -> list[
     for trial in trials:
         if trial.parameters:
             trials_by_method.setdefault(trial.method, []).append(trial)
-    return [_history(method, labels.get(method, method), rows) for method, rows in trials_by_method.items()]
+    return [_search_history(method, labels.get(method, method), rows) for method, rows in trials_by_method.items()]
 
 
-def edges_of(history: StoppedTrials) -> list[str]:
+def edge_notes_of(history: SearchHistory) -> list[str]:
     """Returns a line for each number whose best value is the smallest or largest of at least three tried values."""
     best = history.best[-1] if history.best else None
-    return [] if best is None else _edges(history.parameters, best)
+    return [] if best is None else _edge_notes(history.parameters, best)
 
 
-def edges_in(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Returns the lines of `edges_of` for an experiment's searches, by the labels of their methods."""
+def edge_notes_by_label(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Returns the lines of `edge_notes_of` for an experiment's searches, by the labels of their methods."""
     labels = snapshot.method_labels
-    edges_by_label = {history.label: edges_of(history) for history in histories_of(snapshot.experiment.trials, labels)}
+    edges_by_label = {
+        history.label: edge_notes_of(history) for history in search_histories_of(snapshot.experiment.trials, labels)
+    }
     return {label: lines for label, lines in edges_by_label.items() if lines}
 
 
-def edges_among(subjects: Sequence[Subject], best: int) -> list[str]:
-    """Returns the lines of `edges_of` for one subject among others that bind other values of the same settings.
+def edge_notes_among(subjects: Sequence[Subject], best: int) -> list[str]:
+    """Returns the lines of `edge_notes_of` for one subject among others that bind other values of the same settings.
 
     Args:
       subjects: The subjects.
       best: Index of the subject.
     """
     settings = [_settings(subject) for subject in subjects]
-    same_form_indices = [index for index, setting in enumerate(settings) if _form(setting) == _form(settings[best])]
+    same_form_indices = [
+        index for index, setting in enumerate(settings) if _settings_form(setting) == _settings_form(settings[best])
+    ]
     axes = [_axis(path, [settings[index][path] for index in same_form_indices]) for path in settings[best]]
-    return _edges(axes, same_form_indices.index(best))
+    return _edge_notes(axes, same_form_indices.index(best))
 
 
 def _settings(subject: Subject) -> dict[str, str | float]:
@@ -215,11 +219,11 @@ def _settings(subject: Subject) -> dict[str, str | float]:
     return settings
 
 
-def _form(settings: Mapping[str, str | float]) -> tuple[object, ...]:
+def _settings_form(settings: Mapping[str, str | float]) -> tuple[object, ...]:
     return settings[""], *sorted((path, isinstance(value, float)) for path, value in settings.items())
 
 
-def _edges(axes: Sequence[Axis], best: int) -> list[str]:
+def _edge_notes(axes: Sequence[Axis], best: int) -> list[str]:
     lines = []
     for axis in axes:
         tried_values = sorted({value for value in axis.values if not math.isnan(value)})
@@ -230,7 +234,7 @@ def _edges(axes: Sequence[Axis], best: int) -> list[str]:
     return lines
 
 
-def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
+def search_notes(snapshot: Snapshot, history: SearchHistory) -> list[str]:
     """Returns lines on the fairness of a search.
 
     They name methods that were not searched, the seeds of its results, and best values at the edge of a range.
@@ -254,10 +258,10 @@ def search_notes(snapshot: Snapshot, history: StoppedTrials) -> list[str]:
             )
             optimistic_text = "its results on the other views are of the seeds that chose the setting, and optimistic"
             lines.append(fresh_text if search.is_fresh else optimistic_text)
-    return [*lines, *edges_of(history)]
+    return [*lines, *edge_notes_of(history)]
 
 
-def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials:
+def _search_history(method: str, label: str, rows: Sequence[TrialRow]) -> SearchHistory:
     ended_rows = sorted((row for row in rows if row.state not in ("waiting", "running")), key=lambda row: row.number)
     trials = [dataclasses.replace(row, number=index) for index, row in enumerate(ended_rows)]
     best: list[int | None] = []
@@ -267,7 +271,7 @@ def _history(method: str, label: str, rows: Sequence[TrialRow]) -> StoppedTrials
         best.append(so_far.number if so_far is not None else None)
     paths = dict.fromkeys(path for row in ended_rows for path in row.parameters)
     finite = (trial.fitness if trial.is_feasible else math.nan for trial in trials)
-    return StoppedTrials(
+    return SearchHistory(
         method=method,
         label=label,
         numbers=tuple(row.number for row in ended_rows),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.store.entrants import StoredRace
-from lobench.analysis.store.groups import MethodGroups, groups_of
+from lobench.analysis.store.groups import MethodGroups, method_groups_of
 from lobench.analysis.store.subjects import (
     Cell,
     StoredSubject,
@@ -24,7 +24,7 @@ from lobench.core.curve_summary import CurveSummary
 from lobench.core.errors import StoreError
 from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
-from lobench.core.subject import Subject as Who
+from lobench.core.subject import Subject
 from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
@@ -92,7 +92,7 @@ class LeftOut:
 
     num_skipped: int = 0
     former_cases: tuple[tuple[str, int], ...] = ()
-    superseded: tuple[Who, ...] = ()
+    superseded: tuple[Subject, ...] = ()
     repeated: tuple[str, ...] = ()
 
 
@@ -132,12 +132,12 @@ class Snapshot:
         store: Path,
         rows: Sequence[EvaluationRow],
         *,
-        positions: Mapping[Who, int] | None = None,
+        positions: Mapping[Subject, int] | None = None,
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
         num_skipped: int = 0,
         current: CurrentCases | None = None,
-        made_subjects: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
-        groups: Mapping[Who, list[EvaluationRow]] | None = None,
+        made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] | None = None,
+        groups: Mapping[Subject, list[EvaluationRow]] | None = None,
     ) -> Snapshot:
         """Returns a snapshot of a store's rows.
 
@@ -254,7 +254,7 @@ class Snapshot:
     @functools.cached_property
     def groups(self) -> MethodGroups:
         """Subjects as runs and single subjects."""
-        return groups_of(self.subjects, are_methods=bool(self.experiment.methods))
+        return method_groups_of(self.subjects, are_methods=bool(self.experiment.methods))
 
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns the results of a subject on a case, given by their indices; None if it was not evaluated."""
@@ -310,7 +310,7 @@ class Snapshot:
         return self.names[self.cases[case].identity]
 
 
-def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Who]) -> list[str]:
+def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Subject]) -> list[str]:
     """Returns the label of each subject: its outer step, or its name if the step does not distinguish it.
 
     Checkpoints in `without_step` are labelled by name: their `outer_step` only counts arrivals.

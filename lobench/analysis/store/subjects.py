@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.stats.seed_groups import group_places
+from lobench.analysis.stats.seed_groups import group_indices
 from lobench.analysis.store.trainings import ITEM_DRAWS, LOBENCH_SEEDS, trainings_of
 from lobench.core.case import CaseInfo, seed_blocks
 from lobench.core.checkpoint import Checkpoint
@@ -29,7 +29,7 @@ from lobench.core.curve_summary import CurveSummary, heads_of, packed_ends, pack
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import Subject as Who
+from lobench.core.subject import Subject
 from lobench.core.wording import first_of
 from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.ledger import EvaluationRow
@@ -219,7 +219,7 @@ class Cell:
         """
         grids = {curves.eval_steps for curves in self.blocks}
         if len(grids) == 1:
-            return _grid(grids.pop())
+            return _steps_array(grids.pop())
         common_steps = set.intersection(*map(set, grids)) or {max(steps[-1] for steps in grids)}
         return np.asarray(sorted(common_steps), np.int64)
 
@@ -298,11 +298,11 @@ class _OneBlockCell(Cell):
           missing: Planned seeds that the evaluation does not contain, as in `Cell`.
         """
         cell = object.__new__(cls)
-        _set(cell, "case", row.case)
-        _set(cell, "missing", missing)
-        _set(cell, "_curves", curves)
+        _set_field(cell, "case", row.case)
+        _set_field(cell, "missing", missing)
+        _set_field(cell, "_curves", curves)
         if row.outcome is not Outcome.PASSED:
-            _set(cell, "failures", ((row.outcome, row.message),))
+            _set_field(cell, "failures", ((row.outcome, row.message),))
         return cell
 
     def __getattr__(self, name: str) -> Any:
@@ -310,7 +310,7 @@ class _OneBlockCell(Cell):
         if name not in _FIELD_MAKERS:
             raise AttributeError(name)
         value = _FIELD_MAKERS[name](self)
-        _set(self, name, value)
+        _set_field(self, name, value)
         return value
 
     @property
@@ -362,7 +362,7 @@ class _OneBlockCell(Cell):
         return dict(zip(*self.final_column(metric), strict=True))
 
 
-_set = object.__setattr__  # cells are frozen
+_set_field = object.__setattr__  # cells are frozen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,13 +432,13 @@ class CellBlock:
         packed_values = packed_ends(curves, primary_metric)
         starts_and_stops = np.frombuffer(packed_values, "<f4").reshape(len(curves), 2, -1)
         has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
-        # See `_exploded_of_one`.
+        # See `_find_exploded_seeds`.
         may_be_lost = np.any(~(starts_and_stops[:, 1] <= starts_and_stops[:, 0]) | has_diverged, axis=1)
         is_lost = None
         for cell, is_candidate in zip(usable_cells, may_be_lost.tolist(), strict=True):
             if not is_candidate:
-                _set(cell, "diverged_at", _EMPTY_MAPPING)
-                _set(cell, "_exploded", _NO_SEEDS)
+                _set_field(cell, "diverged_at", _EMPTY_MAPPING)
+                _set_field(cell, "_exploded", _NO_SEEDS)
         for row in np.flatnonzero(may_be_lost).tolist():
             if lost_seeds := usable_cells[row].unconverged:
                 is_lost = np.zeros(shape, bool) if is_lost is None else is_lost
@@ -470,14 +470,14 @@ def _finals_and_starts(
     return starts_and_finals[:, 1], starts_and_finals[:, 0] if curves[0].eval_steps[0] == 0 else None
 
 
-def _diverged_of_one(cell: _OneBlockCell) -> Mapping[int, int]:
+def _divergence_steps(cell: _OneBlockCell) -> Mapping[int, int]:
     curves = cell._curves
     if not curves.num_diverged:
         return _EMPTY_MAPPING
     return {seed: step for seed, step in sorted(zip(curves.seeds, curves.diverged_at, strict=True)) if step >= 0}
 
 
-def _exploded_of_one(cell: _OneBlockCell) -> frozenset[int]:
+def _find_exploded_seeds(cell: _OneBlockCell) -> frozenset[int]:
     curves, name = cell._curves, cell.case.primary_metric
     if name in curves.kept and all(map(operator.le, curves.final(name), curves.first(name))):
         return frozenset()
@@ -500,7 +500,7 @@ class StoredSubject:
       name: Label that replaces its own; "" if it has none.
     """
 
-    who: Who
+    who: Subject
     optimizer_hashes: frozenset[str]
     cells: Mapping[str, Cell]
     former: Mapping[str, Cell] = field(default_factory=dict)
@@ -568,7 +568,7 @@ class StoredSubject:
             names_of_cells = [cell.metric_names for cell in self.cells.values()]
             # Most cells share one object.
             metrics = frozenset[str]().union(*{id(names): names for names in names_of_cells}.values())
-            _set(self, "_metrics", metrics)
+            _set_field(self, "_metrics", metrics)
         return metrics
 
     def every_form(self) -> dict[str, Cell]:
@@ -577,7 +577,7 @@ class StoredSubject:
 
 
 @functools.lru_cache(maxsize=256)  # a store with thousands of cells has only a few grids
-def _grid(steps: tuple[int, ...]) -> NDArray[np.int64]:
+def _steps_array(steps: tuple[int, ...]) -> NDArray[np.int64]:
     grid = np.asarray(steps, np.int64)
     grid.setflags(write=False)
     return grid
@@ -606,11 +606,11 @@ def _step_indices(steps_of_curve: Sequence[int], steps: NDArray[np.int64]) -> ND
 
 def subjects_of(
     rows: Iterable[EvaluationRow],
-    positions: Mapping[Who, int] | None = None,
+    positions: Mapping[Subject, int] | None = None,
     current: CurrentCases | None = None,
     *,
-    made_subjects: dict[Who, tuple[int, list[StoredSubject]]] | None = None,
-    groups: Mapping[Who, list[EvaluationRow]] | None = None,
+    made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] | None = None,
+    groups: Mapping[Subject, list[EvaluationRow]] | None = None,
 ) -> list[StoredSubject]:
     """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
@@ -655,8 +655,8 @@ def subjects_of(
 
 
 def rows_by_subject(
-    rows: Iterable[EvaluationRow], earlier_rows: dict[Who, list[EvaluationRow]] | None = None
-) -> dict[Who, list[EvaluationRow]]:
+    rows: Iterable[EvaluationRow], earlier_rows: dict[Subject, list[EvaluationRow]] | None = None
+) -> dict[Subject, list[EvaluationRow]]:
     """Returns the evaluations of each subject. Superseded subjects are left out.
 
     Args:
@@ -730,7 +730,7 @@ def _rows_by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[Evaluatio
     return list(rows_by_optimizer.values())
 
 
-def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
+def subject_of(who: Subject, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
     """Returns one subject from the rows of its evaluations. The last evaluation of a seed counts.
 
     Args:
@@ -756,7 +756,7 @@ def subject_of(who: Who, rows: Sequence[EvaluationRow], current: Collection[str]
         repeated=frozenset(repeated_identities),
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
-        codes=frozenset(_code_of(row) for row in rows if row.code and row.case.identity in current),
+        codes=frozenset(_code_record(row) for row in rows if row.code and row.case.identity in current),
     )
 
 
@@ -771,7 +771,7 @@ def _with_missing_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     keys = list(imported_cells)
     trainings = [trainings_of(cell.blocks) for cell in imported_cells.values()]
     completed_cells = dict(cells)
-    for indices in group_places(trainings):
+    for indices in group_indices(trainings):
         seeds = frozenset().union(*(imported_cells[keys[index]].sources for index in indices))
         for cell in (imported_cells[keys[index]] for index in indices):
             if lacking_seeds := seeds - cell.sources.keys():
@@ -780,7 +780,7 @@ def _with_missing_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     return completed_cells
 
 
-def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
+def _code_record(row: EvaluationRow) -> tuple[str, str, str, str]:
     """Returns the argument of `describe_codes` for a row."""
     subject = f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}"
     return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
@@ -788,7 +788,7 @@ def _code_of(row: EvaluationRow) -> tuple[str, str, str, str]:
 
 def codes_note(rows: Iterable[EvaluationRow]) -> str:
     """Returns a line on results of several versions of the user's code; "" if there is one version."""
-    return describe_codes({_code_of(row) for row in rows if row.code})
+    return describe_codes({_code_record(row) for row in rows if row.code})
 
 
 def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
@@ -800,7 +800,7 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     Returns:
       The line, on the run with the most such checkpoints, or "".
     """
-    latest_rows: dict[tuple[str, int, str], dict[Who, EvaluationRow]] = {}  # by run, generation and case
+    latest_rows: dict[tuple[str, int, str], dict[Subject, EvaluationRow]] = {}  # by run, generation and case
     for row in rows:
         for subject in row.subjects:
             is_of_run = subject.kind == "checkpoint" and not subject.variant.bindings and subject not in row.superseded
@@ -808,9 +808,9 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
                 row_by_subject = latest_rows.setdefault((subject.run, subject.generation, row.case.identity), {})
                 if subject not in row_by_subject or row_by_subject[subject].id < row.id:
                     row_by_subject[subject] = row
-    subjects_by_bindings: dict[str, list[Who]] = {}
+    subjects_by_bindings: dict[str, list[Subject]] = {}
     for row_by_subject in latest_rows.values():
-        subjects_of_case: dict[str, list[Who]] = {}
+        subjects_of_case: dict[str, list[Subject]] = {}
         for subject, row in row_by_subject.items():
             subjects_of_case.setdefault(row.case.optimizer_hash, []).append(subject)
         if len(subjects_of_case) > max(len(subjects_by_bindings), 1):
@@ -905,7 +905,7 @@ def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:
     for row in reversed(rows):
         if row.key.program_version != _IMPORT_PROGRAM and not row.case.has_items:
             case = row.case
-            planned_seeds = _seeds_of((case.num_seeds, case.seed_block, case.first_seed, case.block_sizes))
+            planned_seeds = _seeds_of_plan((case.num_seeds, case.seed_block, case.first_seed, case.block_sizes))
             if planned_seeds.issuperset(row.key.seed_block.seeds):
                 return planned_seeds
     return frozenset()
@@ -915,7 +915,7 @@ _SeedPlan: TypeAlias = tuple[int, int | None, int, tuple[int, ...]]  # arguments
 
 
 @functools.lru_cache(maxsize=1024)  # thousands of cells have a few plans
-def _seeds_of(plan: _SeedPlan) -> frozenset[int]:
+def _seeds_of_plan(plan: _SeedPlan) -> frozenset[int]:
     return frozenset(seed for block in seed_blocks(*plan) for seed in block.seeds)
 
 
@@ -928,7 +928,7 @@ def _unrun_seeds(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]
       block: Start and size of the evaluated seed block.
       seeds: Seeds that gave curves.
     """
-    planned_seeds = _seeds_of(plan)
+    planned_seeds = _seeds_of_plan(plan)
     start, size = block
     return (
         dict.fromkeys(planned_seeds.difference(seeds), NOT_RUN)
@@ -977,10 +977,10 @@ def _join_rows(rows: Sequence[EvaluationRow]) -> Cell:
         has_diverged |= max(curves.diverged_at) >= 0
     if len(blocks) == 1:
         (block,) = blocks.values()
-        final = _finals_of_one(block)
-        untrained = _starts_of_one(block)
+        final = _final_values_of(block)
+        untrained = _untrained_values_of(block)
     else:
-        final, untrained = _finals_and_starts_of(blocks.values(), sources)
+        final, untrained = _values_of_blocks(blocks.values(), sources)
     divergence_steps = (
         sorted((seed, block.diverged_at[index]) for seed, (block, index) in sources.items()) if has_diverged else ()
     )
@@ -1007,31 +1007,32 @@ def _last_item_rows(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
 
 
 _FIELD_MAKERS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
-    "final": lambda cell: _finals_of_one(cell._curves),
-    "untrained": lambda cell: _starts_of_one(cell._curves),
+    "final": lambda cell: _final_values_of(cell._curves),
+    "untrained": lambda cell: _untrained_values_of(cell._curves),
     "sources": lambda cell: {seed: (cell._curves, index) for index, seed in enumerate(cell._curves.seeds)},
-    "diverged_at": _diverged_of_one,
-    "_exploded": _exploded_of_one,
+    "diverged_at": _divergence_steps,
+    "_exploded": _find_exploded_seeds,
 }
 
 _ValuesBySeed: TypeAlias = Mapping[str, Mapping[int, float]]  # values by metric, then seed
 
 
-def _finals_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
+def _final_values_of(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
     """Returns the last values of curves, by metric and seed."""
     return {name: dict(zip(curves.seeds, curves.final(name), strict=True)) for name in _measured_metrics(curves)}
 
 
-def _starts_of_one(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
+def _untrained_values_of(curves: Curves | CurveSummary) -> Mapping[str, Mapping[int, float]]:
     """Returns the first values of curves, by metric and seed; {} if they begin after step 0."""
     if curves.eval_steps[0] != 0:
         return {}
     return {
-        name: _starts_of(curves.seeds, array("d", curves.first(name)).tobytes()) for name in _measured_metrics(curves)
+        name: _values_by_seed(curves.seeds, array("d", curves.first(name)).tobytes())
+        for name in _measured_metrics(curves)
     }
 
 
-def _finals_and_starts_of(
+def _values_of_blocks(
     blocks: Iterable[Curves | CurveSummary], sources: Mapping[int, tuple[Curves | CurveSummary, int]]
 ) -> tuple[_ValuesBySeed, _ValuesBySeed]:
     """Returns the last and the first values of the selected seeds of several blocks."""
@@ -1055,5 +1056,5 @@ def _measured_metrics(curves: Curves | CurveSummary) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1024)  # untrained values of a case's seeds are the same with every optimizer
-def _starts_of(seeds: tuple[int, ...], values: bytes) -> Mapping[int, float]:
+def _values_by_seed(seeds: tuple[int, ...], values: bytes) -> Mapping[int, float]:
     return dict(zip(seeds, array("d", values), strict=True))

@@ -22,11 +22,11 @@ _LOGGERS = ("wandb-chart", "wandb-history", "wandb-run", "tensorboard", "tensorb
 
 def trainings_of(curves: Iterable[Curves | CurveSummary]) -> frozenset[str]:
     """Returns the names of the trainings of curves; empty if they share none with any other curves."""
-    names = [*map(_names, curves)]
+    names = [*map(_training_names, curves)]
     return names[0] if len(names) == 1 else frozenset().union(*names)
 
 
-def _names(curves: Curves | CurveSummary) -> frozenset[str]:
+def _training_names(curves: Curves | CurveSummary) -> frozenset[str]:
     origin = curves.origin.imported
     if not origin:
         return _single_training(curves.training)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.store.names import is_called
+from lobench.analysis.store.names import name_matches
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CaseCurves", "StoredResults", "open_results"]
 
-_SUBJECT = (
+_SUBJECT_COLUMNS = (
     "suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer", "case_identity",
 )  # fmt: skip
-_STEPS = ("outer_step", "generation")  # only checkpoints have these
-_CURVE = ("seed", "metric", "step", "value")
+_STEP_COLUMNS = ("outer_step", "generation")  # only checkpoints have these
+_CURVE_COLUMNS = ("seed", "metric", "step", "value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +113,9 @@ class StoredResults:
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_evaluation(row, subject) for row, subject in self._sightings()])
+        frame = pd.DataFrame([_evaluation_columns(row, subject) for row, subject in self._sightings()])
         if len(frame):
-            frame = frame.astype(dict.fromkeys(_STEPS, "Int64"))
+            frame = frame.astype(dict.fromkeys(_STEP_COLUMNS, "Int64"))
             frame["recorded_at"] = pd.to_datetime(frame["recorded_at"], unit="s", utc=True)
             frame["diverged"] = frame["diverged"].astype("Int64")
             frame["exploded"] = frame["exploded"].astype("Int64")
@@ -132,14 +132,16 @@ class StoredResults:
         """
         import pandas as pd
 
-        columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT, *_VALUES)}
+        columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT_COLUMNS, *_VALUE_COLUMNS)}
         for row, subject in self._sightings():
-            values = list(_values(row))
-            for name, value in zip(_SUBJECT, _subject(row.case, subject, row.key.optimizer_hash), strict=True):
+            values = list(_value_rows(row))
+            for name, value in zip(
+                _SUBJECT_COLUMNS, _subject_cells(row.case, subject, row.key.optimizer_hash), strict=True
+            ):
                 columns[name] += [value] * len(values)
-            for name, column in zip(_VALUES, zip(*values, strict=True), strict=True):
+            for name, column in zip(_VALUE_COLUMNS, zip(*values, strict=True), strict=True):
                 columns[name] += column
-        return pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64"))
+        return pd.DataFrame(columns).astype(dict.fromkeys(_STEP_COLUMNS, "Int64"))
 
     def curves_frame(self, metric: str | None = None, *, case: str | None = None) -> pd.DataFrame:
         """Returns the curves in long form: a row for each subject, case, seed, metric and inner step.
@@ -168,10 +170,10 @@ class StoredResults:
                     continue
                 steps, values = (np.concatenate(arrays) for arrays in zip(*curves_by_seed.values(), strict=True))
                 seeds = np.repeat(list(curves_by_seed), [len(seed_steps) for seed_steps, _ in curves_by_seed.values()])
-                columns = dict(zip(_SUBJECT, _subject(info, subject, info.optimizer_hash), strict=True))
-                columns |= zip(_CURVE, (seeds, name, steps, values), strict=True)
-                frames.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEPS, "Int64")))
-        empty = pd.DataFrame(columns=[*_SUBJECT, *_CURVE])
+                columns = dict(zip(_SUBJECT_COLUMNS, _subject_cells(info, subject, info.optimizer_hash), strict=True))
+                columns |= zip(_CURVE_COLUMNS, (seeds, name, steps, values), strict=True)
+                frames.append(pd.DataFrame(columns).astype(dict.fromkeys(_STEP_COLUMNS, "Int64")))
+        empty = pd.DataFrame(columns=[*_SUBJECT_COLUMNS, *_CURVE_COLUMNS])
         return pd.concat(frames, ignore_index=True) if frames else empty
 
     def plot(
@@ -228,20 +230,20 @@ class StoredResults:
 
     def _blocks(
         self, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
-    ) -> Iterator[tuple[CaseInfo, Subject, _Latest]]:
+    ) -> Iterator[tuple[CaseInfo, Subject, _LatestCurves]]:
         """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed."""
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, subject in self._sightings():
             is_wanted = case is None or row.case.is_called(case)
             is_wanted &= outer_step is None or (subject.has_theta and outer_step == subject.outer_step)
-            is_wanted &= checkpoint is None or is_called(subject, checkpoint)
+            is_wanted &= checkpoint is None or name_matches(subject, checkpoint)
             curves_of_row = row.curves if is_wanted else None
             if curves_of_row is not None:
                 groups.setdefault((row.case.key, subject), []).append((row, curves_of_row))
         for (_, subject), blocks in groups.items():
             curves_by_row = {id(row): curves for row, curves in blocks}
             rows = self._current.ordered(subject, [row for row, _ in blocks])
-            latest: _Latest = {}
+            latest: _LatestCurves = {}
             for curves in [curves_by_row[id(row)] for row in rows]:
                 if curves.items:  # items of an earlier evaluation may be of another data set
                     latest.clear()
@@ -297,10 +299,10 @@ def open_results(store: str | Path) -> StoredResults:
     return StoredResults(path, rows, positions, current)
 
 
-_VALUES = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
+_VALUE_COLUMNS = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
 
 
-def _subject(case: CaseInfo, subject: Subject, optimizer_hash: str) -> tuple[Any, ...]:
+def _subject_cells(case: CaseInfo, subject: Subject, optimizer_hash: str) -> tuple[Any, ...]:
     steps = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
     return (
         case.suite,
@@ -315,7 +317,7 @@ def _subject(case: CaseInfo, subject: Subject, optimizer_hash: str) -> tuple[Any
     )
 
 
-def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
+def _value_rows(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
     curves = row.curves
     outcome = str(row.outcome)
     if curves is None:
@@ -336,10 +338,10 @@ def _values(row: EvaluationRow) -> Iterator[tuple[Any, ...]]:
             yield name, metric, final, best, mean, diverged_at, outcome
 
 
-def _evaluation(row: EvaluationRow, subject: Subject) -> dict[str, Any]:
+def _evaluation_columns(row: EvaluationRow, subject: Subject) -> dict[str, Any]:
     curves = row.curves
     columns_of_subject: dict[str, Any] = dict(
-        zip(_SUBJECT, _subject(row.case, subject, row.key.optimizer_hash), strict=True)
+        zip(_SUBJECT_COLUMNS, _subject_cells(row.case, subject, row.key.optimizer_hash), strict=True)
     )
     return columns_of_subject | {
         "seed_start": row.key.seed_block.start,
@@ -350,7 +352,7 @@ def _evaluation(row: EvaluationRow, subject: Subject) -> dict[str, Any]:
         "exploded": curves.num_exploded(row.case) if curves else None,
         "compile_seconds": curves.compile_seconds if curves else math.nan,
         "wall_seconds": curves.wall_seconds if curves else math.nan,
-        **_cost(curves.cost if curves else None),
+        **_cost_columns(curves.cost if curves else None),
         "num_inner_steps": row.case.num_inner_steps,
         "num_params": curves.num_params if curves else 0,
         "primary_metric": row.case.primary_metric,
@@ -359,11 +361,11 @@ def _evaluation(row: EvaluationRow, subject: Subject) -> dict[str, Any]:
         "trial": row.labels.trial,
         "session": row.labels.session,
         "recorded_at": row.recorded_at,
-        **_provenance(curves),
+        **_provenance_columns(curves),
     }
 
 
-def _cost(cost: StepCost | None) -> dict[str, Any]:
+def _cost_columns(cost: StepCost | None) -> dict[str, Any]:
     costs = [cost] if cost is not None else []
     seconds = StepSeconds.of(costs)
     return {
@@ -376,16 +378,16 @@ def _cost(cost: StepCost | None) -> dict[str, Any]:
     }
 
 
-def _provenance(curves: Curves | None) -> dict[str, Any]:
+def _provenance_columns(curves: Curves | None) -> dict[str, Any]:
     names = ("host", "device", "git_revision", "git_dirty", "bindings")
     values = dataclasses.asdict(curves.provenance) if curves else {}
     return {name: values.get(name) for name in names}
 
 
-_Latest: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its row in them
+_LatestCurves: TypeAlias = dict[int, tuple[Curves, int]]  # by seed: the curves of its evaluation, and its row in them
 
 
-def _curves_by_seed(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:
+def _curves_by_seed(metric: str, latest: _LatestCurves) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Returns the steps and the values of each seed that has the metric."""
     return {
         seed: (
@@ -397,7 +399,7 @@ def _curves_by_seed(metric: str, latest: _Latest) -> dict[int, tuple[NDArray[np.
     }
 
 
-def _join_curves(metric: str, case: CaseInfo, subject: Subject, latest: _Latest) -> CaseCurves | None:
+def _join_curves(metric: str, case: CaseInfo, subject: Subject, latest: _LatestCurves) -> CaseCurves | None:
     values_by_seed = _curves_by_seed(metric, latest)
     if not values_by_seed:
         return None

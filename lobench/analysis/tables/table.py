@@ -267,7 +267,7 @@ class TableSpec:
     bold: BoldRule = "indistinct"
 
 
-def _is_names(value: Any) -> bool:
+def _is_name_list(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
 
 
@@ -277,9 +277,9 @@ def _maps_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "rows": ('"method" or "case"', lambda value: value in ("method", "case")),
-    "methods": ('a list of names, `["adam", "celo"]`', _is_names),
-    "metrics": ('a list of metrics, `["test/loss"]`', _is_names),
-    "groups": ('lists of names by title, `{"learned": ["celo"]}`', _maps_to(_is_names)),
+    "methods": ('a list of names, `["adam", "celo"]`', _is_name_list),
+    "metrics": ('a list of metrics, `["test/loss"]`', _is_name_list),
+    "groups": ('lists of names by title, `{"learned": ["celo"]}`', _maps_to(_is_name_list)),
     "precision": (
         'digits by metric, 1 to 8, `{"test/accuracy": 2}`',
         _maps_to(lambda value: is_integer(value, at_most=8)),

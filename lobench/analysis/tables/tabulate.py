@@ -19,14 +19,14 @@ from lobench.analysis.stats.location import Method
 from lobench.analysis.stats.mean_ranks import mean_ranks
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.methods import (
-    check_named,
-    hyperparameters,
+    check_table_name,
+    hyperparameters_text,
+    index_of_case,
+    index_of_method,
     pick_methods,
-    place_of_case,
-    place_of_method,
-    unknown_name,
+    unknown_name_error,
 )
-from lobench.analysis.store.search_history import edges_in
+from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
@@ -35,7 +35,7 @@ from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE, Overhead
 from lobench.core.wording import counted
 
-__all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "race_notes", "renamed", "tabulate", "tabulate_store"]
+__all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "race_notes", "summary_for_table", "tabulate", "tabulate_store"]
 
 # Meaning of marked numbers.
 SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting; other numbers are of fresh seeds"
@@ -85,7 +85,7 @@ def tabulate(summary: Summary, spec: TableSpec | None = None, *, digits: int = 3
     return _TableMaker(summary, spec or TableSpec(), digits).table()
 
 
-def renamed(summary: Summary, spec: TableSpec) -> Summary:
+def summary_for_table(summary: Summary, spec: TableSpec) -> Summary:
     """Returns the part of a summary with the methods of a table, under the names that the table gives them.
 
     Raises:
@@ -105,8 +105,8 @@ class _TableMaker:
         self._ranked_metrics = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
         self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
         self._notes += [*summary.scales.baselines.moved, *filter(None, [summary.snapshot.edited_code_line()])]
-        method_groups, case_groups = _groups(summary, spec)
-        self._summary = renamed(summary, spec)
+        method_groups, case_groups = _method_and_case_groups(summary, spec)
+        self._summary = summary_for_table(summary, spec)
         snapshot = self._summary.snapshot
         indices = list(range(len(snapshot.subjects)))
         groups = summary.snapshot.groups
@@ -127,7 +127,7 @@ class _TableMaker:
         self._notes += race_notes(summary)
         searches = [snapshot.search(index) for index, _ in self._methods if index >= 0]
         self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
-        self._edges = edges_in(snapshot)
+        self._edges = edge_notes_by_label(snapshot)
         self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
 
     def _metric_names(self) -> list[str]:
@@ -135,10 +135,10 @@ class _TableMaker:
         for key in ("metrics", "precision", "interval"):
             for name in getattr(self._spec, key):
                 if name != "primary" and name not in stored_metrics:
-                    raise unknown_name(key, name, sorted(stored_metrics))
+                    raise unknown_name_error(key, name, sorted(stored_metrics))
         for name in self._spec.names:
             if name not in stored_metrics | {"primary", "primary metric", self._summary.baseline_label}:
-                check_named(self._full_snapshot, name)
+                check_table_name(self._full_snapshot, name)
         return list(self._spec.metrics) or list(self._summary.metrics)
 
     def _cases_by_suite(self) -> dict[str, list[int]]:
@@ -165,7 +165,7 @@ class _TableMaker:
         max_entries = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
         mean_headings = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
         method_indices = sorted(index for index, _ in self._methods if index >= 0)
-        legend = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in method_indices]
+        legend = [(snapshot.labels[index], hyperparameters_text(snapshot, index)) for index in method_indices]
         return Tabulated(
             rows=rows,
             columns=(*columns, *mean_headings[: max_entries - len(columns)]),
@@ -599,7 +599,7 @@ def _order_by_group(
     return [(index, Heading(label=title_by_index[index], group=group)) for index, group in grouped_methods]
 
 
-def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+def _method_and_case_groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """Returns the groups of methods and those of cases. Members are given by their index among the shown ones.
 
     Raises:
@@ -609,12 +609,12 @@ def _groups(summary: Summary, spec: TableSpec) -> tuple[dict[str, list[int]], di
     groups_of_methods: dict[str, list[int]] = {}
     groups_of_cases: dict[str, list[int]] = {}
     for group, members in spec.groups.items():
-        cases = [place_of_case(snapshot, name) for name in members]
+        cases = [index_of_case(snapshot, name) for name in members]
         if members and all(index is not None for index in cases):
             groups_of_cases[group] = [index for index in cases if index is not None]
             continue
         find_method: Callable[[str], int] = lambda name: (  # noqa: E731
-            -1 if name == summary.baseline_label else place_of_method(snapshot, "groups", name)
+            -1 if name == summary.baseline_label else index_of_method(snapshot, "groups", name)
         )
         groups_of_methods[group] = [find_method(name) for name in members]
     return groups_of_methods, groups_of_cases

@@ -11,8 +11,8 @@ import numpy as np
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.bands import bands
 from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_ratios
-from lobench.analysis.store.methods import hyperparameters
-from lobench.analysis.store.search_history import histories_of, search_notes
+from lobench.analysis.store.methods import hyperparameters_text
+from lobench.analysis.store.search_history import search_histories_of, search_notes
 from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.core.containment import plugin_errors
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
@@ -78,7 +78,7 @@ def _every_section(summary: Summary) -> list[Section]:
         for name, declaration in declarations.items()
         for section in _plugin_sections(name, declaration, summary)
     ]
-    histories = histories_of(summary.snapshot.experiment.trials, labels)
+    histories = search_histories_of(summary.snapshot.experiment.trials, labels)
     searches = [search_section(history, search_notes(summary.snapshot, history)) for history in histories]
     return [*sections, *(section for section in searches if section is not None), *plugin_sections]
 
@@ -127,7 +127,7 @@ def _check_drawn(name: str, section: Section) -> None:
 
 def _training_note(summary: Summary, indices: Sequence[int]) -> str:
     snapshot = summary.snapshot
-    labelled = [(snapshot.labels[index], hyperparameters(snapshot, index)) for index in sorted(indices)]
+    labelled = [(snapshot.labels[index], hyperparameters_text(snapshot, index)) for index in sorted(indices)]
     settings = [f"{label}: {text}" for label, text in labelled if text]
     if len(settings) > _MOST_DRAWN and not snapshot.groups.runs:
         return f"{len(settings)} methods; the list below the table of methods has their settings"

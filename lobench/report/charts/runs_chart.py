@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lobench.analysis.comparisons.best_group import bold_means
-from lobench.analysis.store.groups import are_by_step, run_names
+from lobench.analysis.store.groups import run_names, steps_increase
 from lobench.core.wording import counted, first_of
 from lobench.drawing.curves import evenly
 from lobench.drawing.svg import STYLES, Chart, Series, number
@@ -43,7 +43,7 @@ def along_runs(summary: Summary) -> Section | None:
 def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
     subjects = summary.snapshot.subjects
     label = summary.metric_label(metric)
-    is_by_step = are_by_step(subjects, runs)
+    is_by_step = steps_increase(subjects, runs)
     series = [
         _run_series(summary, metric, run, is_by_step, name, style, has_band=len(runs) <= len(STYLES))
         for run, (name, style) in zip(runs, _names_and_styles(summary, metric, runs), strict=True)

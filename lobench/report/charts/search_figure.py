@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lobench.analysis.store.search_history import Axis, StoppedTrials
+from lobench.analysis.store.search_history import Axis, SearchHistory
 from lobench.core.wording import counted
 from lobench.drawing.svg import Chart, Note, Series, number
 from lobench.report.charts.sections import Figure, Section
@@ -18,7 +18,7 @@ _BEST_LABEL = "the best trial"
 _GOOD_LABEL, _OTHER_LABEL = "the best quarter", "another trial"
 
 
-def search_section(history: StoppedTrials, lines: Sequence[str] = ()) -> Section | None:
+def search_section(history: SearchHistory, lines: Sequence[str] = ()) -> Section | None:
     """Returns the charts of a search; None if no trial has a fitness yet.
 
     Args:
@@ -60,7 +60,7 @@ def _value_text(axis: Axis, trial: int) -> str:
     return _value_name(axis, axis.values[trial])
 
 
-def _trials_figure(history: StoppedTrials, axis: Axis) -> Figure:
+def _trials_figure(history: SearchHistory, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
     x = [float(trial_number) for trial_number in history.numbers]
     best_so_far = [axis.values[index] if index is not None else math.nan for index in history.best]
@@ -84,7 +84,7 @@ def _trials_figure(history: StoppedTrials, axis: Axis) -> Figure:
     )
 
 
-def _slice(history: StoppedTrials, axis: Axis, best_index: int) -> Figure:
+def _slice(history: SearchHistory, axis: Axis, best_index: int) -> Figure:
     """Draws the fitness against a parameter."""
     y = history.fitness.values
     return Figure(
@@ -109,7 +109,7 @@ def _slice(history: StoppedTrials, axis: Axis, best_index: int) -> Figure:
     )
 
 
-def _parallel_figure(history: StoppedTrials, best_index: int) -> Figure:
+def _parallel_figure(history: SearchHistory, best_index: int) -> Figure:
     """Draws each trial as a line through its parameters and its fitness, each with its own scale."""
     axes = (*history.parameters, history.fitness)
     x = [float(index) for index in range(len(axes))]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
-from lobench.analysis.comparisons.event_numbers import row_of
+from lobench.analysis.comparisons.event_numbers import evaluation_row_of
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.scales import Scales
@@ -140,7 +140,7 @@ class Methods:
         """Counts an evaluation. Returns its methods."""
         if lease is not None:
             self._running.pop(lease, None)
-        self._num_new += self._keep(row_of(event, self._clock()))
+        self._num_new += self._keep(evaluation_row_of(event, self._clock()))
         return tuple(self._methods_of(event.subject))
 
     def _keep(self, row: EvaluationRow) -> bool:

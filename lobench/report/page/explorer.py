@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.comparisons.viewer_index import BandCurve, CurveKey, ViewerIndex, curves_of
-from lobench.analysis.store.groups import are_by_step, run_names
-from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
+from lobench.analysis.comparisons.viewer_index import BandCurve, CurveKey, ViewerIndex, band_curves_of
+from lobench.analysis.store.groups import run_names, steps_increase
+from lobench.analysis.store.rerun_command import results_command, seed_options, subject_options, training_command
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell, StoredSubject, diverged_names, exploded_names
 from lobench.core.case import CaseInfo, SeedBlock
@@ -126,7 +126,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
         cells += indices_of_texts[cell_texts]
     paces = np.reshape([part.paces for part in parts_of_subjects], (len(parts_of_subjects), 2, -1))
     curve_keys = [] if served else _embedded_keys(viewer_index)
-    curves = curves_of(viewer_index, curve_keys, _num_points(viewer_index, curve_keys)) if curve_keys else {}
+    curves = band_curves_of(viewer_index, curve_keys, _num_points(viewer_index, curve_keys)) if curve_keys else {}
     subjects_with_curves = {subject for subject, *_ in curves}
     styles = method_styles(viewer_index.summary, [index for index in viewer_index.best if index is not None])
     headline_pair = viewer_index.summary.shown, viewer_index.summary.first
@@ -139,13 +139,13 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
         "pair": [link_keys[index] for index in headline_pair],
         "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
         "runs": [_escape(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
-        "course": "outer step" if are_by_step(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
+        "course": "outer step" if steps_increase(snapshot.subjects, viewer_index.runs) else "checkpoint, in order",
         "subjects": [
             {
                 "key": key,
                 "label": _escape(snapshot.labels[index]),
                 "style": styles[index],
-                "with": _escape(with_subject(_without_folders(subject.who))),
+                "with": _escape(subject_options(_without_folders(subject.who))),
                 "curves": served or index in subjects_with_curves,
                 **run_marks.get(index, {}),
             }
@@ -158,8 +158,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
                 "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
                 "file": _escape(case.node_id.partition("::")[0]),
-                "train": _escape(trained_by(case)),
-                "show": _escape(shown_by(case)),
+                "train": _escape(training_command(case)),
+                "show": _escape(results_command(case)),
             }
             for index, case in enumerate(snapshot.cases)
         ],
@@ -221,7 +221,7 @@ def _pair_records(viewer_index: ViewerIndex) -> dict[str, Any]:
 
 def explorer_curves(viewer_index: ViewerIndex, keys: Iterable[CurveKey]) -> dict[str, Any]:
     """Returns requested curves in the format of `explorer_data`."""
-    return _pack_curves(viewer_index, curves_of(viewer_index, keys, _MOST_POINTS))
+    return _pack_curves(viewer_index, band_curves_of(viewer_index, keys, _MOST_POINTS))
 
 
 def _pack_curves(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def _texts_on_seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple
         return counted(len(seeds), "item"), ""  # one run gives all of them
     are_consecutive = seeds == tuple(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 1
     all_seeds_text = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    arguments = seeds_arguments(case, [SeedBlock(start=start, size=size) for start, size in blocks])
+    arguments = seed_options(case, [SeedBlock(start=start, size=size) for start, size in blocks])
     return f"seeds {seeds[0]} to {seeds[-1]}" if are_consecutive else all_seeds_text, arguments
 
 
@@ -290,7 +290,7 @@ def subject_keys(snapshot: Snapshot) -> list[str]:
 def _run_marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
     marks: dict[int, dict[str, Any]] = {}
-    is_by_step = are_by_step(viewer_index.snapshot.subjects, viewer_index.runs)
+    is_by_step = steps_increase(viewer_index.snapshot.subjects, viewer_index.runs)
     for number, (run, best_index) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
         for position, index in enumerate(run):
             step = viewer_index.snapshot.subjects[index].who.outer_step if is_by_step else position

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from lobench.analysis.comparisons.summary import Summary, improvement
+from lobench.analysis.comparisons.summary import Summary, improvement_probability
 from lobench.core.wording import counted
 from lobench.drawing.svg import short
 from lobench.report.tables.verdict import Card, pair_card, score_card
@@ -21,7 +21,7 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
         return None
     snapshot = summary.snapshot
     index_by_identity = {case.identity: index for index, case in enumerate(snapshot.cases)}
-    improvement_interval = improvement(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
+    improvement_interval = improvement_probability(snapshot.subjects[a], snapshot.subjects[b], None, summary.scales)
     bounds = (
         ""
         if math.isnan(improvement_interval.lower)

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from lobench.analysis.comparisons.summary import Summary
-from lobench.analysis.store.methods import hyperparameters
-from lobench.analysis.store.search_history import edges_in
+from lobench.analysis.store.methods import hyperparameters_text
+from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.number_checks import is_number
 from lobench.core.result import Outcome
@@ -110,7 +110,7 @@ def _methods_part(summary: Summary) -> _Part:
     snapshot = summary.snapshot
     lines = []
     for index, label in enumerate(snapshot.labels):
-        text = hyperparameters(snapshot, index) or "its name contains all of its settings"
+        text = hyperparameters_text(snapshot, index) or "its name contains all of its settings"
         sha256 = snapshot.subjects[index].who.sha256
         lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[index].who.has_theta else text))
     scale = [("Scale of the scores", summary.scale_label)]
@@ -126,7 +126,7 @@ def _spaces_part(summary: Summary) -> _Part:
     snapshot = summary.snapshot
     trials = [trial for trial in snapshot.experiment.trials if trial.parameters]
     labels = snapshot.method_labels
-    edges = edges_in(snapshot)
+    edges = edge_notes_by_label(snapshot)
     for method in dict.fromkeys(trial.method for trial in trials):
         trials_of_method = [trial for trial in trials if trial.method == method]
         value_texts = []

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypeAlias, TypedDict
 
 from lobench.analysis.comparisons.gates import GateResult, Verdict
-from lobench.analysis.comparisons.method_comparison import APART, MethodComparison, MetricEffect
+from lobench.analysis.comparisons.method_comparison import UNPAIRED_NOTES, MethodComparison, MetricEffect
 from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget, TimeToTarget
-from lobench.analysis.comparisons.summary import seeds_note, undecided_words
+from lobench.analysis.comparisons.summary import improvement_note, undecided_words
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.store.reference import with_hash
+from lobench.analysis.store.reference import label_with_hash
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite, record_from
@@ -317,7 +317,7 @@ def comparison_notes(comparison: MethodComparison) -> list[str]:
     )
     return [
         *notes,
-        f"reference: {with_hash(comparison.a)}",
+        f"reference: {label_with_hash(comparison.a)}",
         *_group_notes(comparison),
         *_first_difference_notes(comparison),
     ]
@@ -374,7 +374,7 @@ def _headline_row(effect: MetricEffect, replicate: str) -> list[str]:
         interval_cell(comparison.overall, _SIGNED_FORMAT),
         p_cell(comparison.p_value),
         verdict_words(comparison.verdict, gate.overall),
-        interval_cell(effect.improvement),
+        interval_cell(effect.improvement_probability),
         _gate_words(gate.verdict, gate.overall, replicate),
     ]
 
@@ -566,7 +566,7 @@ def comparison_sentence(comparison: MethodComparison) -> str:
     for effect in comparison.effects:
         if not effect.comparison.cases:
             continue
-        seeds_text = seeds_note(effect.comparison, effect.improvement)
+        seeds_text = improvement_note(effect.comparison, effect.improvement_probability)
         effect_text = comparison_words(effect.comparison)
         outcome_text = outcome_words(effect, a, b, undecided_words(effect.comparison, seeds_text))
         parts_text = outcome_text + (f": {effect_text}" if effect_text else "")
@@ -654,7 +654,7 @@ def _metric_record(pair: MethodComparison, effect: MetricEffect) -> ComparedMetr
         comparison,
         difference=comparison.overall,
         effect=comparison.verdict,
-        probability_of_improvement=effect.improvement,
+        probability_of_improvement=effect.improvement_probability,
         gate=dataclasses.replace(effect.gate.overall, verdict=effect.gate.verdict, case=""),
         num_pairs=effect.num_pairs,
         cases={
@@ -709,7 +709,7 @@ def steps_text(pair: MethodComparison, case_steps: Sequence[CaseSteps], labels: 
     seconds = [["seconds to the target", *header[1:]]]
     for steps_of_case in case_steps:
         name = f"{steps_of_case.case}, {steps_of_case.target.metric} {steps_of_case.target.value:g}"
-        note = steps_of_case.difference.note or APART.get(steps_of_case.difference.method, "")
+        note = steps_of_case.difference.note or UNPAIRED_NOTES.get(steps_of_case.difference.method, "")
         cells = interval_cell(steps_of_case.difference, "+,.4g"), p_cell(steps_of_case.difference.p_value)
         steps.append([name, _steps_cell(steps_of_case.a), _steps_cell(steps_of_case.b), *cells, note])
         if steps_of_case.time is not None:

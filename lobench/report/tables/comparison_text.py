@@ -9,7 +9,7 @@ from lobench.analysis.comparisons.gates import GateResult, Verdict
 from lobench.analysis.comparisons.method_comparison import MethodComparison, MetricEffect
 from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps
-from lobench.analysis.comparisons.summary import seeds_note
+from lobench.analysis.comparisons.summary import improvement_note
 from lobench.analysis.stats.comparison import CaseEffect, Effect, comparison_words
 from lobench.core.wording import counted, first_of, one_line
 from lobench.report.tables.comparison import (
@@ -114,7 +114,9 @@ def _sentence(pair: MethodComparison) -> str:
         undecided_text = f"{b} against {a} is undecided{metric_text}, as planned seeds gave no result"
     outcome = outcome_words(effect, a, b, undecided_text, metric_text)
     clauses = [f"{outcome}: score {_numbers(effect, has_level=True)}", _cases_and_seeds(pair)]
-    clauses += filter(None, (seeds_note(comparison, effect.improvement), comparison_words(comparison)))
+    clauses += filter(
+        None, (improvement_note(comparison, effect.improvement_probability), comparison_words(comparison))
+    )
     return ", ".join(clauses[:2]) + "".join(f"; {clause}" for clause in clauses[2:])
 
 
@@ -260,7 +262,7 @@ def _other_metrics(pair: MethodComparison) -> list[str]:
         comparison = effect.comparison
         verdict_text = verdict_words(comparison.verdict, effect.gate.overall)
         clauses = [f"{effect.metric}: {verdict_text}, {_numbers(effect)}, gate {effect.gate.verdict}"]
-        clauses += filter(None, [seeds_note(comparison, effect.improvement)])
+        clauses += filter(None, [improvement_note(comparison, effect.improvement_probability)])
         if {pair.primary.comparison.verdict, comparison.verdict} == {Effect.BETTER, Effect.WORSE}:
             clauses.append("the metrics tell different stories")
         lines.append("; ".join(clauses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from lobench.analysis.comparisons.race import Ending, RaceResult
+from lobench.analysis.comparisons.race import EndReason, RaceResult
 from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
@@ -31,7 +31,7 @@ class RaceRecord(TypedDict):
 
     leader: str
     left: Annotated[list[str], "Methods that were not shown to be worse."]
-    ending: Ending
+    ending: EndReason
     looks: int
     alpha: float
     methods: list[RacedRecord]

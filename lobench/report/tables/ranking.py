@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.mean_scores import MeanScore
-from lobench.analysis.store.methods import hyperparameters
-from lobench.analysis.store.search_history import edges_in
+from lobench.analysis.store.methods import hyperparameters_text
+from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.analysis.tables.tabulate import race_notes
 from lobench.core.case import CaseInfo, replicate_of
@@ -235,12 +235,12 @@ def _time_cell(summary: Summary, row: _Row) -> str:
 def _best_settings_lines(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns the best setting of each search, and whether a value of it is the smallest or largest that was tried."""
     snapshot = summary.snapshot
-    edges = edges_in(snapshot)
+    edges = edge_notes_by_label(snapshot)
     lines = []
     for row in rows:
         if snapshot.search(row.place) is not None:
             label = snapshot.labels[row.place]
-            lines.append(f"{label}: {hyperparameters(snapshot, row.place)}")
+            lines.append(f"{label}: {hyperparameters_text(snapshot, row.place)}")
             lines += [f"{label}: {edge}" for edge in edges.get(label, ())]
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, TypedDict
 
-from lobench.analysis.comparisons.track3 import Judged, Track3
+from lobench.analysis.comparisons.track3 import JudgedResult, Track3
 from lobench.analysis.stats.known_sigma import LOSS_PER_STEP, NEEDED, SIGMA, ZTest
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
@@ -65,7 +65,7 @@ def track3_record(verdict: Track3) -> Track3Record:
     return finite_or_none(Track3Record(target=verdict.target, results=results, pairs=pairs, assumes=assumes))
 
 
-def _result_record(result: Judged) -> Track3ResultRecord:
+def _result_record(result: JudgedResult) -> Track3ResultRecord:
     return record_from(
         Track3ResultRecord,
         result,
@@ -117,7 +117,7 @@ def track3_text(verdict: Track3) -> str:
     return "\n".join(lines)
 
 
-def _spread_note(result: Judged) -> str:
+def _spread_note(result: JudgedResult) -> str:
     deviation = result.deviation
     spread = f"sd {deviation.value:.5f}, p = {p_cell(deviation.p_larger)}"
     verb = f"{result.label}: its runs spread more than is assumed, {spread}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lobench.analysis.comparisons.summary import CaseFinding, Summary, seeds_note, undecided_words
+from lobench.analysis.comparisons.summary import CaseFinding, Summary, improvement_note, undecided_words
 from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, PairComparison, comparison_words
@@ -327,7 +327,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         )
         if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
-        if seeds_text := seeds_note(comparison, summary.improvement()):
+        if seeds_text := improvement_note(comparison, summary.improvement()):
             verdict_texts = {"better": "better on the score", "worse": "worse on the score"}
             comparison_text = verdict_texts.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
             lines.append(f"Against {first_label}: {comparison_text}; {seeds_text}.")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from lobench.analysis.scores.mean_scores import Ranked, rank
+from lobench.analysis.scores.mean_scores import RankedSubject, rank_subjects
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, subjects_of
@@ -167,7 +167,9 @@ def best(
     return best_checkpoint
 
 
-def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[str | None, Scales, list[Ranked]]:
+def ranked_run(
+    snapshot: Snapshot, suites: Sequence[str], metric: str
+) -> tuple[str | None, Scales, list[RankedSubject]]:
     """Returns the metric (None: each case's primary one), the scales, and the checkpoints of a store, the best first.
 
     Raises:
@@ -179,7 +181,7 @@ def ranked_run(snapshot: Snapshot, suites: Sequence[str], metric: str) -> tuple[
     scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
     for name in scales.undeclared(ranked_metric):
         raise UnknownDirection(name, where=str(snapshot.store))
-    return ranked_metric, scales, rank(subjects, ranked_metric, scales)
+    return ranked_metric, scales, rank_subjects(subjects, ranked_metric, scales)
 
 
 def _next_seed(rows: Sequence[EvaluationRow]) -> int:
@@ -195,7 +197,7 @@ def _stored_metric(metric: str, subjects: Sequence[StoredSubject], store: Path) 
 
 
 def _no_checkpoint_error(
-    store: Path, suites: Sequence[str], ranked_subjects: Sequence[Ranked], gone_uris: Sequence[str]
+    store: Path, suites: Sequence[str], ranked_subjects: Sequence[RankedSubject], gone_uris: Sequence[str]
 ) -> UsageError:
     if any(not math.isnan(ranked_subject.score.mean) for ranked_subject in ranked_subjects) and not gone_uris:
         return UsageError(
@@ -218,12 +220,12 @@ def _no_checkpoint_error(
 
 
 def _readable_checkpoints(
-    ranked_subjects: Sequence[Ranked],
+    ranked_subjects: Sequence[RankedSubject],
     max_checkpoints: int,
     run: RunFolder,
     store: Path,
     stored_subjects: Sequence[StoredSubject],
-) -> tuple[list[Ranked], list[str]]:
+) -> tuple[list[RankedSubject], list[str]]:
     """Returns the best checkpoints with a readable theta, and the paths of better ones that cannot be read.
 
     Trainers delete older checkpoints, and a restarted trainer overwrites them with other thetas. The same theta may
@@ -236,7 +238,7 @@ def _readable_checkpoints(
       store: Store of the watch.
       stored_subjects: Subjects of the store. A theta that was seen at several paths is several subjects.
     """
-    top_ranked: list[Ranked] = []
+    top_ranked: list[RankedSubject] = []
     gone_uris = []
     for ranked_subject in ranked_subjects:
         if len(top_ranked) == max_checkpoints or math.isnan(ranked_subject.worth):
@@ -282,10 +284,10 @@ def _rank_on_fresh_seeds(
     evaluate: Callable[[Path, int, Sequence[Subject]], None],
     store: Path,
     first_seed: int,
-    top_ranked: Sequence[Ranked],
+    top_ranked: Sequence[RankedSubject],
     metric: str | None,
     scales: Scales,
-) -> list[Ranked]:
+) -> list[RankedSubject]:
     """Evaluates checkpoints on seeds from `first_seed` on, into a store below the watch's, which may be in use.
 
     Returns:
@@ -294,10 +296,10 @@ def _rank_on_fresh_seeds(
     evaluate(store, first_seed, [ranked_subject.subject.who for ranked_subject in top_ranked])
     snapshot = read_store(store)
     fresh_rows = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
-    return rank(subjects_of(fresh_rows, current=snapshot.current), metric, scales)
+    return rank_subjects(subjects_of(fresh_rows, current=snapshot.current), metric, scales)
 
 
-def _candidates(top_ranked: Sequence[Ranked], fresh_results: Sequence[Ranked]) -> tuple[Candidate, ...]:
+def _candidates(top_ranked: Sequence[RankedSubject], fresh_results: Sequence[RankedSubject]) -> tuple[Candidate, ...]:
     """Returns the chosen checkpoints with their fresh scores, the best first.
 
     Leftovers of earlier calls are ignored.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypedDict
 
-from lobench.analysis.scores.mean_scores import Ranked
+from lobench.analysis.scores.mean_scores import RankedSubject
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
@@ -64,8 +64,8 @@ class Candidate:
       fresh: Rank on the fresh seeds.
     """
 
-    chosen: Ranked
-    fresh: Ranked
+    chosen: RankedSubject
+    fresh: RankedSubject
 
     def to_record(self) -> CandidateRecord:
         bounds = {"fresh": _interval(self.fresh.score), "chosen_by": _interval(self.chosen.score)}
@@ -89,7 +89,7 @@ class Best:
 
     metric: str | None
     candidates: tuple[Candidate, ...]
-    report: Ranked | None
+    report: RankedSubject | None
     scale: str
     first_fresh_seed: int
     first_further_seed: int
@@ -119,11 +119,11 @@ class Best:
         )
 
 
-def _report(result: Ranked) -> RankedReport:
+def _report(result: RankedSubject) -> RankedReport:
     return {"score": _interval(result.score), **_counts(result), "most_lost": result.lost_seeds()[2]}
 
 
-def _counts(result: Ranked) -> RankedCounts:
+def _counts(result: RankedSubject) -> RankedCounts:
     return {
         "num_cases": result.num_cases,
         "diverged": result.num_diverged,

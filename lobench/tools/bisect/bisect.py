@@ -13,7 +13,13 @@ from typing import Unpack
 
 from etils import epath
 
-from lobench.analysis.stats.change_point import Belief, fall_posterior, is_located, next_probes, scan
+from lobench.analysis.stats.change_point import (
+    ChangePointPosterior,
+    fall_posterior,
+    first_probes,
+    is_located,
+    next_probes,
+)
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.fresh_seeds import note_on_fixed_seeds
@@ -253,11 +259,11 @@ class _Search:
     num_new: int = 0
     is_exhausted: bool = False
 
-    def run(self) -> tuple[Status, Probed, Belief]:
+    def run(self) -> tuple[Status, Probed, ChangePointPosterior]:
         result = self.read_probes()
         unusable = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
         unusable |= _indices_with_fixed_seeds(result)
-        while indices := scan(result.probes, len(self.checkpoints), unusable)[: self._num_left]:
+        while indices := first_probes(result.probes, len(self.checkpoints), unusable)[: self._num_left]:
             result = self._evaluate_indices(indices, result, unusable)
         fall_probabilities = list[float]()
         while True:
@@ -283,7 +289,7 @@ class _Search:
 
     @staticmethod
     def _is_settled(
-        fall_probabilities: Sequence[float], posterior: Belief, result: Probed, unusable: Collection[int]
+        fall_probabilities: Sequence[float], posterior: ChangePointPosterior, result: Probed, unusable: Collection[int]
     ) -> bool:
         """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
 
@@ -298,7 +304,7 @@ class _Search:
         )
         return is_constant and all(counts[index] >= _MANY_PROBES for index in open_indices)
 
-    def _status(self, posterior: Belief, probed_indices: Collection[int]) -> Status | None:
+    def _status(self, posterior: ChangePointPosterior, probed_indices: Collection[int]) -> Status | None:
         is_near = posterior.fall >= self.level and posterior.within(1) >= self.level
         if is_near and is_located(posterior, probed_indices, self.confidence):
             return "found"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE, SCORE_VERSION
-from lobench.analysis.stats.change_point import Belief, Probe, named_pair, window
+from lobench.analysis.stats.change_point import ChangePointPosterior, Probe, credible_window, pair_around_break
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
@@ -133,7 +133,7 @@ class Bisection:
     status: Status
     metric: str
     checkpoints: tuple[Checkpoint, ...]
-    belief: Belief
+    belief: ChangePointPosterior
     level: float
     confidence: float
     probed: Probed
@@ -165,10 +165,10 @@ class Bisection:
 
     @property
     def named(self) -> tuple[int, int]:
-        """Positions of the last good and the first broken checkpoint among the evaluated ones; see `named_pair`."""
+        """Positions of the last good and the first broken checkpoint that were evaluated; see `pair_around_break`."""
         if self.status == "found":
             return self.belief.place - 1, self.belief.place
-        return named_pair(self.belief, self.looked_at)
+        return pair_around_break(self.belief, self.looked_at)
 
     @property
     def broken(self) -> Checkpoint:
@@ -182,7 +182,7 @@ class Bisection:
 
     @property
     def interval(self) -> tuple[Checkpoint, Checkpoint]:
-        first_index, last_index = window(self.belief, self.level)
+        first_index, last_index = credible_window(self.belief, self.level)
         return self.checkpoints[first_index], self.checkpoints[last_index]
 
     def to_record(self) -> BisectionRecord:

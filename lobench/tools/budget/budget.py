@@ -12,7 +12,7 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.methods import read_methods
-from lobench.analysis.store.search_history import edges_of, histories_of
+from lobench.analysis.store.search_history import edge_notes_of, search_histories_of
 from lobench.core.errors import StoreError
 from lobench.core.search.space import Parameter
 
@@ -125,7 +125,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     budgets = list[SearchBudget]()
     trials = list[_Trials]()
     left_out = []
-    for history in histories_of(snapshot.experiment.trials, labels):
+    for history in search_histories_of(snapshot.experiment.trials, labels):
         if not history.numbers or history.best[-1] is None:
             left_out.append((history.label, len(history.numbers)))
             continue
@@ -155,7 +155,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
                 fresh=summary.mean_score(method_index, "primary").interval
                 if is_fresh and method_index is not None
                 else Interval(),
-                edges=tuple(edges_of(history)),
+                edges=tuple(edge_notes_of(history)),
                 space=space,
             )
         )

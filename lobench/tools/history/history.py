@@ -15,9 +15,9 @@ import numpy as np
 from lobench.analysis.comparisons.run_history import find_stores
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
-from lobench.analysis.stats.change_point import Belief, Probe, fall_posterior
+from lobench.analysis.stats.change_point import ChangePointPosterior, Probe, fall_posterior
 from lobench.analysis.stats.intervals import Interval, stratified_t_mean
-from lobench.analysis.store.names import called, one_called
+from lobench.analysis.store.names import match_name, subject_index_named
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.api.resolve import snapshot_with
@@ -304,9 +304,9 @@ def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
     if not name:
         return last_subject(snapshot.subjects)
     named_snapshot = snapshot_with(snapshot.store, name)
-    if not called(named_snapshot, name).places:
+    if not match_name(named_snapshot, name).places:
         return None
-    key = named_snapshot.subjects[one_called(named_snapshot, name)].who.key
+    key = named_snapshot.subjects[subject_index_named(named_snapshot, name)].who.key
     return next((subject for subject in snapshot.subjects if subject.who.key == key), None)
 
 
@@ -343,7 +343,7 @@ def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> It
     yield from _changes(runs, index, stop, level)
 
 
-def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[Belief, float] | None:
+def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[ChangePointPosterior, float] | None:
     """Returns the most probable fall (sign 1) or rise (sign -1); None if its probability is below the level.
 
     Scores of diverged or exploded seeds are treated separately, because their -1 would hide changes of other seeds in a

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.analysis.store.rerun_command import seeds_arguments, shown_by, trained_by, with_subject
+from lobench.analysis.store.rerun_command import results_command, seed_options, subject_options, training_command
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.drawing.svg import STYLES, Series, inner_chart, is_wide
@@ -143,7 +143,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
                 continue
             blocks = sorted({_seed_block(curves.seeds) for curves, _ in cell.sources.values()})
             command = " ".join(
-                filter(None, [trained_by(case), with_subject(subject.who), seeds_arguments(case, blocks)])
+                filter(None, [training_command(case), subject_options(subject.who), seed_options(case, blocks)])
             )
             cell_parts.append(
                 {
@@ -151,7 +151,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
                     "title": f"{snapshot.labels[index]} on {snapshot.name(case_index)}",
                     "chart": _seeds_chart(cell, snapshot.name(case_index)),
                     "bindings": _bindings_of(cell),
-                    "command": f"{command}\n{shown_by(case)}",
+                    "command": f"{command}\n{results_command(case)}",
                     "audit": _verdict_lines(bundle, subject.label, case),
                     "troubles": [f"{outcome}: {message}" for outcome, message in cell.failures],
                 }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc
 from scipy.stats import rankdata
 
-from lobench.analysis.stats.intervals import complete_seeds
+from lobench.analysis.stats.intervals import common_seeds_of
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import StoreError
 from lobench.core.wording import counted
@@ -160,7 +160,7 @@ class SuiteScores:
             sums_by_seed = [
                 {
                     seed: sum(row[case][seed] for case in members)
-                    for seed in complete_seeds([row[case] for case in members])
+                    for seed in common_seeds_of([row[case] for case in members])
                 }
                 for row in self.scores
             ]

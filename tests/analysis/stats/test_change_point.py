@@ -10,7 +10,15 @@ import pytest
 from reference import ROOT
 from shown import texts_of
 
-from lobench.analysis.stats.change_point import Probe, fall_posterior, is_located, named_pair, next_probes, scan, window
+from lobench.analysis.stats.change_point import (
+    Probe,
+    credible_window,
+    fall_posterior,
+    first_probes,
+    is_located,
+    next_probes,
+    pair_around_break,
+)
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -29,13 +37,13 @@ def test_a_plain_fall_is_found_whatever_the_order_of_the_probes() -> None:
     assert belief.place == 4 and belief.by_place[4] > 0.95 and belief.fall > 0.95
     assert belief.size == pytest.approx(0.8, abs=0.05) and belief.begin == 0
     assert sum(belief.by_place) == pytest.approx(1) and belief.by_place[0] == 0
-    assert window(belief, 0.9) == (4, 4) and fall_posterior(probes[::-1], 10) == belief
+    assert credible_window(belief, 0.9) == (4, 4) and fall_posterior(probes[::-1], 10) == belief
 
 
 def test_a_break_is_anywhere_between_two_probes() -> None:
     belief = fall_posterior([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
     assert belief.by_place[4:8] == pytest.approx([belief.by_place[4]] * 4)
-    assert belief.by_place[4] > 0.23 and window(belief, 0.9)[1] == 7
+    assert belief.by_place[4] > 0.23 and credible_window(belief, 0.9)[1] == 7
     assert set(next_probes(belief, [], 2)) == {4, 6}  # a third of the probability each
 
 
@@ -92,9 +100,13 @@ def test_seeds_that_fall_by_the_same_as_accuracies_do(by: float) -> None:
 
 
 def test_the_first_places_are_even_and_what_is_near_one_stands_for_it() -> None:
-    assert scan([], 200) == [0, 50, 100, 149, 199] and scan([], 3) == [0, 1, 2] and scan([], 2) == [0, 1]
-    assert scan([probe(45, 1.0), probe(198, 1.0)], 200) == [0, 100, 149, 199]
-    assert scan([], 200, excluded=(199,)) == [0, 50, 100, 149]
+    assert (
+        first_probes([], 200) == [0, 50, 100, 149, 199]
+        and first_probes([], 3) == [0, 1, 2]
+        and first_probes([], 2) == [0, 1]
+    )
+    assert first_probes([probe(45, 1.0), probe(198, 1.0)], 200) == [0, 100, 149, 199]
+    assert first_probes([], 200, excluded=(199,)) == [0, 50, 100, 149]
 
 
 def test_a_checkpoint_that_cannot_be_looked_at_is_passed_by() -> None:
@@ -144,7 +156,7 @@ def test_fall_posterior_finds_a_break_that_is_in_the_number_of_lost_seeds_alone(
 def test_named_pair_is_of_probed_places_and_a_place_between_two_probes_is_not_located() -> None:
     belief = fall_posterior([probe(0, 1.0, 1.1), probe(3, 1.0, 1.11), probe(7, 0.0, 0.1), probe(9, 0.01, 0.1)], 10)
     probed = (0, 3, 7, 9)
-    assert 3 < belief.place <= 7 and named_pair(belief, probed) == (3, 7)
+    assert 3 < belief.place <= 7 and pair_around_break(belief, probed) == (3, 7)
     assert not is_located(belief, probed, 0.9)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lobench.analysis.stats.racing import PairSums, log_threshold, losers
+from lobench.analysis.stats.racing import PairSums, eliminated_methods, log_threshold
 
 
 def pairs(values: np.ndarray, steps: float = 0.0) -> PairSums:
@@ -56,31 +56,31 @@ def test_a_clear_loser_is_out_and_the_unit_of_the_scores_does_not_matter() -> No
     values = np.stack([rng.normal(gap, 0.1, (2, 8)) for gap in (0.5, 0.45, 0.0)])
     level = log_threshold(3, 0.05)
     for unit in (1e-6, 1.0, 1e6):
-        out, beats = losers(pairs(values * unit), level)
+        out, beats = eliminated_methods(pairs(values * unit), level)
         assert out.tolist() == [False, False, True] and beats[0, 2] and not beats[2].any()
 
 
 def test_nothing_is_decided_on_two_seeds_nor_on_equal_values() -> None:
     level = log_threshold(2, 0.05)
-    assert not losers(pairs(np.array([[[1.0, 1.1]], [[0.0, 0.1]]])), level)[0].any()
-    assert not losers(pairs(np.zeros((2, 3, 50))), level)[0].any()
+    assert not eliminated_methods(pairs(np.array([[[1.0, 1.1]], [[0.0, 0.1]]])), level)[0].any()
+    assert not eliminated_methods(pairs(np.zeros((2, 3, 50))), level)[0].any()
     diverged = np.stack([np.zeros((9, 2)), np.full((9, 2), -np.inf)])
-    assert not losers(pairs(diverged), level)[0].any()
+    assert not eliminated_methods(pairs(diverged), level)[0].any()
 
 
 def test_differences_below_the_rounding_decide_nothing() -> None:
     values = np.stack([np.full((1, 8), 0.02), np.zeros((1, 8))])
     level = log_threshold(2, 0.05)
-    assert losers(pairs(values), level)[0].tolist() == [False, True]
-    assert not losers(pairs(values, steps=0.1), level)[0].any()
+    assert eliminated_methods(pairs(values), level)[0].tolist() == [False, True]
+    assert not eliminated_methods(pairs(values, steps=0.1), level)[0].any()
 
 
 def test_who_diverges_more_is_out_unless_it_is_better_where_it_converges() -> None:
     rng, level = np.random.default_rng(2), log_threshold(2, 0.05)
     steady, wild = rng.normal(0, 0.1, (3, 12)), rng.normal(0, 0.1, (3, 12))
     wild[:2, 2:] = -np.inf
-    assert losers(pairs(np.stack([steady, wild])), level)[0].tolist() == [False, True]
-    out, beats = losers(pairs(np.stack([steady, wild + 1.0])), level)
+    assert eliminated_methods(pairs(np.stack([steady, wild])), level)[0].tolist() == [False, True]
+    out, beats = eliminated_methods(pairs(np.stack([steady, wild + 1.0])), level)
     assert not out.any() and not beats.any()
 
 
@@ -90,7 +90,7 @@ def test_the_best_of_equals_stays_in_most_races_though_each_seed_is_looked_at(nu
     level, thrown = log_threshold(num_methods, 0.05), np.zeros(400, bool)
     for end in range(3, 31):
         part = values[..., :end]
-        thrown |= losers(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
+        thrown |= eliminated_methods(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
     assert thrown.mean() <= 0.05
 
 
@@ -138,7 +138,7 @@ def test_equals_that_diverge_on_all_cases_of_a_seed_stay_in_most_races(num_metho
     level, thrown = log_threshold(num_methods, 0.05), np.zeros(300, bool)
     for end in range(4, 25, 4):
         part = values[..., :end]
-        thrown |= losers(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
+        thrown |= eliminated_methods(PairSums.of(part[:, :, None], part[:, None]), level)[0][:, 0]
     assert thrown.mean() <= 0.05
 
 
@@ -146,5 +146,5 @@ def test_who_is_out_of_the_race_throws_nobody_out() -> None:
     values = np.repeat(np.array([2.0, 1.0, 0.0]), 16).reshape(3, 1, 16)
     values += np.random.default_rng(0).normal(0, 0.01, values.shape)
     racing = np.array([False, True, True])
-    out, beats = losers(pairs(values), log_threshold(3, 0.05), racing)
+    out, beats = eliminated_methods(pairs(values), log_threshold(3, 0.05), racing)
     assert out.tolist() == [False, False, True] and beats.sum() == 1 and beats[1, 2]

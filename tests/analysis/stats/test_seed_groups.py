@@ -16,7 +16,13 @@ from lobench.analysis.stats.comparison import Effect, compare_cases
 from lobench.analysis.stats.intervals import grouped_t_mean, stratified_t_mean
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.stats.proportions import Counts
-from lobench.analysis.stats.seed_groups import group_counts, group_places, joined, mean_over_cases, seed_means_ratio
+from lobench.analysis.stats.seed_groups import (
+    group_counts,
+    group_indices,
+    join_cases,
+    mean_over_cases,
+    seed_means_ratio,
+)
 
 RUN = frozenset({"run"})
 
@@ -85,7 +91,7 @@ def test_the_order_of_the_cases_does_not_matter(seed: int, order: list[int]) -> 
 
 
 def test_cases_are_joined_through_other_cases() -> None:
-    assert group_places([frozenset("a"), frozenset("b"), frozenset(), frozenset("ab")]) == ((0, 1, 3), (2,))
+    assert group_indices([frozenset("a"), frozenset("b"), frozenset(), frozenset("ab")]) == ((0, 1, 3), (2,))
 
 
 def test_incomplete_seeds_are_in_no_mean_and_counted() -> None:
@@ -107,7 +113,7 @@ def test_a_diverged_seed_of_a_group_counts_once_and_is_in_no_mean() -> None:
         samples = Samples(a=tuple(x.tolist()), b=tuple(y.tolist()), shared=RUN)
         cases.append(samples)
     assert group_counts(cases) == [Counts(0, 4, 2, 4)]
-    whole = joined(cases)
+    whole = join_cases(cases)
     assert [value == DIVERGED for value in whole.b] == [False, True, True, False]
     assert whole.b[0] == pytest.approx(b[:, 0].mean())
     apart_counts = group_counts([dataclasses.replace(one, shared=frozenset()) for one in cases])
@@ -116,7 +122,7 @@ def test_a_diverged_seed_of_a_group_counts_once_and_is_in_no_mean() -> None:
 
 def test_rounding_of_a_group_is_that_of_its_cases_together() -> None:
     flat = [Samples(a=(0.0,) * 3, b=(1.0,) * 3, step=1.0, shared=RUN) for _ in range(4)]
-    assert joined(flat).floor == pytest.approx(1 / 12 / 4)
+    assert join_cases(flat).floor == pytest.approx(1 / 12 / 4)
 
 
 def test_the_check_finds_cases_that_move_together_and_not_independent_ones() -> None:

@@ -15,7 +15,7 @@ from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import _finals_and_starts_of
+from lobench.analysis.store.subjects import _values_of_blocks
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.curve_summary import CurveSummary, summarize
@@ -181,5 +181,5 @@ def test_curves_of_seeds_are_read_once_for_all_seeds_of_a_block(store: Path, mon
 
 def test_cell_of_one_block_has_the_values_of_the_general_way(store: Path) -> None:
     for cell in (cell for subject in read_store(store, summarized=True).subjects for cell in subject.cells.values()):
-        final, untrained = _finals_and_starts_of(cell.blocks, cell.sources)
+        final, untrained = _values_of_blocks(cell.blocks, cell.sources)
         assert repr(final) == repr(dict(cell.final)) and repr(untrained) == repr(dict(cell.untrained))
