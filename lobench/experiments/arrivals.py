@@ -31,6 +31,8 @@ class Trials(CommandRuns):
       curves: Methods with imported curves. They are checked against the cases before anything is trained.
       scripts: Reader of the curves of scripts. Must be set before scripts are added.
       grown: Called when a running script has appended to its curves.
+      recorded: Called with a subject and its cases when all of its evaluations are in the ledger.
+      curves_recorded: Called when the curves of a session of a script are in the ledger.
       methods_of: Returns the titles of the optimizer and checkpoint methods that evaluate a subject; empty if the
         subject cannot be left out.
       num_methods: Number of methods of the run, of all kinds.
@@ -43,10 +45,16 @@ class Trials(CommandRuns):
     methods_of: Callable[[Subject], Sequence[str]] = staticmethod(lambda subject: ())
     num_methods: int = 0
     grown: Callable[[], None] = staticmethod(lambda: None)
+    recorded: Callable[[Subject, Sequence[CaseInfo]], None] = staticmethod(lambda subject, cases: None)
+    curves_recorded: Callable[[], None] = staticmethod(lambda: None)
     _growths_of_runs: Sequence[tuple[CommandRun, Growth | None]] = ()
 
     @functools.cached_property
     def refused(self) -> dict[str, str]:
+        return {}
+
+    @functools.cached_property
+    def _cases_by_variant(self) -> dict[str, Sequence[CaseInfo]]:
         return {}
 
     def refuse(self, subject: Subject, problem: str) -> bool:
@@ -109,6 +117,8 @@ class Trials(CommandRuns):
             return super()._outcome(run)
         is_waited_for = any(search.decides(run) for search in self.searches)
         problem = self.scripts.missing_reason(run) if is_waited_for else self.scripts.record(run)
+        if not problem:
+            self.curves_recorded()
         return not problem, problem
 
     def taken(self, given: Given, subject: Subject | None) -> None:
@@ -116,6 +126,7 @@ class Trials(CommandRuns):
             search.taken(given, subject)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        self._cases_by_variant[variant] = cases
         if self.curves is not None:
             self.curves.check(cases)
         for search in self.searches:
@@ -124,6 +135,7 @@ class Trials(CommandRuns):
     def finished(self, subject: Subject) -> None:
         for search in self.searches:
             search.finished(subject)
+        self.recorded(subject, self._cases_by_variant.get(subject.variant.key, ()))
 
 
 def search_runs(

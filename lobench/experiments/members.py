@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lobench.analysis.store.methods import snapshot_of_members
@@ -13,6 +13,7 @@ from lobench.core.experiment import Method, SessionMember, members
 from lobench.core.planner import EvaluationId, Plan
 from lobench.core.program import IMPORTED
 from lobench.core.search.search import TrialState
+from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.chief.commands import CommandRun, holds_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, WatchPlan, WatchProgress
@@ -55,6 +56,8 @@ class ExperimentRunExtension:
       command_codes: Code of each method that is a command.
       keep_results: Whether results of other code count.
       follows_edits: Whether the run begins again if the code of a command is edited before a session of it starts.
+      kept_methods: Names of the methods whose earlier results stay in the experiment, because the run leaves them or
+        some of their cases out.
 
     Attributes:
       form: Id of the experiment's version in the ledger.
@@ -76,8 +79,9 @@ class ExperimentRunExtension:
         command_codes: Sequence[CommandCode] = (),
         keep_results: bool = False,
         follows_edits: bool = True,
+        kept_methods: Collection[str] = (),
     ) -> None:
-        self._follows_edits = follows_edits
+        self._follows_edits, self._kept_methods = follows_edits, kept_methods
         self._file, self._method_index = file, method_index
         self._retry_errors, self._num_slots = retry_errors, num_slots
         self._command_codes = command_codes
@@ -125,6 +129,7 @@ class ExperimentRunExtension:
         self.form = ledger.record_experiment(
             experiment.name, self._config_text, revision=revision, versions=versions_here()
         )
+        ledger.keep_unchanged(self.form, self._kept_methods)
         states = {run.id: state_of(run) for run in self._method_index.runs}
         self._commands = commands = Trials(
             self._method_index.runs,
@@ -136,6 +141,8 @@ class ExperimentRunExtension:
         commands.curves = self.curves
         commands.scripts = scripts
         commands.grown = progress.grown
+        commands.recorded = functools.partial(self._add_finished, ledger)
+        commands.curves_recorded = functools.partial(self._add_recorded_curves, ledger)
         commands.edited_file = self._edited_file
         commands.follows_edits = self._follows_edits
         commands.num_methods = self._method_index.num_methods
@@ -217,6 +224,23 @@ class ExperimentRunExtension:
         texts_by_method = self._commands.growths() if self._commands is not None else {}
         return {self._file.method(name).title: texts for name, texts in texts_by_method.items()}
 
+    def _add_finished(self, ledger: Ledger, subject: Subject, cases: Sequence[CaseInfo]) -> None:
+        """Adds the evaluations of a subject to the experiment, so that tables have them while the experiment runs.
+
+        Those on fresh seeds are added at the end, because searches choose fresh seeds by those that the experiment has.
+        """
+        ledger.add_memberships(
+            self.form,
+            [member for member in self._members_of(subject, cases) if member.session < FIRST_REPORT_SEED],
+            programs=ledger.accepted_programs(self._expected),
+            codes={case.key: case.code for case in cases},
+        )
+
+    def _add_recorded_curves(self, ledger: Ledger) -> None:
+        """Adds the curves of scripts to the experiment; those on fresh seeds at the end, as in `_add_finished`."""
+        members_so_far = [member for member in self._members_of_scripts() if member.session < FIRST_REPORT_SEED]
+        ledger.add_memberships(self.form, members_so_far, programs=[IMPORTED.key])
+
     def end(self, ledger: Ledger, watched: WatchPlan) -> None:
         """Adds the recorded evaluations to the experiment, and counts them."""
         if self.curves is not None:
@@ -278,9 +302,11 @@ class ExperimentRunExtension:
 
     def _members(self, watched: WatchPlan) -> Iterator[SessionMember]:
         for subject in watched.subjects:
-            cases = watched.cases.get(subject.variant.key, ())
-            for role in self._method_index.of(subject):
-                yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
+            yield from self._members_of(subject, watched.cases.get(subject.variant.key, ()))
+
+    def _members_of(self, subject: Subject, cases: Sequence[CaseInfo]) -> Iterator[SessionMember]:
+        for role in self._method_index.of(subject):
+            yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
 
     def snapshot(self, rows: Sequence[EvaluationRow]) -> Snapshot:
         """Returns a snapshot of evaluations by method, as tables of the store read them."""

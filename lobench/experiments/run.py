@@ -176,6 +176,7 @@ class ExperimentRun:
         named_specs = specs_called(settings.cases, *experiment.suites) if settings.cases else []
         self._cases = tuple(spec.names[-1] for spec in named_specs)
         self._curves = [method for method in methods if method.kind == "curves"]
+        chosen_names = {method.name for method in methods}
         _check_devices(self._file, methods, settings, named_specs)
         self._unfit_problems = _unfit_methods(methods, settings)
         methods = tuple(
@@ -210,6 +211,12 @@ class ExperimentRun:
             command_codes=codes,
             keep_results=settings.keep_results,
             follows_edits=follows_edits,
+            kept_methods=[
+                method.name
+                for method in experiment.methods
+                if method.name not in chosen_names
+                or (settings.cases and method.search is None and method.kind in ("optimizer", "checkpoint", "command"))
+            ],
         )
 
     def _command_codes(self, methods: Sequence[Method]) -> list[CommandCode]:

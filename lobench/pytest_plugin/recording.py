@@ -340,6 +340,7 @@ class _ExperimentSessions:
             self._experiment_id = ledger.record_experiment(
                 file.experiment.name, file.text, revision=revision, versions=versions_here()
             )
+            ledger.keep_unchanged(self._experiment_id, [method.name for method in file.experiment.methods])
         evaluation = EvaluationId(self.subject(method).sha256, item_result.case.key, item_result.seed_block)
         member = SessionMember(method=method, trial=0, session=session, evaluation=evaluation)
         ledger.add_memberships(

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,25 @@ def test_methods_sessions_and_experiments_add_exactly_what_is_missing(folder: Pa
     assert shared == {one for one in first if one.method == "sgd"} and len(members(store, "y")) == 8
 
 
+def test_a_run_of_a_part_keeps_the_results_of_unchanged_methods_in_the_tables(folder: Path) -> None:
+    run(folder, "--store", "store")
+    (folder / "x.gin").write_text(EXPERIMENT + ADAM)
+    assert num_new(run(folder, "--store", "store", "--method", "adam", "--case", "a")) == 1
+    assert len(members(folder / "store", "x")) == 2 * 2 * 2 + 2
+    assert num_new(run(folder, "--store", "store", "--case", "b")) == 1
+    first = members(folder / "store", "x")
+    assert len(first) == 3 * 2 * 2 and {one.method for one in first} == {"sgd", "learned", "adam"}
+
+    more = ("--gin-param", "Experiment.num_sessions = 3")
+    assert num_new(run(folder, "--store", "store", "--method", "adam", *more)) == 2
+    assert {one for one in members(folder / "store", "x") if one.method != "adam"} < set(first)
+
+    (folder / "x.gin").write_text(EXPERIMENT.replace("learning_rate = 0.1", "learning_rate = 0.2") + ADAM)
+    assert num_new(run(folder, "--store", "store", "--method", "adam")) == 0
+    assert {one.method for one in members(folder / "store", "x")} == {"learned", "adam"}, "sgd has another rate"
+    assert SHOWN["outside-the-experiments-last-run"] in lobench("results", "--store", folder / "store").stdout
+
+
 def test_live_lines_count_neither_results_of_edited_code_nor_blocks_of_another_experiment(folder: Path) -> None:
     run(folder, "--store", "store")
     (folder / "y.gin").write_text(EXPERIMENT.replace("num_sessions = 2", "num_sessions = 3"))
@@ -166,9 +186,14 @@ def test_a_chief_that_is_killed_again_and_again_ends_with_the_ledger_of_an_undis
     (folder / "x.gin").write_text(EXPERIMENT + ADAM)
     assert num_new(run(folder, "--store", "undisturbed")) == 6
     words = ["run", str(folder / "x.gin"), "--workers", "1", "--store", "killed"]
-    for number, after in (("2", "0"), ("4", "1")):
+    for number, after in (("4", "0"), ("20", "1")):
         done = killed_chief(number, after, *words, "--executor", "inline", cwd=folder)
         assert done.returncode == -9, done.stdout + done.stderr
+    with contextlib.closing(Ledger.open(folder / "killed", read_only=True)) as ledger:
+        num_cases_by_subject = Counter(row.key.checkpoint_sha256 for row in ledger.evaluations())
+    finished = {sha256 for sha256, num_cases in num_cases_by_subject.items() if num_cases == 2}
+    in_tables = {one.evaluation.sha256 for one in members(folder / "killed", "x")}
+    assert in_tables and in_tables <= finished, "methods are in tables once all their evaluations are there"
     assert run(folder, "--store", "killed").returncode == 0
     assert content(folder / "killed") == content(folder / "undisturbed")
     assert members(folder / "killed", "x") == members(folder / "undisturbed", "x")

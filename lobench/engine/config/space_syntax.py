@@ -5,6 +5,7 @@ Spaces, searches and races are not gin configurables: they are read here, and wo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "check_spaces",
     "effective",
     "is_of_search",
+    "is_same_method",
     "is_space",
     "race_of",
     "search_identity",
@@ -283,15 +285,65 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
 
     They do not depend on labels, the number of trials, or other methods.
     """
+    return tuple(
+        binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
+        for binding in _bindings_without_other_methods(config, name)
+        if not (binding.name == "Method" and binding.parameter in _METHOD_FIELDS_OUTSIDE_TRIALS)
+        and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
+    )
+
+
+def is_same_method(name: str, earlier_config: str, config: str) -> bool:
+    """Returns whether an experiment's text asks for the same results of a method as an earlier text.
+
+    Labels and other methods do not matter. The text may ask for more sessions, unless the method has a search, whose
+    best trial depends on them. The code of a command must be the same if the text has it. (It has the code of the
+    commands that were run.)
+
+    >>> adam, sgd = "adam/Method.optimizer = @adam()\\n", "sgd/Method.optimizer = @sgd()\\n"
+    >>> is_same_method("sgd", sgd, adam + sgd), is_same_method("sgd", sgd, sgd + "Case.num_seeds = 3\\n")
+    (True, False)
+    """
+    earlier_bindings, bindings = (_bindings_without_other_methods(text, name) for text in (earlier_config, config))
+    method_keys = [binding.parameter for binding in bindings if binding.name == "Method"]
+    earlier_num_sessions, num_sessions = map(_num_sessions, (earlier_bindings, bindings))
+    is_longer = earlier_num_sessions is not None and num_sessions is not None and earlier_num_sessions < num_sessions
+    earlier_code, code = (
+        re.findall(f"^# code of {re.escape(name)}: (.*)$", text, re.MULTILINE) for text in (earlier_config, config)
+    )
+    return (
+        bool(method_keys)
+        and _lines_of_results(earlier_bindings) == _lines_of_results(bindings)
+        and (num_sessions == earlier_num_sessions or (is_longer and "search" not in method_keys))
+        and (not code or code == earlier_code)
+    )
+
+
+def _num_sessions(bindings: Iterable[Binding]) -> int | None:
+    numbers = [binding.value for binding in bindings if _key(binding) == ("Experiment", "num_sessions")]
+    return numbers[-1] if numbers else None
+
+
+def _lines_of_results(bindings: Sequence[Binding]) -> list[str]:
+    """Returns the bindings on which a method's results depend, except for the number of sessions."""
+    has_search = any(_key(binding) == ("Method", "search") for binding in bindings)
+    ignored_keys = (("Method", "label"), ("Experiment", "name"), ("Experiment", "num_sessions"))
+    return [
+        binding_text(binding)
+        for binding in bindings
+        if _key(binding) not in ignored_keys and (has_search or not is_of_search(binding, bindings))
+    ]
+
+
+def _key(binding: Binding) -> tuple[str, str]:
+    return binding.name, binding.parameter
+
+
+def _bindings_without_other_methods(config: str, name: str) -> list[Binding]:
+    """Returns the bindings of an experiment's text outside the scopes of other methods; [] if it cannot be parsed."""
     try:
         bindings = only_bindings(parse_text(config, "the experiment"))
     except ConfigError:
-        return ()
+        return []
     other_methods = {binding.scope for binding in bindings if binding.name == "Method"} - {name}
-    return tuple(
-        binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
-        for binding in bindings
-        if binding.scope.split("/")[0] not in other_methods
-        and not (binding.name == "Method" and binding.parameter in _METHOD_FIELDS_OUTSIDE_TRIALS)
-        and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
-    )
+    return [binding for binding in bindings if binding.scope.split("/")[0] not in other_methods]

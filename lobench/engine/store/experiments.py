@@ -18,6 +18,7 @@ from lobench.core.history import EvaluationId
 from lobench.core.labels import Labels
 from lobench.core.search.search import Trial, TrialState
 from lobench.engine.config.origin import Revision
+from lobench.engine.config.space_syntax import is_same_method
 from lobench.engine.store.codes import Codes
 from lobench.engine.store.schema import intact_rows
 
@@ -131,6 +132,44 @@ class Experiments(Codes):
             assert cursor.lastrowid is not None
             return cursor.lastrowid
 
+    def keep_unchanged(self, experiment: int, methods: Collection[str]) -> None:
+        """Makes the results of methods that a run leaves out members of its version of an experiment.
+
+        They are those of the last version with results of the method, and only if the method is the same in both.
+
+        Args:
+          experiment: Id of the run's version.
+          methods: Names of the methods.
+        """
+        if not methods:
+            return
+        rows = self.experiments()
+        config, name = next((row.config, row.name) for row in rows if row.id == experiment)
+        earlier_rows = [row for row in reversed(rows) if row.name == name and row.config and row.id != experiment]
+        remaining_methods = set(methods)
+        with self.transaction():
+            for row in earlier_rows:
+                if not remaining_methods:
+                    break
+                members = self._rows("SELECT DISTINCT method FROM memberships WHERE experiment = ?", (row.id,))
+                # A trial of a search over the command `mine` is the method `mine/3`.
+                for method in remaining_methods & {member.partition("/")[0] for (member,) in members}:
+                    if is_same_method(method, row.config, config):
+                        remaining_methods.remove(method)
+                        self._copy_members(method, row.id, experiment)
+
+    def _copy_members(self, method: str, earlier_experiment: int, experiment: int) -> None:
+        """Copies the members and trials of a method from one version of an experiment to another."""
+        for table, columns in (
+            ("memberships", "method, trial, session, evaluation"),
+            ("trials", "method, number, parameters, state, fitness, wave"),
+        ):
+            self._db.execute(
+                f"INSERT OR IGNORE INTO {table} SELECT ?, {columns} FROM {table} "
+                "WHERE experiment = ? AND (method = ? OR substr(method, 1, ?) = ?)",
+                (experiment, earlier_experiment, method, len(method) + 1, f"{method}/"),
+            )
+
     def experiments(self) -> list[ExperimentRow]:
         """Returns all versions of all experiments, in order of their last runs."""
         rows = self._rows(
@@ -226,11 +265,19 @@ class Experiments(Codes):
             )
 
     def forget_trials(self, experiment: int, method: str, first_trial: int) -> None:
-        """Removes a method's trials from number `first_trial` on: the results behind their proposals have changed."""
+        """Removes a method's trials from number `first_trial` on: the results behind their proposals have changed.
+
+        The results of these trials are members of the experiment no longer. (Trial 3 of a search over the command
+        `mine` is the method `mine/3`.)
+        """
+        values = (experiment, method, first_trial)
         with self.transaction():
+            self._db.execute("DELETE FROM trials WHERE experiment = ? AND method = ? AND number >= ?", values)
+            self._db.execute("DELETE FROM memberships WHERE experiment = ? AND method = ? AND trial >= ?", values)
             self._db.execute(
-                "DELETE FROM trials WHERE experiment = ? AND method = ? AND number >= ?",
-                (experiment, method, first_trial),
+                "DELETE FROM memberships WHERE experiment = ? AND substr(method, 1, ?) = ? "
+                "AND CAST(substr(method, ?) AS INTEGER) >= ?",
+                (experiment, len(method) + 1, f"{method}/", len(method) + 2, first_trial),
             )
 
     def trials(self, experiment: int) -> list[TrialRow]:

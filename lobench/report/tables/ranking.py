@@ -266,6 +266,7 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     if snapshot.experiment.num_outside:
         outside_text = counted(snapshot.experiment.num_outside, "optimizer")
         lines.append(
-            f"the store also has {outside_text} of other experiments; `lobench results --by method --all` has them"
+            f"the store also has {outside_text} outside the experiment's last run; "
+            "`lobench results --by method --all` has them"
         )
     return lines
