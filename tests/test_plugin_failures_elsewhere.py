@@ -21,7 +21,7 @@ from shown import texts_of
 from tiny import make_suite
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
-from lobench.cli.group import _guarded
+from lobench.cli.group import _guard_plugin_command
 from lobench.core.containment import kept_folder, plugins_contained
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.search.space import Kind, Parameter, Space
@@ -34,7 +34,7 @@ from lobench.engine.workers import channel
 from lobench.experiments.search.planned import _SEARCH_RESULTS
 from lobench.hookspecs import Declaration, SinkContext
 from lobench.plugins import BrokenPlugin, PluginManager, Registered, load_plugins
-from lobench.pytest_plugin.recording import _takes_part
+from lobench.pytest_plugin.recording import _affects_sessions
 from lobench.report.charts.charts import _plugin_sections as section_of_plugin
 from lobench.report.charts.sections import Figure, Section
 from lobench.tools.curve_import.file_kind import FileKind
@@ -325,15 +325,15 @@ def test_a_command_of_a_plugin_that_raises_is_one_line_with_its_plugin(does: str
     command = click.Command("hello", callback=DOES[does])
     own = command.invoke
     command.invoke = functools.wraps(own)(lambda context: own(context))  # type: ignore[method-assign]
-    assert _guarded(_guarded(command, "hello", "mine"), "hello", "mine") is command
+    assert _guard_plugin_command(_guard_plugin_command(command, "hello", "mine"), "hello", "mine") is command
     with pytest.raises(PluginFailure, match=SHOWN["plugin-mine-hook-lobench-cli"]):
         command.main([], standalone_mode=False)
 
 
 def test_a_command_of_a_plugin_that_ends_the_process_exits_with_3_and_is_named(tmp_path: Path) -> None:
-    code = "import os, click\nfrom lobench.cli.group import _guarded\n"
+    code = "import os, click\nfrom lobench.cli.group import _guard_plugin_command\n"
     code += "command = click.Command('hello', callback=lambda: os._exit(0))\n"
-    code += "_guarded(command, 'hello', 'mine').main([])\n"
+    code += "_guard_plugin_command(command, 'hello', 'mine').main([])\n"
     done = python("-c", code, cwd=tmp_path)
     assert done.returncode == 3 and SHOWN["plugin-mine-hook-lobench-cli-ended"] in done.stderr, done.stderr
 
@@ -348,9 +348,9 @@ def test_summary_of_a_session_names_broken_plugins_that_it_might_have_used() -> 
     def broken(distribution: str, *, imports: bool) -> BrokenPlugin:
         return BrokenPlugin(name="mine", distribution=distribution, cause="planted", imports=imports)
 
-    assert _takes_part(broken("some-package", imports=False))
-    assert _takes_part(broken("lobench_gin_modules", imports=True))
-    assert not _takes_part(broken("lobench_result_sinks", imports=True))
+    assert _affects_sessions(broken("some-package", imports=False))
+    assert _affects_sessions(broken("lobench_gin_modules", imports=True))
+    assert not _affects_sessions(broken("lobench_result_sinks", imports=True))
 
 
 def test_plugins_contained_leaves_a_worker_its_end() -> None:

@@ -15,17 +15,17 @@ import click
 
 __all__ = ["with_checks"]
 
-_MARK = "lobench_checks"
-_OUTPUT = "output"
+_CHECKED_ATTRIBUTE = "lobench_checks"
+_OUTPUT_PARAMETER = "output"
 _DATABASE = "ledger.sqlite"  # its journals `-wal` and `-shm` are database files, too
 
 
 def with_checks(command: click.Command) -> click.Command:
     """Adds the checks to a command, and to the commands of a group. Returns the command."""
-    if not hasattr(command, _MARK):
-        setattr(command, _MARK, True)
+    if not hasattr(command, _CHECKED_ATTRIBUTE):
+        setattr(command, _CHECKED_ATTRIBUTE, True)
         _refuse_repeated_options(command)
-        _keep_inputs(command)
+        _refuse_overwritten_inputs(command)
         for subcommand in getattr(command, "commands", {}).values():
             with_checks(subcommand)
     return command
@@ -36,8 +36,8 @@ def _refuse_repeated_options(command: click.Command) -> None:
 
     def parse_args(ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
-            counts = Counter(command.make_parser(ctx).parse_args(args=list(args))[2])
-            for option, count in counts.items():
+            counts_by_option = Counter(command.make_parser(ctx).parse_args(args=list(args))[2])
+            for option, count in counts_by_option.items():
                 takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count)
                 if takes_one and count > 1:
                     raise click.UsageError(f"{option.opts[0]} takes one value, and was given {count} times", ctx)
@@ -47,15 +47,15 @@ def _refuse_repeated_options(command: click.Command) -> None:
     command.parse_args = parse_args  # type: ignore[method-assign]
 
 
-def _keep_inputs(command: click.Command) -> None:
+def _refuse_overwritten_inputs(command: click.Command) -> None:
     original_invoke: Any = command.invoke
 
     def invoke(ctx: click.Context) -> Any:
-        output = ctx.params.get(_OUTPUT)
+        output = ctx.params.get(_OUTPUT_PARAMETER)
         if isinstance(output, str | Path) and os.path.isfile(output):
             if os.path.basename(os.path.realpath(output)).startswith(_DATABASE):
                 raise click.UsageError(f"--output {output} is the database of a result store; name another file", ctx)
-            for input_file in _files(value for name, value in ctx.params.items() if name != _OUTPUT):
+            for input_file in _paths_in(value for name, value in ctx.params.items() if name != _OUTPUT_PARAMETER):
                 if os.path.isfile(input_file) and os.path.samefile(input_file, output):
                     raise click.UsageError(f"--output {output} is an input of the command; name another file", ctx)
         return original_invoke(ctx)
@@ -63,9 +63,9 @@ def _keep_inputs(command: click.Command) -> None:
     command.invoke = invoke  # type: ignore[method-assign]
 
 
-def _files(values: Any) -> Iterator[str | Path]:
+def _paths_in(values: Any) -> Iterator[str | Path]:
     for value in values:
         if isinstance(value, str | Path):
             yield value
         elif isinstance(value, tuple | list):
-            yield from _files(value)
+            yield from _paths_in(value)

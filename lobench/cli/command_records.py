@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lobench.engine.chief.interfaces import Ending
 
 __all__ = ["CostsRecord", "EndingRecord", "ReportRecord", "SubjectRecord", "WatchRecord"]
-__all__ += ["costs_record", "ending_record", "verdict_record", "watched_record"]
+__all__ += ["costs_record", "ending_record", "verdict_record", "watch_record"]
 
 
 class EndingRecord(TypedDict):
@@ -127,14 +127,14 @@ class ReportRecord(TypedDict):
     methods: list[MethodRecord]
 
 
-def watched_record(outcome: Watched) -> WatchRecord:
+def watch_record(outcome: Watched) -> WatchRecord:
     """Returns the JSON output of `lobench watch`."""
     return {
         "store": outcome.store,
         **ending_record(outcome.ending),
         "left_out": {str(path): str(reason) for path, reason in outcome.left_out.items()},
         "utilisation": outcome.utilisation,
-        "subjects": [_subject(subject) for subject in outcome.ending.plan.subjects],
+        "subjects": [_subject_record(subject) for subject in outcome.ending.plan.subjects],
     }
 
 
@@ -150,7 +150,7 @@ def ending_record(ending: Ending) -> EndingRecord:
     )
 
 
-def _subject(subject: Subject) -> SubjectRecord:
+def _subject_record(subject: Subject) -> SubjectRecord:
     step, generation = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
     return record_from(SubjectRecord, subject, outer_step=step, generation=generation)
 
@@ -177,7 +177,7 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
         "score_version": SCORE_VERSION,
         "scale": summary.scale_label,
         "shown": snapshot.labels[summary.shown],
-        "subjects": [_scored_subject(summary, index) for index in range(len(snapshot.subjects))],
+        "subjects": [_scored_subject_record(summary, index) for index in range(len(snapshot.subjects))],
         "change": None
         if comparison is None
         else {
@@ -194,7 +194,7 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
     }
 
 
-def _scored_subject(summary: Summary, index: int) -> ScoredSubject:
+def _scored_subject_record(summary: Summary, index: int) -> ScoredSubject:
     subject, scores = summary.snapshot.subjects[index], {}
     for metric in summary.metrics:
         score = summary.mean_score(index, metric)
@@ -202,7 +202,7 @@ def _scored_subject(summary: Summary, index: int) -> ScoredSubject:
             **dataclasses.asdict(score.interval), num_cases=score.num_cases, num_missing=score.num_missing
         )
     return {
-        **_subject(subject.who),
+        **_subject_record(subject.who),
         "label": summary.snapshot.labels[index],
         "scores": scores,
         "num_seeds": subject.num_seeds,

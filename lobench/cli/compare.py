@@ -12,13 +12,13 @@ from click.core import ParameterSource
 from lobench.api.settings import CompareSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import evaluation_options, options_of
-from lobench.cli.output import emit, emit_text, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, emit_text, format_option, show
 from lobench.core.errors import UsageError
 
 __all__ = ["compare"]
 
 _RACE_OPTIONS = {"seeds": 24, "block": 2}  # options of races, and their defaults
-_FLAGS = {"metrics": "metric", "cases": "case"}
+_FLAG_BY_OPTION = {"metrics": "metric", "cases": "case"}
 _NO_RACE_OPTIONS = ("metrics", "cases", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
 _RULE_OPTIONS = ("subjects", "store", "target", "strict", "rule", "kind")
 
@@ -114,22 +114,24 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     command continues a stopped race.
     """
     if kind == "markdown":
-        _refuse([*(["--rule"] if rule is not None else []), *(["--race"] if race else [])], "not for --format markdown")
+        _refuse_options(
+            [*(["--rule"] if rule is not None else []), *(["--race"] if race else [])], "not for --format markdown"
+        )
     if rule is not None:
-        _track3(subjects, options["store"], options["target"], strict=strict, output_format=kind)
+        _judge_by_track3(subjects, options["store"], options["target"], strict=strict, output_format=kind)
         return
     if race:
-        _race(subjects, {"strict": strict, **options}, kind)
+        _run_race(subjects, {"strict": strict, **options}, kind)
         return
-    _refuse([f"--{name}" for name in _RACE_OPTIONS if options.pop(name) is not None], "of --race alone")
-    from lobench.api.compare import compare as compared
+    _refuse_options([f"--{name}" for name in _RACE_OPTIONS if options.pop(name) is not None], "of --race alone")
+    from lobench.api.compare import compare as compare_subjects
     from lobench.report.tables.comparison import comparison_records
     from lobench.report.tables.comparison_text import comparison_text
 
     details = options.pop("details")
     if details and kind != "table":
         raise UsageError("--details is of --format table", got=f"--format {kind}")
-    comparisons = logged_aside(compared, *subjects, **options)
+    comparisons = call_with_progress(compare_subjects, *subjects, **options)
     if kind == "json":
         emit(
             "compare",
@@ -164,24 +166,24 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     sys.exit(ExitCode.ERROR if subjects_without_pairs else ExitCode.OK)
 
 
-def _race(methods: tuple[str, ...], options: dict[str, Any], output_format: str) -> None:
+def _run_race(methods: tuple[str, ...], options: dict[str, Any], output_format: str) -> None:
     from lobench.api.race import race
     from lobench.report.tables.race_output import race_record, race_text
 
-    flags = {name: _FLAGS.get(name) or name.replace("_", "-") for name in _NO_RACE_OPTIONS}
+    flags = {name: _FLAG_BY_OPTION.get(name) or name.replace("_", "-") for name in _NO_RACE_OPTIONS}
     unusable_options = [f"--{flags[name]}" for name in _NO_RACE_OPTIONS if options.pop(name)]
     unusable_options += ["--max-diverged"] if options.pop("max_diverged") < 1 else []
-    _refuse(unusable_options, "of no race, which has no A and no verdict")
+    _refuse_options(unusable_options, "of no race, which has no A and no verdict")
     options |= {name: options[name] or default for name, default in _RACE_OPTIONS.items()}
     options["margin"] = options["margin"] or 0.0
-    race_result = logged_aside(race, *methods, **options)
+    race_result = call_with_progress(race, *methods, **options)
     if output_format == "json":
         emit("compare.race", race_record(race_result, options["alpha"]))
     else:
         show(race_text(race_result, options["alpha"], options["margin"]))
 
 
-def _track3(
+def _judge_by_track3(
     names: tuple[str, ...], store: Path | None, target: str | None, *, strict: bool, output_format: str
 ) -> None:
     from lobench.analysis.comparisons.steps_to_target import parse_target
@@ -195,7 +197,7 @@ def _track3(
     ]
     flags = {param.name: param.opts[0] for param in context.command.params}
     refused_flags = [flags[name] for name in given_options if name not in _RULE_OPTIONS]
-    _refuse(refused_flags, "not of --rule, which defines all but the target")
+    _refuse_options(refused_flags, "not of --rule, which defines all but the target")
     parsed_target = parse_target(target) if target is not None else None
     verdicts = judge_results([find_stored(name, store).subject for name in names], parsed_target)
     if output_format == "json":
@@ -206,6 +208,6 @@ def _track3(
     sys.exit(ExitCode.OK if all(test.is_passed for test in tests) else ExitCode.VERDICT)
 
 
-def _refuse(options: list[str], why: str) -> None:
-    if options:
-        raise UsageError(f"{options[0]} is {why}")
+def _refuse_options(flags: list[str], reason: str) -> None:
+    if flags:
+        raise UsageError(f"{flags[0]} is {reason}")

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
     from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["cost_lines", "exit_code", "listed", "log_ending", "log_failed", "results_command", "unread_lines"]
+__all__ = [
+    "cost_lines",
+    "exit_code",
+    "log_ending",
+    "log_failed",
+    "outcome_counts_text",
+    "results_command",
+    "unread_lines",
+]
 
 _MAX_EXPECTATIONS = 5  # failed expectations that are logged
 
@@ -90,10 +98,10 @@ def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., Non
         return
     if ending.over_budget:
         total = ending.num_left + sum(ending.outcomes.values())
-        not_begun = (
+        not_begun_text = (
             f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
         )
-        log(f"--max-core-hours {settings.max_core_hours:g} are used; {not_begun}")
+        log(f"--max-core-hours {settings.max_core_hours:g} are used; {not_begun_text}")
     resolved_settings = settings.found()
     log_failed(outcome.store, ending, lambda subject, row: repeating_command(subject, row.case, resolved_settings), log)
     for path, reason in outcome.left_out.items():
@@ -104,7 +112,7 @@ def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., Non
         for line in _best_lines(outcome.store):
             log(line)
     page = f", and {outcome.store / PAGE}" if REPORT in settings.sinks else ""
-    log(f"done: {_counts_text(ending)}; see {results_command(outcome.store)}{page}")
+    log(f"done: {_new_or_earlier_counts_text(ending)}; see {results_command(outcome.store)}{page}")
     for line in unread_lines(ending):
         log(line, "red")
 
@@ -123,23 +131,25 @@ def unread_lines(ending: Ending) -> list[str]:
     """Returns a line for each run whose newest checkpoint or `config.gin` could not be read."""
     older_note = "; the evaluated ones are older" if ending.num_checkpoints else ""
     warning = f"the newest checkpoint could not be read{older_note}"
-    lines = [f"{warning}: {why}" for why in ending.unread.values()]
-    return [*lines, *(f"not evaluated: {folder}: {why}" for folder, why in ending.unbound.items())]
+    lines = [f"{warning}: {reason}" for reason in ending.unread.values()]
+    return [*lines, *(f"not evaluated: {folder}: {reason}" for folder, reason in ending.unbound.items())]
 
 
-def _counts_text(ending: Ending) -> str:
+def _new_or_earlier_counts_text(ending: Ending) -> str:
     """Returns the outcomes of this call or, if there are none, the earlier outcomes that determine the exit code."""
     if ending.outcomes:
-        return listed(ending.outcomes)
+        return outcome_counts_text(ending.outcomes)
     earlier_failures = {
         outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)
     }
-    return f"nothing new; recorded before: {listed(earlier_failures)}" if earlier_failures else "nothing new"
+    return (
+        f"nothing new; recorded before: {outcome_counts_text(earlier_failures)}" if earlier_failures else "nothing new"
+    )
 
 
-def listed(outcomes: Mapping[Outcome, int]) -> str:
+def outcome_counts_text(counts_by_outcome: Mapping[Outcome, int]) -> str:
     """Formats outcomes with their numbers: `3 passed, 1 error`."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts_by_outcome.items()))
 
 
 def results_command(store: Path, *options: str) -> str:
@@ -150,17 +160,20 @@ def results_command(store: Path, *options: str) -> str:
 def cost_lines(costs: Costs) -> list[str]:
     """Returns the lines of `--dry-run`: one for each case, the most expensive first, and the sums."""
     lines = [_cost_line(cost) for cost in sorted(costs.cases, key=lambda cost: -cost.core_seconds)]
-    total = costs.core_seconds
-    number = counted(costs.num_evaluations, "evaluation")
-    lines.append(f"a checkpoint: {number}, {total:.3g} core-seconds ({total / 3600:.2g} core-hours)")
+    core_seconds = costs.core_seconds
+    evaluations_text = counted(costs.num_evaluations, "evaluation")
+    lines.append(
+        f"a checkpoint: {evaluations_text}, {core_seconds:.3g} core-seconds ({core_seconds / 3600:.2g} core-hours)"
+    )
     if costs.device_seconds:
         lines.append(f"  and {costs.device_seconds:.3g} device-seconds")
-    cores = counted(costs.max_cores, "core")
-    lines.append(f"on {cores}: {costs.wall_seconds:.3g} s at best, once programs are compiled")
+    cores_text = counted(costs.max_cores, "core")
+    lines.append(f"on {cores_text}: {costs.wall_seconds:.3g} s at best, once programs are compiled")
     return lines
 
 
 def _cost_line(cost: CaseCost) -> str:
-    source = "recorded" if cost.recorded else "estimated"
-    cores = f" x {cost.num_cpus} cores" if cost.num_cpus > 1 else ""
-    return f"{cost.case.suite}/{cost.case.name}: {cost.num_evaluations} x {cost.seconds:.3g} s{cores}, {source}"
+    seconds_source = "recorded" if cost.recorded else "estimated"
+    cores_factor = f" x {cost.num_cpus} cores" if cost.num_cpus > 1 else ""
+    seconds_text = f"{cost.num_evaluations} x {cost.seconds:.3g} s{cores_factor}"
+    return f"{cost.case.suite}/{cost.case.name}: {seconds_text}, {seconds_source}"

@@ -35,7 +35,7 @@ def first_look(folder: Path) -> list[str]:
 
 
 def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
-    entries = _entries(folder)
+    entries = _sorted_entries(folder)
     inner_entries = list(itertools.islice(_subfolder_entries(entries), _MOST_ENTRIES))
     candidates = dict.fromkeys((folder, *entries, *_store_candidates(entries), *_store_candidates(inner_entries)))
     stores = [location for location in candidates if _is_file(location / "ledger.sqlite")]
@@ -44,10 +44,10 @@ def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
         yield f"{name} is a store of results", f"lobench view {name}      # or: lobench results --store {name}"
     if len(stores) > _MOST_LISTED:
         yield counted(len(stores) - _MOST_LISTED, "more store"), "lobench results --store STORE"
-    kinds = {entry: _gin_kind(entry) for entry in entries if entry.suffix == ".gin"}
-    for file in [entry for entry, kind in kinds.items() if kind == "Experiment"][:_MOST_LISTED]:
+    kind_by_file = {entry: _gin_kind(entry) for entry in entries if entry.suffix == ".gin"}
+    for file in [entry for entry, kind in kind_by_file.items() if kind == "Experiment"][:_MOST_LISTED]:
         yield f"{_relative_text(file, folder)} is an experiment", f"lobench run {_relative_text(file, folder)}"
-    suites = [folder] if "Case" in kinds.values() else []
+    suites = [folder] if "Case" in kind_by_file.values() else []
     suites += [entry for entry in (*entries, *inner_entries) if _is_folder(entry) and _is_suite(entry)]
     for suite in suites[:_MOST_LISTED]:
         name = _relative_text(suite, folder)
@@ -61,18 +61,18 @@ def _recognized_items(folder: Path) -> Iterator[tuple[str, str]]:
         )
     folders = [entry for entry in entries if _is_folder(entry) and entry not in checkpoint_entries]
     folders += [entry for entry in inner_entries if _is_folder(entry) and not _is_checkpoint(entry)]
-    runs = [folder for folder in folders if any(map(_is_checkpoint, _entries(folder)))]
-    for run_folder in runs[:_MOST_LISTED]:
+    run_folders = [folder for folder in folders if any(map(_is_checkpoint, _sorted_entries(folder)))]
+    for run_folder in run_folders[:_MOST_LISTED]:
         name = _relative_text(run_folder, folder)
         yield f"{name} is a run's folder", f"lobench watch {name} --suite {suite_name} --once"
-    files = [entry for entry in entries if entry.name.endswith(_CURVE_SUFFIXES) and _is_file(entry)]
-    if files:
-        names = " ".join(_relative_text(file, folder) for file in files[:_MOST_LISTED])
-        omission_note = f" and {len(files) - _MOST_LISTED} more" * (len(files) > _MOST_LISTED)
-        yield f"{names}{omission_note} may be curves", f"lobench import {names} --store imported"
+    curve_files = [entry for entry in entries if entry.name.endswith(_CURVE_SUFFIXES) and _is_file(entry)]
+    if curve_files:
+        curve_names = " ".join(_relative_text(file, folder) for file in curve_files[:_MOST_LISTED])
+        omission_note = f" and {len(curve_files) - _MOST_LISTED} more" * (len(curve_files) > _MOST_LISTED)
+        yield f"{curve_names}{omission_note} may be curves", f"lobench import {curve_names} --store imported"
 
 
-def _entries(folder: Path) -> list[Path]:
+def _sorted_entries(folder: Path) -> list[Path]:
     """Returns the sorted entries of a folder; [] if it cannot be read."""
     try:
         return sorted(itertools.islice(folder.iterdir(), _MOST_ENTRIES))
@@ -89,22 +89,22 @@ def _subfolder_entries(entries: list[Path]) -> Iterator[Path]:
             and _is_folder(entry)
             and not _is_checkpoint(entry)
         ):
-            yield from _entries(entry)
+            yield from _sorted_entries(entry)
 
 
 def _store_candidates(entries: list[Path]) -> Iterator[Path]:
     """Yields paths at which there may be a store: in the folder itself, and in the folders of runs below it."""
     for entry in entries:
         if entry.name in _STORE_FOLDERS:
-            for subfolder in _entries(entry):
+            for subfolder in _sorted_entries(entry):
                 yield subfolder
-                yield from _entries(subfolder)  # .lobench/compare/SUITE
+                yield from _sorted_entries(subfolder)  # .lobench/compare/SUITE
         elif _is_folder(entry):
-            yield from _entries(entry / "lobench_results")
+            yield from _sorted_entries(entry / "lobench_results")
 
 
 def _is_suite(folder: Path) -> bool:
-    return any(_gin_kind(entry) == "Case" for entry in _entries(folder) if entry.suffix == ".gin")
+    return any(_gin_kind(entry) == "Case" for entry in _sorted_entries(folder) if entry.suffix == ".gin")
 
 
 def _is_checkpoint(path: Path) -> bool:
@@ -144,5 +144,5 @@ def _relative_text(path: Path, folder: Path) -> str:
 
     A path that begins with - gets `./`, because it would be read as an option.
     """
-    name = str(path.relative_to(folder))
-    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+    relative_path = str(path.relative_to(folder))
+    return shlex.quote(f"./{relative_path}" if relative_path.startswith("-") else relative_path)

@@ -20,15 +20,15 @@ import click
 from lobench.cli.command_checks import with_checks
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.help_lines import fit_help
-from lobench.cli.options import accept_either_form, did_you_mean
-from lobench.cli.output import ErrorCode, emit_error, json_alone, open_streams, refused_by_system, unwritten
+from lobench.cli.options import accept_argument_or_option, did_you_mean
+from lobench.cli.output import ErrorCode, emit_error, full_disk_error, json_stdout, open_streams, refused_file_error
 from lobench.core.errors import LobenchError, PluginFailure
 from lobench.core.lazy import loaded
 from lobench.core.wording import described, headline
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
-_MEANT = {  # likely names of commands that have another name
+_LIKELY_COMMANDS = {  # likely names of commands that have another name
     "evaluate": "lobench watch CHECKPOINT --suite SUITE --once",
     "eval": "lobench watch CHECKPOINT --suite SUITE --once",
     "train": "lobench run EXPERIMENT.gin",
@@ -41,7 +41,7 @@ _SECTIONS = {  # of `lobench --help`; other commands are under "Other"
     "Share": ("publish", "audit", "site", "merge", "import", "convert", "score"),
     "Set up": ("new", "doctor", "plugins", "schema"),
 }
-_MEANT_OPTIONS = {  # likely names of options, with the names that commands use for the same purpose
+_LIKELY_OPTIONS = {  # likely names of options, with the names that commands use for the same purpose
     "-k": ("--case",),
     "-n": ("--workers",),
     "-o": ("--output",),
@@ -54,22 +54,22 @@ _MEANT_OPTIONS = {  # likely names of options, with the names that commands use 
     "--num_seeds": ("--seeds", "--sessions"),
     "--seeds": ("--sessions",),
 }
-_SEEDS_ELSEWHERE = {  # where the number of seeds is set for commands without an option for it
+_SEEDS_ADVICE = {  # where the number of seeds is set for commands without an option for it
     "run": "the number of seeds is in the experiment file: Experiment.num_sessions = 4",
     "watch": "--gin-param Case.num_seeds=4 sets the number of seeds",
 }
-_MEANT_ELSEWHERE = {  # what to type for options that a command does not have
+_ADVICE_BY_OPTION = {  # what to type for options that a command does not have
     **{
         (command, option): text
-        for command, text in _SEEDS_ELSEWHERE.items()
+        for command, text in _SEEDS_ADVICE.items()
         for option in ("--sessions", "--seeds", "--num-seeds", "--num_seeds")
     },
     ("watch", "--optimizer"): "a checkpoint's config.gin names its optimizer; `lobench compare 'adam()' 'sgd()' "
     "--suite SUITE` evaluates optimizers without a checkpoint",
     ("run", "--optimizer"): "the experiment file names the optimizers: adam/Method.optimizer = @adam()",
 }
-_GUARDED = "lobench_guarded"  # attribute of the commands of plugins whose errors name the plugin
-_SHIPPED_PLUGINS = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
+_GUARDED_ATTRIBUTE = "lobench_guarded"  # attribute of the commands of plugins whose errors name the plugin
+_PACKAGE_BY_COMMAND = {"evolve": "lobench-evolve", "pbt": "lobench-pbt"}  # commands that may not be installed
 
 _EPILOG = """Plugins add commands of their own (evolve, pbt): `lobench list commands`.
 
@@ -103,19 +103,19 @@ class _Group(click.Group):
                 got=described(command),
                 next_step="decorate it with click.command()",
             )
-        return fit_help(with_checks(_guarded(command, cmd_name, plugin_command.plugin)))
+        return fit_help(with_checks(_guard_plugin_command(command, cmd_name, plugin_command.plugin)))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0] in _MEANT:
-                advice = f"; did you mean `{_MEANT[args[0]]}`?"
-            elif args[0] in _SHIPPED_PLUGINS:
-                package = _SHIPPED_PLUGINS[args[0]]
+            if args[0] in _LIKELY_COMMANDS:
+                advice = f"; did you mean `{_LIKELY_COMMANDS[args[0]]}`?"
+            elif args[0] in _PACKAGE_BY_COMMAND:
+                package = _PACKAGE_BY_COMMAND[args[0]]
                 advice = f"; it comes with the plugin {package}: pip install -e plugins/{package}"
             else:
-                advice = did_you_mean(args[0], [*self.list_commands(ctx), *_SHIPPED_PLUGINS])
+                advice = did_you_mean(args[0], [*self.list_commands(ctx), *_PACKAGE_BY_COMMAND])
             raise click.UsageError(f"No such command {args[0]!r}{advice}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -128,13 +128,13 @@ class _Group(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards unwritten output
             raise click.exceptions.Exit(ExitCode.NO_READER) from None
         except OSError as error:
-            raise unwritten(error) or refused_by_system(error) or error from error
+            raise full_disk_error(error) or refused_file_error(error) or error from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         summaries = {name: summary for name, (_, summary) in own_commands().items()}
         width = max(map(len, summaries))
-        in_sections = {name for names in _SECTIONS.values() for name in names}
-        sections = {**_SECTIONS, "Other": tuple(name for name in summaries if name not in in_sections)}
+        names_in_sections = {name for names in _SECTIONS.values() for name in names}
+        sections = {**_SECTIONS, "Other": tuple(name for name in summaries if name not in names_in_sections)}
         for title, names in sections.items():
             if rows := [(name.ljust(width), summaries[name]) for name in names if name in summaries]:
                 with formatter.section(title):
@@ -147,38 +147,43 @@ def own_commands() -> dict[str, tuple[str, str]]:
 
     Packages declare their commands in `__init__.py`.
     """
-    modules = [*map(importlib.import_module, ("lobench.experiments", "lobench.cli.builtin_commands")), *_tools()]
+    modules = [
+        *map(importlib.import_module, ("lobench.experiments", "lobench.cli.builtin_commands")),
+        *_tool_packages(),
+    ]
     return {name: declaration for module in modules for name, declaration in module.COMMANDS.items()}
 
 
 @functools.cache
-def _tools() -> list[ModuleType]:
+def _tool_packages() -> list[ModuleType]:
     tools_folder = Path(__file__).parents[1] / "tools"
-    folders = sorted(entry.name for entry in os.scandir(tools_folder) if os.path.exists(f"{entry.path}/__init__.py"))
-    return [importlib.import_module(f"lobench.tools.{name}") for name in folders]
+    folder_names = sorted(
+        entry.name for entry in os.scandir(tools_folder) if os.path.exists(f"{entry.path}/__init__.py")
+    )
+    return [importlib.import_module(f"lobench.tools.{name}") for name in folder_names]
 
 
 @functools.cache
 def _own_command(name: str) -> click.Command:
     """Imports a command, and applies the functions of tools that add options to it (`OPTIONS`)."""
     command: click.Command = loaded(own_commands()[name][0])
-    for tool in _tools():
+    for tool in _tool_packages():
         if name in getattr(tool, "OPTIONS", {}):
             loaded(tool.OPTIONS[name])(command)
-    accept_either_form(command)
+    accept_argument_or_option(command)
     return command
 
 
-def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
+def _guard_plugin_command(command: click.Command, name: str, plugin: str) -> click.Command:
     """Wraps a plugin's command, so that errors in its code name the plugin."""
-    invoke = command.invoke
+    original_invoke = command.invoke
 
     where = f"plugin {plugin!r}, hook lobench_cli_commands"
 
-    def guarded(context: click.Context) -> Any:
+    def invoke_guarded(context: click.Context) -> Any:
         try:
-            with _ends_named(f"lobench: {where}: the command {name!r} ended the process"):
-                return invoke(context)
+            with _report_os_exit(f"lobench: {where}: the command {name!r} ended the process"):
+                return original_invoke(context)
         except (LobenchError, OSError, EOFError, SystemExit, KeyboardInterrupt):
             raise
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -186,14 +191,14 @@ def _guarded(command: click.Command, name: str, plugin: str) -> click.Command:
         except BaseException as error:
             raise PluginFailure(f"the command {name!r} failed", where=where, got=headline(error)) from error
 
-    if not hasattr(command, _GUARDED):  # a command that was not run before in this process
-        setattr(command, _GUARDED, True)
-        command.invoke = guarded  # type: ignore[method-assign, assignment]
+    if not hasattr(command, _GUARDED_ATTRIBUTE):  # a command that was not run before in this process
+        setattr(command, _GUARDED_ATTRIBUTE, True)
+        command.invoke = invoke_guarded  # type: ignore[method-assign, assignment]
     return command
 
 
 @contextlib.contextmanager
-def _ends_named(line: str) -> Iterator[None]:
+def _report_os_exit(line: str) -> Iterator[None]:
     """Makes `os._exit` write a line to standard error and exit with 3, because 0 and 1 would look like verdicts."""
     original_exit = os._exit
     own_pid = os.getpid()
@@ -259,7 +264,7 @@ def main() -> None:
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)  # otherwise Python scans all objects before the process ends
     open_streams()
-    with json_alone(sys.argv[1:]):
+    with json_stdout(sys.argv[1:]):
         code = _run()
     sys.exit(code)
 
@@ -267,8 +272,8 @@ def main() -> None:
 def _run() -> int:
     """Runs the command, reports its errors, and returns the exit code."""
     try:
-        code = cli(standalone_mode=False)
-        return code if isinstance(code, int) else ExitCode.OK
+        result = cli(standalone_mode=False)
+        return result if isinstance(result, int) else ExitCode.OK
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort:
@@ -276,17 +281,17 @@ def _run() -> int:
         return ExitCode.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx is not None else "", err=True)
-        emit_error("no command was given", ExitCode.USAGE, where=_command_of(error))
+        emit_error("no command was given", ExitCode.USAGE, where=_command_name(error))
         return ExitCode.USAGE
     except click.ClickException as error:
         click.echo(f"lobench: {_usage_line(error)}", err=True)
-        emit_error(error.format_message(), ExitCode.USAGE, where=_command_of(error))
+        emit_error(error.format_message(), ExitCode.USAGE, where=_command_name(error))
         return ExitCode.USAGE
     except LobenchError as error:
-        failed: ErrorCode = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
+        exit_code: ErrorCode = ExitCode.ERROR if isinstance(error, PluginFailure) else ExitCode.USAGE
         click.echo(f"lobench: {error}", err=True)
-        emit_error(error, failed)
-        return failed
+        emit_error(error, exit_code)
+        return exit_code
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001  (Python would exit with 1, which means a failed verdict)
@@ -301,14 +306,14 @@ def _run() -> int:
 def _usage_line(error: click.ClickException) -> str:
     """Returns one line on a wrong command line, with the command that lists the options."""
     message = " ".join(error.format_message().split()).rstrip(".")
-    if isinstance(error, click.NoSuchOption) and (advice := _meant_option(error)):
+    if isinstance(error, click.NoSuchOption) and (advice := _option_advice(error)):
         message = f"No such option {error.option_name!r}; {advice}"
     if "unexpected extra argument" in message and _has_option(error, "--command"):
         message += "; put the command in quotes behind --command: --command 'python train.py --seed {seed} --out {out}'"
     message = message.replace("is not a valid integer range", "is not an integer")
     message = message.replace("is not a valid integer", "is not an integer")
     message = re.sub("is not a valid float( range)?", "is not a number", message)
-    return f"{message}; see `{_command_of(error)} --help`" if isinstance(error, click.UsageError) else message
+    return f"{message}; see `{_command_name(error)} --help`" if isinstance(error, click.UsageError) else message
 
 
 def _has_option(error: click.ClickException, flag: str) -> bool:
@@ -316,18 +321,18 @@ def _has_option(error: click.ClickException, flag: str) -> bool:
     return context is not None and any(flag in parameter.opts for parameter in context.command.params)
 
 
-def _meant_option(error: click.NoSuchOption) -> str:
+def _option_advice(error: click.NoSuchOption) -> str:
     """Returns advice for an unknown option: the option that the user probably meant, or another way to do it."""
     if error.ctx is None:
         return ""
     flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
-    same_purpose = [flag for flag in _MEANT_OPTIONS.get(error.option_name, ()) if flag in flags]
+    same_purpose = [flag for flag in _LIKELY_OPTIONS.get(error.option_name, ()) if flag in flags]
     if same_purpose:
         return f"did you mean '{same_purpose[0]}'?"
-    return _MEANT_ELSEWHERE.get((error.ctx.info_name or "", error.option_name), "")
+    return _ADVICE_BY_OPTION.get((error.ctx.info_name or "", error.option_name), "")
 
 
-def _command_of(error: click.ClickException) -> str:
+def _command_name(error: click.ClickException) -> str:
     """Returns the command that was called, such as `lobench watch`."""
     context = getattr(error, "ctx", None)
     if context is not None:

@@ -12,23 +12,23 @@ import click
 __all__ = ["fit_help", "folded_help"]
 
 _COMMAND = re.compile(r" +(lobench|pytest|python) ")
-_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")  # words of a shell, quotes included
+_SHELL_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")  # words of a shell, quotes included
 _COMMENT = re.compile(r"\s+(# .*)$")
-_MARK = "lobench_fits"
+_FOLDED_ATTRIBUTE = "lobench_fits"
 
 
 def fit_help(command: click.Command) -> click.Command:
     """Folds the long lines of a command's help, and of the commands of a group. Returns the command."""
-    if not hasattr(command, _MARK):
-        setattr(command, _MARK, True)
+    if not hasattr(command, _FOLDED_ATTRIBUTE):
+        setattr(command, _FOLDED_ATTRIBUTE, True)
         get_help = command.get_help
 
-        def fitting(ctx: click.Context) -> str:
+        def get_folded_help(ctx: click.Context) -> str:
             from lobench.report.tables.text import terminal_width  # slow to import, and often not needed
 
             return folded_help(get_help(ctx), terminal_width())
 
-        command.get_help = fitting  # type: ignore[method-assign]
+        command.get_help = get_folded_help  # type: ignore[method-assign]
         for subcommand in getattr(command, "commands", {}).values():
             fit_help(subcommand)
     return command
@@ -63,13 +63,13 @@ def _folded_command(line: str, width: int) -> list[str]:
     if comment := _COMMENT.search(line):
         lines += wrapped(indent + comment[1], width).split("\n")
         line = line[: comment.start()]
-    first_word, *other_words = _WORDS.findall(line)
-    current = indent + first_word
+    first_word, *other_words = _SHELL_WORDS.findall(line)
+    current_line = indent + first_word
     for index, word in enumerate(other_words):
-        room = width if index == len(other_words) - 1 else width - len(" \\")
-        if len(current) + 1 + len(word) > room:
-            lines.append(f"{current} \\")
-            current = f"{indent}    {word}"
+        max_width = width if index == len(other_words) - 1 else width - len(" \\")
+        if len(current_line) + 1 + len(word) > max_width:
+            lines.append(f"{current_line} \\")
+            current_line = f"{indent}    {word}"
         else:
-            current += f" {word}"
-    return [*lines, current]
+            current_line += f" {word}"
+    return [*lines, current_line]

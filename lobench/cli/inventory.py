@@ -56,9 +56,9 @@ class PluginsRecord(TypedDict):
     broken: list[BrokenPlugin]
 
 
-_REFERENCE = re.compile(r"`([^<`]+?)\s*<([^>]+)>`_+")
+_REST_LINK = re.compile(r"`([^<`]+?)\s*<([^>]+)>`_+")
 
-_HOOKS = {
+_HOOK_BY_KIND = {
     "sources": "lobench_checkpoint_sources",
     "readers": "lobench_checkpoint_readers",
     "sinks": "lobench_result_sinks",
@@ -114,7 +114,7 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
 
     CASE: for parameters, the case that has them: quick/relu32, or FILE.gin:NAME.
     """
-    broken = list[LobenchError]()
+    errors = list[LobenchError]()
     if kind == "parameters" and not case:
         raise UsageError("the parameters of which case?", expected="lobench list parameters SUITE/CASE")
     if case and kind != "parameters":
@@ -124,14 +124,14 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
     elif kind == "parameters":
         items = _list_parameters(case)
     elif kind == "suites":
-        items = _list_suites(folder, broken)
-    elif kind in _HOOKS:
-        items = _list_declared(_HOOKS[kind])
+        items = _list_suites(folder, errors)
+    elif kind in _HOOK_BY_KIND:
+        items = _list_declared(_HOOK_BY_KIND[kind])
     else:
         items = _list_configurables(kind, verbose=verbose)
     if form == "json":
-        emit("list", ListRecord(kind=kind, items=items, broken=[str(error) for error in broken]))
-    if broken:
+        emit("list", ListRecord(kind=kind, items=items, broken=[str(error) for error in errors]))
+    if errors:
         sys.exit(ExitCode.USAGE)
 
 
@@ -149,16 +149,16 @@ def _list_declared(hook: str) -> list[Item]:
 
     manager = load_plugins()
     hidden_commands = own_commands() if hook == "lobench_cli_commands" else {}
-    declarations = {
-        name: declaration
-        for name, declaration in manager.usable_declarations(hook).items()
+    registered_by_name = {
+        name: registered
+        for name, registered in manager.usable_declarations(hook).items()
         if name not in hidden_commands
     }
-    if declarations:
+    if registered_by_name:
         show(
             described_list(
-                (name, f"{declaration.declaration.summary} [{declaration.plugin}]")
-                for name, declaration in declarations.items()
+                (name, f"{registered.declaration.summary} [{registered.plugin}]")
+                for name, registered in registered_by_name.items()
             )
         )
     else:
@@ -171,8 +171,8 @@ def _list_declared(hook: str) -> list[Item]:
     if hook_failures := [failure for failure in manager.broken if failure.distribution == hook]:
         raise PluginFailure(hook_failures[0].cause)
     return [
-        {"name": name, "summary": declaration.declaration.summary, "plugin": declaration.plugin}
-        for name, declaration in declarations.items()
+        {"name": name, "summary": registered.declaration.summary, "plugin": registered.plugin}
+        for name, registered in registered_by_name.items()
     ]
 
 
@@ -248,27 +248,25 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
             click.echo(f"lobench: {failure}; going on", err=True)
             continue
         configurables |= {name: getattr(module, name) for name in sorted(_names_of_kind(module, kind))}
-        on_use = getattr(module, "lobench_on_use", None)
-        if on_use is not None and module_name.endswith(kind):
+        resolver = getattr(module, "lobench_on_use", None)
+        if resolver is not None and module_name.endswith(kind):
             if verbose:
-                configurables |= getattr(on_use, "optimizers", dict)()
+                configurables |= getattr(resolver, "optimizers", dict)()
             else:
-                summaries.append(on_use.summary)
+                summaries.append(resolver.summary)
     if verbose:
         show(
-            "\n".join(
-                line for name, configurable in configurables.items() for line in _description_lines(name, configurable)
-            )
+            "\n".join(line for name, configurable in configurables.items() for line in _item_lines(name, configurable))
         )
     elif configurables:
         show(
             described_list(
-                (name, _description(name, configurable)["summary"]) for name, configurable in configurables.items()
+                (name, _item_of(name, configurable)["summary"]) for name, configurable in configurables.items()
             )
         )
     for summary in summaries:
         show(summary)
-    return [_description(name, configurable) for name, configurable in configurables.items()]
+    return [_item_of(name, configurable) for name, configurable in configurables.items()]
 
 
 def _names_of_kind(module: ModuleType, kind: str) -> set[str]:
@@ -297,14 +295,14 @@ def _kind_by_methods(configurable: object) -> str:
     return "tasks" if is_task or hasattr(configurable, "task_fn") else ""
 
 
-def _description_lines(name: str, configurable: Callable[..., Any]) -> list[str]:
+def _item_lines(name: str, configurable: Callable[..., Any]) -> list[str]:
     """Returns lines: the name and its first sentence, the settings with their defaults, and the source if known."""
-    description = _description(name, configurable)
+    description = _item_of(name, configurable)
     heading = f"{name}  {description['summary']}".rstrip()
     return [heading, *(f"    {detail}" for detail in (description["settings"], description["source"]) if detail)]
 
 
-def _description(name: str, configurable: Callable[..., Any]) -> Item:
+def _item_of(name: str, configurable: Callable[..., Any]) -> Item:
     """Returns name, summary, settings and source, each on one line; "" for missing ones."""
     doc_lines = (inspect.getdoc(configurable) or "").splitlines()
     return {
@@ -344,7 +342,7 @@ def _source_text(doc_lines: Iterable[str]) -> str:
         return ""
     source_lines = [lines_from_source[0].partition(":")[2], *itertools.takewhile(str.strip, lines_from_source[1:])]
     text = " ".join(line.strip() for line in source_lines if line.strip())
-    return "Source: " + _REFERENCE.sub(r"\1, \2", text)
+    return "Source: " + _REST_LINK.sub(r"\1, \2", text)
 
 
 @click.command()

@@ -20,7 +20,7 @@ __all__ = ["json_schema"]
 
 Schema = dict[str, Any]
 
-_PLAIN: dict[Any, Schema] = {
+_PLAIN_SCHEMAS: dict[Any, Schema] = {
     str: {"type": "string"},
     Path: {"type": "string"},
     bool: {"type": "boolean"},
@@ -44,65 +44,69 @@ def json_schema(name: str, document_type: Any) -> Schema:
     defs: dict[str, Schema] = {}
     document_type, *titles = get_args(document_type) if get_origin(document_type) is Annotated else (document_type,)
     is_list = get_origin(document_type) is list
-    (record,) = get_args(document_type) if is_list else (document_type,)
-    records = [_record(member, defs, name) for member in _members(record)]
+    (record_type,) = get_args(document_type) if is_list else (document_type,)
+    records = [_record_schema(member, defs, name) for member in _union_members(record_type)]
     body = records[0] if len(records) == 1 else {"anyOf": records}
-    title = (titles or inspect.cleandoc(record.__doc__ or "").splitlines())[0]
+    title = (titles or inspect.cleandoc(record_type.__doc__ or "").splitlines())[0]
     header = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     definitions = {"$defs": defs} if defs else {}
     return header | ({"type": "array", "items": body} if is_list else body) | definitions
 
 
-def _record(kind: Any, defs: dict[str, Schema], document: str = "") -> Schema:
-    fields = {"schema": {"const": f"lobench/{document}/1"}} if document else {}
-    hints = get_type_hints(kind, include_extras=True)
-    lines = _attributes(kind)
-    optional = set()
-    for name in [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints:
-        hint = hints[name]
-        if get_origin(hint) is NotRequired:
-            optional.add(name)
-            (hint,) = get_args(hint)
-        field_description = {"description": lines[name]} if name in lines else {}
-        fields[name] = field_description | _schema(hint, defs)
-    required = [name for name in fields if name not in optional]
+def _record_schema(record_type: Any, defs: dict[str, Schema], document_name: str = "") -> Schema:
+    fields = {"schema": {"const": f"lobench/{document_name}/1"}} if document_name else {}
+    types_by_field = get_type_hints(record_type, include_extras=True)
+    descriptions = _attribute_descriptions(record_type)
+    optional_fields = set()
+    for name in (
+        [field.name for field in dataclasses.fields(record_type)]
+        if dataclasses.is_dataclass(record_type)
+        else types_by_field
+    ):
+        field_type = types_by_field[name]
+        if get_origin(field_type) is NotRequired:
+            optional_fields.add(name)
+            (field_type,) = get_args(field_type)
+        field_description = {"description": descriptions[name]} if name in descriptions else {}
+        fields[name] = field_description | _type_schema(field_type, defs)
+    required = [name for name in fields if name not in optional_fields]
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 
 
-def _schema(kind: Any, defs: dict[str, Schema]) -> Schema:
-    origin = get_origin(kind)
-    arguments = get_args(kind)
-    if origin is Annotated:
-        annotated = _schema(arguments[0], defs)
-        for annotation in arguments[1:]:
+def _type_schema(type_hint: Any, defs: dict[str, Schema]) -> Schema:
+    outer_type = get_origin(type_hint)
+    type_arguments = get_args(type_hint)
+    if outer_type is Annotated:
+        annotated = _type_schema(type_arguments[0], defs)
+        for annotation in type_arguments[1:]:
             annotated = annotated | ({"description": annotation} if isinstance(annotation, str) else annotation)
         return annotated
-    if origin in (Union, types.UnionType):
-        options = [_schema(argument, defs) for argument in arguments if argument is not types.NoneType]
+    if outer_type in (Union, types.UnionType):
+        options = [_type_schema(argument, defs) for argument in type_arguments if argument is not types.NoneType]
         schema = options[0] if len(options) == 1 else {"anyOf": options}
-        return _nullable(schema) if types.NoneType in arguments else schema
-    if origin is Literal:
-        values = [value.value if isinstance(value, enum.Enum) else value for value in arguments]
+        return _nullable(schema) if types.NoneType in type_arguments else schema
+    if outer_type is Literal:
+        values = [literal.value if isinstance(literal, enum.Enum) else literal for literal in type_arguments]
         return {"const": values[0]} if len(values) == 1 else {"enum": values}
-    if kind in _PLAIN:
-        return dict(_PLAIN[kind])
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"enum": [member.value for member in kind]}
-    if is_typeddict(kind) or dataclasses.is_dataclass(kind):
-        defs[kind.__name__] = defs.get(kind.__name__) or _record(kind, defs)
-        return {"$ref": f"#/$defs/{kind.__name__}"}
-    container = origin or kind
+    if type_hint in _PLAIN_SCHEMAS:
+        return dict(_PLAIN_SCHEMAS[type_hint])
+    if isinstance(type_hint, type) and issubclass(type_hint, enum.Enum):
+        return {"enum": [member.value for member in type_hint]}
+    if is_typeddict(type_hint) or dataclasses.is_dataclass(type_hint):
+        defs[type_hint.__name__] = defs.get(type_hint.__name__) or _record_schema(type_hint, defs)
+        return {"$ref": f"#/$defs/{type_hint.__name__}"}
+    container = outer_type or type_hint
     if isinstance(container, type) and issubclass(container, Mapping):
-        key, value = [_schema(argument, defs) for argument in arguments or (str, Any)]
-        names = {"propertyNames": key} if "enum" in key else {}
-        return {"type": "object", **names, **({"additionalProperties": value} if value else {})}
-    if isinstance(container, type) and issubclass(container, Collection) and arguments:
-        return {"type": "array", "items": _schema(arguments[0], defs)}
-    raise TypeError(f"{kind} is nothing that JSON has")
+        key_schema, value_schema = [_type_schema(argument, defs) for argument in type_arguments or (str, Any)]
+        key_rule = {"propertyNames": key_schema} if "enum" in key_schema else {}
+        return {"type": "object", **key_rule, **({"additionalProperties": value_schema} if value_schema else {})}
+    if isinstance(container, type) and issubclass(container, Collection) and type_arguments:
+        return {"type": "array", "items": _type_schema(type_arguments[0], defs)}
+    raise TypeError(f"{type_hint} is nothing that JSON has")
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+def _union_members(type_hint: Any) -> tuple[Any, ...]:
+    return get_args(type_hint) if get_origin(type_hint) in (Union, types.UnionType) else (type_hint,)
 
 
 def _nullable(schema: Schema) -> Schema:
@@ -113,11 +117,11 @@ def _nullable(schema: Schema) -> Schema:
     return schema if "null" in schema.get("type", ()) else {"anyOf": [schema, {"type": "null"}]}
 
 
-def _attributes(kind: Any) -> dict[str, str]:
+def _attribute_descriptions(record_type: Any) -> dict[str, str]:
     """Returns the lines below `Attributes:` of a dataclass and its bases, by attribute."""
     descriptions: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        _, _, lines = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
-        for names, text in re.findall(r"^  (\w+(?:, \w+)*): ((?:.|\n(?=    ))+)", lines, re.MULTILINE):
+    for base in reversed(record_type.__mro__):
+        _, _, attribute_lines = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")
+        for names, text in re.findall(r"^  (\w+(?:, \w+)*): ((?:.|\n(?=    ))+)", attribute_lines, re.MULTILINE):
             descriptions |= dict.fromkeys(names.split(", "), " ".join(text.split()))
     return descriptions

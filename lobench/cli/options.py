@@ -17,7 +17,7 @@ from lobench.core.settings_field import Option
 __all__ = [
     "BoundedNumber",
     "Name",
-    "accept_either_form",
+    "accept_argument_or_option",
     "baseline_option",
     "did_you_mean",
     "display_options",
@@ -31,21 +31,22 @@ __all__ = [
 C = TypeVar("C", bound=Callable[..., object])
 
 
-def options_of(settings: type, *names: str) -> Callable[[C], C]:
+def options_of(settings_class: type, *names: str) -> Callable[[C], C]:
     """Decorator that adds options for the fields of a dataclass. The command receives them by field name.
 
     Args:
-      settings: The dataclass.
+      settings_class: The dataclass.
       names: Names of the fields, in the order of the help. None given: all options, inherited ones last.
     """
-    fields_by_name = {field.name: field for field in fields(settings) if "option" in field.metadata}
-    bases = filter(is_dataclass, settings.__mro__)
+    fields_by_name = {field.name: field for field in fields(settings_class) if "option" in field.metadata}
+    bases = filter(is_dataclass, settings_class.__mro__)
     depth_of_field = {field.name: depth for depth, base in enumerate(bases) for field in fields(base)}
-    order = names or tuple(sorted(fields_by_name, key=depth_of_field.__getitem__))  # own fields before inherited ones
+    # Own fields come before inherited ones.
+    ordered_names = names or tuple(sorted(fields_by_name, key=depth_of_field.__getitem__))
 
     def decorate(command: C) -> C:
-        for name in reversed(order):
-            command = _option(fields_by_name[name])(command)
+        for name in reversed(ordered_names):
+            command = _click_option(fields_by_name[name])(command)
         return command
 
     return decorate
@@ -61,11 +62,13 @@ def evaluation_options(command: C) -> C:
 
 def watched_run_options(command: C) -> C:
     """Decorator that adds the options that name the watch of a run: `suites`, `name` and `store`."""
-    suite = "Suite of the watch; repeatable."
-    store = "Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN."
-    command = click.option("--store", type=click.Path(path_type=Path), help=store)(command)
+    suite_help = "Suite of the watch; repeatable."
+    store_help = (
+        "Store of the watch (default: as `lobench watch`), or of an experiment, with a command's session as RUN."
+    )
+    command = click.option("--store", type=click.Path(path_type=Path), help=store_help)(command)
     command = click.option("--name", default="", help="Name of the watch (default: the suite's).")(command)
-    return click.option("--suite", "suites", multiple=True, required=True, help=suite)(command)
+    return click.option("--suite", "suites", multiple=True, required=True, help=suite_help)(command)
 
 
 def report_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -77,14 +80,14 @@ def report_option(command: Callable[..., None]) -> Callable[..., None]:
 
         command(sinks=(*sinks, REPORT) if report and REPORT not in sinks else sinks, **options)
 
-    text = "Keep report.html in the store up to date; the same as `--sink report`."
-    return click.option("--report", is_flag=True, help=text)(with_report)
+    help_text = "Keep report.html in the store up to date; the same as `--sink report`."
+    return click.option("--report", is_flag=True, help=help_text)(with_report)
 
 
 def display_options(command: C) -> C:
     """Decorator that adds the options of a display: `verbose` and `color`."""
-    choice = click.Choice(["auto", "yes", "no"])
-    command = click.option("--color", type=choice, default="auto", show_default=True, help="Colors, as in pytest.")(
+    color_type = click.Choice(["auto", "yes", "no"])
+    command = click.option("--color", type=color_type, default="auto", show_default=True, help="Colors, as in pytest.")(
         command
     )
     return click.option("--verbose", "-v", is_flag=True, help="Print a line for each evaluation too.")(command)
@@ -92,101 +95,110 @@ def display_options(command: C) -> C:
 
 def baseline_option(command: C) -> C:
     """Decorator that adds `baselines` to a command that reads one store."""
-    text = "Suite, or a file of its baselines; repeatable (default: the suites of the store)."
-    kind = click.Path(exists=True, path_type=Path)
-    return click.option("--baseline", "baselines", multiple=True, type=kind, help=text)(command)
+    help_text = "Suite, or a file of its baselines; repeatable (default: the suites of the store)."
+    path_type = click.Path(exists=True, path_type=Path)
+    return click.option("--baseline", "baselines", multiple=True, type=path_type, help=help_text)(command)
 
 
 def experiment_options(command: C) -> C:
     """Decorator that adds the options that choose the methods of a store: `experiment` and `every`."""
-    everything = "Show everything in the store, not only an experiment's methods."
-    command = click.option("--all", "every", is_flag=True, help=everything)(command)
-    methods = "Show the methods of this experiment (default: the last one that ran)."
-    return click.option("--experiment", default="", help=methods)(command)
+    all_help = "Show everything in the store, not only an experiment's methods."
+    command = click.option("--all", "every", is_flag=True, help=all_help)(command)
+    experiment_help = "Show the methods of this experiment (default: the last one that ran)."
+    return click.option("--experiment", default="", help=experiment_help)(command)
 
 
-def _option(field: Field[Any]) -> Callable[[C], C]:
-    setting: Option = field.metadata["option"]
-    click_arguments: dict[str, Any] = {"help": setting.help, "metavar": setting.metavar, "required": setting.required}
-    kind = str(field.type)
+def _click_option(field: Field[Any]) -> Callable[[C], C]:
+    field_option: Option = field.metadata["option"]
+    click_arguments: dict[str, Any] = {
+        "help": field_option.help,
+        "metavar": field_option.metavar,
+        "required": field_option.required,
+    }
+    type_text = str(field.type)
     if field.default is not MISSING:  # not for required options: click takes an explicit None for a value
         click_arguments["default"] = field.default
-    if kind == "bool":
+    if type_text == "bool":
         click_arguments["is_flag"] = True
-    elif kind.startswith("tuple["):
-        click_arguments |= {"multiple": True, "type": _type(kind.removeprefix("tuple["), setting)}
+    elif type_text.startswith("tuple["):
+        click_arguments |= {"multiple": True, "type": _click_type(type_text.removeprefix("tuple["), field_option)}
     else:
         click_arguments |= {
             "show_default": click_arguments.get("default") not in (None, ""),
-            "type": _type(kind, setting),
+            "type": _click_type(type_text, field_option),
         }
-    flags = setting.flag.split() or [f"--{field.name.replace('_', '-')}"]
+    flags = field_option.flag.split() or [f"--{field.name.replace('_', '-')}"]
     return click.option(*flags, field.name, **click_arguments)
 
 
-def _type(kind: str, setting: Option) -> Any:
-    if kind.startswith("int"):
-        least, most = (None if bound is None else int(bound) for bound in (setting.least, setting.most))
+def _click_type(type_text: str, field_option: Option) -> Any:
+    if type_text.startswith("int"):
+        least, most = (None if bound is None else int(bound) for bound in (field_option.least, field_option.most))
         return click.INT if least is most is None else click.IntRange(least, most)
-    if kind.startswith("float"):
-        lower = setting.least if setting.above is None else setting.above
-        return BoundedNumber(lower, setting.most, min_open=setting.above is not None)
-    if kind.startswith("Path"):
-        return click.Path(exists=setting.exists, path_type=Path)
-    return click.Choice(setting.choices) if setting.choices else click.STRING
+    if type_text.startswith("float"):
+        lower = field_option.least if field_option.above is None else field_option.above
+        return BoundedNumber(lower, field_option.most, min_open=field_option.above is not None)
+    if type_text.startswith("Path"):
+        return click.Path(exists=field_option.exists, path_type=Path)
+    return click.Choice(field_option.choices) if field_option.choices else click.STRING
 
 
-_PLACES = {"store": "--store", "stores": "--store", "suites": "--suite"}  # arguments that are options in other commands
+# Arguments that are options in other commands.
+_FLAG_BY_ARGUMENT = {"store": "--store", "stores": "--store", "suites": "--suite"}
 
 
-def accept_either_form(command: click.Command) -> None:
+def accept_argument_or_option(command: click.Command) -> None:
     """Lets a command accept its store or its suites as an argument and as an option: `STORE` and `--store STORE`."""
     arguments = [param for param in command.params if isinstance(param, click.Argument)]
     flags = {flag for param in command.params for flag in param.opts}
     for argument in arguments:
-        flag = _PLACES.get(argument.name or "")
+        flag = _FLAG_BY_ARGUMENT.get(argument.name or "")
         if flag is not None and flag not in flags:
             option = click.Option([flag, "other_form"], multiple=True, hidden=True, type=argument.type)
-            _join(command, argument, option)
+            _merge_parameters(command, argument, option)
     if all(argument.nargs == 1 for argument in arguments):  # otherwise the last argument takes all words
         for option in [param for param in command.params if isinstance(param, click.Option) and param.required]:
-            if flag := next((name for name in option.opts if name in _PLACES.values()), ""):
+            if flag := next((name for name in option.opts if name in _FLAG_BY_ARGUMENT.values()), ""):
                 click_arguments: dict[str, Any] = {
                     "nargs": -1 if option.multiple else 1,
                     "metavar": f"[{flag[2:].upper()}]",
                     "type": option.type,
                 }
-                _join(command, option, click.Argument(["other_form"], required=False, **click_arguments))
+                _merge_parameters(command, option, click.Argument(["other_form"], required=False, **click_arguments))
                 return
 
 
-def _join(command: click.Command, main: click.Parameter, other: click.Parameter) -> None:
+def _merge_parameters(
+    command: click.Command, main_parameter: click.Parameter, other_parameter: click.Parameter
+) -> None:
     """Adds a parameter to a command. Its values are prepended to those of another, required parameter."""
-    takes_several = main.nargs == -1 or main.multiple
+    has_several = main_parameter.nargs == -1 or main_parameter.multiple
 
-    def joined(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    def merged_values(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         other_value = context.meta.pop("lobench.other_form", None)
         other_values = (
             tuple(other_value) if isinstance(other_value, tuple) else (() if other_value is None else (other_value,))
         )
-        own_values = tuple(value or ()) if takes_several else (() if value is None else (value,))
+        own_values = tuple(value or ()) if has_several else (() if value is None else (value,))
         values = (*other_values, *own_values)
         if not values and not context.resilient_parsing:
             raise click.MissingParameter(ctx=context, param=parameter)
-        if takes_several:
+        if has_several:
             return values
         if len(set(values)) > 1:
-            raise click.UsageError(f"{_PLACES.get(parameter.name or '', 'the value')} is given twice", context)
+            raise click.UsageError(
+                f"{_FLAG_BY_ARGUMENT.get(parameter.name or '', 'the value')} is given twice", context
+            )
         return values[0] if values else None
 
-    def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    def store_other_values(context: click.Context, parameter: click.Parameter, value: Any) -> None:
         context.meta["lobench.other_form"] = value
 
-    main.required, main.callback = False, joined
-    other.is_eager = True
-    other.expose_value = False
-    other.callback = keep
-    command.params.append(other)
+    main_parameter.required, main_parameter.callback = False, merged_values
+    other_parameter.is_eager = True
+    other_parameter.expose_value = False
+    other_parameter.callback = store_other_values
+    command.params.append(other_parameter)
 
 
 def did_you_mean(name: str, known_names: Iterable[str]) -> str:

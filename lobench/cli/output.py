@@ -1,6 +1,6 @@
 """Machine-readable output: one JSON document on standard output, everything else on standard error.
 
-`main` opens `json_alone` around a command. With `--format json`, all prints (a command's text, `print` in a suite, a
+`main` opens `json_stdout` around a command. With `--format json`, all prints (a command's text, `print` in a suite, a
 child process) then go to standard error, and only `emit` writes to standard output. So a command prints its text as
 usual, and emits its record at the end.
 """
@@ -33,18 +33,18 @@ __all__ = [
     "ErrorCode",
     "ErrorRecord",
     "FormatOption",
+    "call_with_progress",
     "emit",
     "emit_error",
     "emit_text",
     "format_option",
-    "json_alone",
+    "full_disk_error",
     "json_parts",
+    "json_stdout",
     "json_text",
-    "logged_aside",
     "open_streams",
-    "refused_by_system",
+    "refused_file_error",
     "show",
-    "unwritten",
 ]
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -54,8 +54,8 @@ Record: TypeAlias = "Mapping[str, Any] | DataclassInstance"
 _HELP = "json: one document on standard output, all else on standard error; `lobench schema` describes it."
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-_REFUSED = (
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_REFUSED_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ENOSPC, errno.EDQUOT),
     *(errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ELOOP, errno.ENAMETOOLONG, errno.EHOSTDOWN, errno.ENOTCONN),
 )
@@ -82,19 +82,19 @@ class FormatOption(click.Option):
       prints: Import path "module:name" of the record's type, by name of the document; see `json_schema`.
     """
 
-    def __init__(self, *declared: Any, prints: Mapping[str, str], **settings: Any) -> None:
-        super().__init__(*declared, **settings)
+    def __init__(self, *declarations: Any, prints: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*declarations, **settings)
         self.prints = prints
 
 
-class _Programs:
+class _JsonOutput:
     """State of standard output while a command runs.
 
     Attributes:
-      out: File to which the JSON document is printed. None: JSON was not requested, or the document is already printed.
+      stream: File for the JSON document. None: JSON was not requested, or the document is already printed.
     """
 
-    out: TextIO | None = None
+    stream: TextIO | None = None
 
 
 def open_streams() -> None:
@@ -111,24 +111,24 @@ def open_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  (until the exit)
 
 
-def unwritten(error: OSError) -> StoreError | None:
+def full_disk_error(error: OSError) -> StoreError | None:
     """Returns the error to report if standard output is a file on a full or failing disk; None for other errors.
 
     Discards the output that is still buffered.
     """
-    if error.errno not in _FULL or error.filename is not None:
+    if error.errno not in _DISK_ERRORS or error.filename is not None:
         return None
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards unwritten output
     return StoreError("cannot write this", where="standard output", got=cause(error))
 
 
-def refused_by_system(error: OSError) -> LobenchError | None:
+def refused_file_error(error: OSError) -> LobenchError | None:
     """Returns the error for a file that the system refuses or cannot reach; None for an error of another kind.
 
     A missing file, or a folder in place of a file, is reported by the code that opens it.
     """
-    if error.errno not in _REFUSED or error.filename is None:
+    if error.errno not in _REFUSED_ERRORS or error.filename is None:
         return None
     next_step = "see who may read and write it: `ls -ld`" if isinstance(error, PermissionError) else ""
     return LobenchError(
@@ -136,11 +136,11 @@ def refused_by_system(error: OSError) -> LobenchError | None:
     )
 
 
-def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Mapping[str, str]) -> Callable[[C], C]:
+def format_option(*formats: str, name: str = "kind", help: str = _HELP, prints: Mapping[str, str]) -> Callable[[C], C]:
     """Decorator that adds `--format`. The first format is the default.
 
     Args:
-      kinds: Formats.
+      formats: Formats.
       name: Name of the command's argument.
       help: Help text.
       prints: As for `FormatOption`; `lobench schema` uses it.
@@ -152,14 +152,14 @@ def format_option(*kinds: str, name: str = "kind", help: str = _HELP, prints: Ma
     >>> command.main(["--format", "json"], standalone_mode=False)
     'json'
     """
-    choice = click.Choice(kinds)
+    choice = click.Choice(formats)
     return click.option(
-        "--format", name, type=choice, default=kinds[0], show_default=True, help=help, cls=FormatOption, prints=prints
+        "--format", name, type=choice, default=formats[0], show_default=True, help=help, cls=FormatOption, prints=prints
     )
 
 
 @contextlib.contextmanager
-def json_alone(arguments: Sequence[str]) -> Iterator[bool]:
+def json_stdout(arguments: Sequence[str]) -> Iterator[bool]:
     """Keeps standard output for the document, if the arguments request one. Yields whether they do."""
     if not _requests_json(arguments):
         yield False
@@ -167,8 +167,8 @@ def json_alone(arguments: Sequence[str]) -> Iterator[bool]:
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(_reserve_stdout(sys.stdout))
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        _Programs.out = out
-        stack.callback(setattr, _Programs, "out", None)
+        _JsonOutput.stream = out
+        stack.callback(setattr, _JsonOutput, "stream", None)
         yield True
 
 
@@ -187,10 +187,10 @@ def _requests_json(arguments: Sequence[str]) -> bool:
 def _reserve_stdout(out: TextIO) -> Iterator[TextIO]:
     """Yields a file that writes to `out`. Meanwhile descriptor 1, which children inherit, is standard error."""
     try:
-        is_first = out.fileno() == 1
+        is_descriptor_1 = out.fileno() == 1
     except (OSError, io.UnsupportedOperation):
-        is_first = False
-    if not is_first:
+        is_descriptor_1 = False
+    if not is_descriptor_1:
         yield out
         return
     out.flush()
@@ -216,15 +216,15 @@ def json_text(name: str, record: Record | Sequence[Record]) -> str:
 
 def json_parts(name: str, records: Iterable[Record]) -> Iterator[str]:
     """Yields the parts of a document that is a list, one per record, so that a long list is never in memory."""
-    begin = "[\n "
+    separator = "[\n "
     for record in records:
-        yield begin + _document(name, record).replace("\n", "\n ")
-        begin = ",\n "
-    yield "[]" if begin.startswith("[") else "\n]"
+        yield separator + _document(name, record).replace("\n", "\n ")
+        separator = ",\n "
+    yield "[]" if separator.startswith("[") else "\n]"
 
 
 def _document(name: str, record: Record) -> str:
-    document = {"schema": name if "/" in name else f"lobench/{name}/1"} | _fields(record)
+    document = {"schema": name if "/" in name else f"lobench/{name}/1"} | _record_fields(record)
     encode = _encoder()
     try:
         return encode(document)
@@ -236,14 +236,14 @@ def _document(name: str, record: Record) -> str:
 def _encoder() -> Callable[[object], str]:
     import json  # only if needed: it takes 2 of the 70 ms of `lobench --help`
 
-    return json.JSONEncoder(indent=1, allow_nan=False, default=_plain).encode
+    return json.JSONEncoder(indent=1, allow_nan=False, default=_plain_value).encode
 
 
-def _fields(record: Record) -> dict[str, Any]:
+def _record_fields(record: Record) -> dict[str, Any]:
     return dict(record) if isinstance(record, Mapping) else dataclasses.asdict(record)
 
 
-def _plain(value: object) -> Any:
+def _plain_value(value: object) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Path):
@@ -276,33 +276,33 @@ def show(text: str) -> None:
 
 def emit_text(text: str | Iterable[str]) -> None:
     """Prints a document given as text or as parts. A command prints at most one."""
-    out, _Programs.out = _Programs.out, None
+    json_stream, _JsonOutput.stream = _JsonOutput.stream, None
     chunks = [text] if isinstance(text, str) else text
-    if out is None:
+    if json_stream is None:
         for chunk in chunks:
             click.echo(chunk, nl=False)
         return
     try:
         for chunk in chunks:
-            out.write(chunk)
-        out.flush()
+            json_stream.write(chunk)
+        json_stream.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         raise StoreError("cannot write this", where="standard output", got=cause(error)) from error
 
 
-def logged_aside(session: Callable[..., T], *arguments: Any, **options: Any) -> T:
+def call_with_progress(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Calls a function with a progress display on standard error, because standard output is for the record."""
     from lobench.report.live.progress import make_progress
 
     with make_progress(sys.stderr) as progress:
-        return session(*arguments, progress=progress, **options)
+        return function(*arguments, progress=progress, **options)
 
 
 def emit_error(error: BaseException | str, exit_code: ErrorCode, *, where: str = "") -> None:
     """Prints the error as a JSON document, unless a document is already printed."""
-    if _Programs.out is None:
+    if _JsonOutput.stream is None:
         return
     lobench_error = error if isinstance(error, LobenchError) else LobenchError(str(error), where=where)
     record = ErrorRecord(

@@ -84,7 +84,7 @@ Examples:
 )
 @click.option(
     "--method",
-    "only",
+    "selected_methods",
     multiple=True,
     help="Only this method or checkpoint, by label, scope, gin text, path or outer step; repeatable.",
 )
@@ -97,7 +97,7 @@ def report(
     baselines: tuple[Path, ...],
     table: Path | None,
     figure: str | None,
-    only: tuple[str, ...],
+    selected_methods: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Write a report of a store: a web page in one file, its verdict as text, a LaTeX table, or a paper's figures."""
@@ -107,7 +107,7 @@ def report(
     from lobench.core.errors import UsageError
 
     latex = settings_from(LatexSettings, options)
-    kind = _format_of(kind, output)
+    kind = _report_format(kind, output)
     if output is None and kind not in _PRINTED_FORMATS:
         raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
     if figure is not None and kind in (*_PRINTED_FORMATS, "latex"):
@@ -115,9 +115,10 @@ def report(
     spec = read_table(table) if table is not None else None
     snapshot = read_methods(store, options["experiment"] or None, include_all=options["every"], summarized=True)
     summary = summary_of(store, baselines or None, snapshot=snapshot)
-    summary = Summary(select_subjects(summary.snapshot, only), summary.scales)  # omitted methods still define the scale
+    # Omitted methods still define the scale.
+    summary = Summary(select_subjects(summary.snapshot, selected_methods), summary.scales)
     if output is None or kind in _PRINTED_FORMATS:
-        from lobench.cli.results_output import written
+        from lobench.cli.results_output import atomic_output
         from lobench.report.tables.text import wrapped
 
         if kind == "appendix":
@@ -133,7 +134,7 @@ def report(
         if output is None:
             emit_text(wrapped(text) if kind == "text" else text)
         else:
-            with written(output) as file:
+            with atomic_output(output) as file:
                 file.write_text(text, encoding="utf-8")
         return
     paths = [output]
@@ -142,11 +143,11 @@ def report(
 
         write_page(summary, output, spec, figure)
     elif kind == "latex":
-        from lobench.cli.results_output import written
+        from lobench.cli.results_output import atomic_output
         from lobench.report.tables.latex import latex_table
 
         text = latex_table(summary, spec, precision=latex.precision, width=latex.width, numbers=latex.numbers)
-        with written(output) as file:
+        with atomic_output(output) as file:
             file.write_text(text, encoding="utf-8")
     else:
         from lobench.analysis.tables.tabulate import summary_for_table
@@ -157,7 +158,7 @@ def report(
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
 
 
-def _format_of(requested_format: str, output: Path | None) -> str:
+def _report_format(requested_format: str, output: Path | None) -> str:
     """Returns the format of a report: the requested one, or that of the file's name.
 
     Raises:
@@ -190,7 +191,7 @@ def _format_of(requested_format: str, output: Path | None) -> str:
     return requested_format
 
 
-def _verdict_output(summary: Summary, spec: TableSpec | None, output_format: str, digits: int) -> str:
+def _verdict_output(summary: Summary, spec: TableSpec | None, output_format: str, precision: int) -> str:
     """Returns the verdict, and the table of methods if there are several, as text or as JSON."""
     from lobench.analysis.tables.table import TableSpec
     from lobench.analysis.tables.tabulate import tabulate
@@ -200,7 +201,7 @@ def _verdict_output(summary: Summary, spec: TableSpec | None, output_format: str
 
     text = verdict_text(summary)
     shows_table = spec is not None or summary.snapshot.groups.shows_methods
-    table = tabulate(summary, spec or TableSpec(costs=True), digits=digits) if shows_table else None
+    table = tabulate(summary, spec or TableSpec(costs=True), digits=precision) if shows_table else None
     if output_format == "json":
         return json_text("report", verdict_record(summary, method_records(table) if table is not None else []))
     return text if table is None else f"{text}\n\n{method_text(table)}"

@@ -57,21 +57,21 @@ class ResultsSettings:
         metavar="ID",
     )
 
-    def complete(self, kind: str) -> ResultsSettings:
+    def complete(self, output_format: str) -> ResultsSettings:
         """Returns the options with implied options set.
 
         Args:
-          kind: Format of the output.
+          output_format: Format of the output.
         Raises:
           UsageError: Options exclude each other.
         """
         from lobench.core.errors import UsageError
 
         has_pattern = self.pattern != "*"
-        if self.history and (kind in _EXPORTS or has_pattern):
-            flag = "--case" if has_pattern else f"--format {kind}"
+        if self.history and (output_format in _EXPORTS or has_pattern):
+            flag = "--case" if has_pattern else f"--format {output_format}"
             raise UsageError(f"--history has no {flag}", expected="--history alone, or with --format json")
-        if self.metrics and (self.history or (kind != "table" and not (self.cases or self.by))):
+        if self.metrics and (self.history or (output_format != "table" and not (self.cases or self.by))):
             raise UsageError(
                 "--metric is of tables", expected="json, csv and parquet have all metrics of an evaluation"
             )
@@ -83,13 +83,13 @@ class ResultsSettings:
             raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
         if by is not None and (evaluations or self.sort is not None):
             raise UsageError("--cases and --by method have no --evaluations and no --sort")
-        if by is not None and (self.history or self.curves or kind in _EXPORTS or has_pattern):
+        if by is not None and (self.history or self.curves or output_format in _EXPORTS or has_pattern):
             raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
-        if self.patch is not None and kind == "json":
+        if self.patch is not None and output_format == "json":
             raise UsageError("--patch prints a patch, not JSON", expected="--patch without --format")
         if self.patch is not None and not self.history:
             raise UsageError("--patch needs --history")
-        if kind == "every-eval-ever" and has_pattern:
+        if output_format == "every-eval-ever" and has_pattern:
             raise UsageError("--format every-eval-ever has no --case")
         return replace(self, evaluations=evaluations, by=by)
 
@@ -122,14 +122,14 @@ Examples:
 def results(store: Path, kind: str, output: Path | None, **options: Any) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
     from lobench.cli.results_output import (
-        by_method_text,
-        export,
+        atomic_output,
+        evaluations_text,
         export_every_eval_ever,
+        export_frame,
         history_text,
-        ranked_text,
-        records_text,
-        table_text,
-        written,
+        json_chunks,
+        method_table_text,
+        store_ranking_text,
     )
     from lobench.report.tables.text import wrapped
 
@@ -137,7 +137,7 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         if output is None:
             click.echo(content, nl=False) if isinstance(content, bytes) else emit_text(content)
             return
-        with written(output) as path:
+        with atomic_output(output) as path:
             if isinstance(content, bytes):
                 path.write_bytes(content)
                 return
@@ -154,20 +154,20 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         export_every_eval_ever(store, output)
         return
     if kind in _EXPORTS:
-        export(store, kind, output, settings.pattern)
+        export_frame(store, kind, output, settings.pattern)
         return
     if settings.by is None and not settings.history and kind == "json":
-        with records_text(store, settings.pattern, curves=settings.curves) as chunks:
+        with json_chunks(store, settings.pattern, curves=settings.curves) as chunks:
             write(chunks)
         return
     if settings.by is not None:
-        text = by_method_text(
-            store, kind, settings.experiment, every=settings.every, table=settings.table, metrics=settings.metrics
+        text = method_table_text(
+            store, kind, settings.experiment, include_all=settings.every, table=settings.table, metrics=settings.metrics
         )
     elif settings.history:
         text = history_text(store, kind)
     elif not settings.evaluations:
-        text = ranked_text(store, include_all=settings.every)
+        text = store_ranking_text(store, include_all=settings.every)
     else:
-        text = table_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
+        text = evaluations_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
     write((wrapped(text) if kind == "table" else text) + "\n")

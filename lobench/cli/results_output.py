@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from lobench.report.tables.result_records import ResultRecord
 
 __all__ = [
-    "by_method_text",
-    "export",
+    "atomic_output",
+    "evaluations_text",
     "export_every_eval_ever",
+    "export_frame",
     "history_text",
-    "ranked_text",
-    "records_text",
-    "table_text",
-    "written",
+    "json_chunks",
+    "method_table_text",
+    "store_ranking_text",
 ]
 
 
 _CHUNK = 1 << 16  # characters
 _MAX_BYTES_IN_MEMORY = 1 << 24  # bytes
-_MOST_NAMED = 6
+_MAX_NAMED = 6
 
 
 @contextlib.contextmanager
-def records_text(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable[str]]:
+def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable[str]]:
     """Yields the parts of the JSON document with the evaluations and the checkpoints that could not be read.
 
     The document is buffered in a file until it is complete, so that a store with a damaged last row prints no partial
@@ -98,7 +98,7 @@ def export_every_eval_ever(store: Path, folder: Path | None) -> None:
         write_whole(folder / f"{name}.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
-def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] = ()) -> str:
+def evaluations_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] = ()) -> str:
     """Returns a table of the evaluations, and lines on checkpoints that could not be read.
 
     Raises:
@@ -118,10 +118,10 @@ def table_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] =
     lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread_entries else []
     primary_metrics = {row.case.primary_metric for row in rows}
     added_metrics = {name for summary in summaries for name in summary.added}
-    lines_on_others = _hidden_metrics_lines(
+    hidden_metrics_lines = _hidden_metrics_lines(
         stored_metrics - {*extra_metrics, *primary_metrics, *added_metrics, "train/loss", "test/loss", "test/accuracy"}
     )
-    return "\n".join([*lines, *lines_on_others, *_notes(rows, current, other_code_line, unread_entries)])
+    return "\n".join([*lines, *hidden_metrics_lines, *_table_notes(rows, current, other_code_line, unread_entries)])
 
 
 def _other_code_line(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
@@ -157,10 +157,10 @@ def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> li
 
 def _hidden_metrics_lines(hidden_metrics: Collection[str]) -> list[str]:
     """Returns a line that names the metrics that a table does not show; [] if it shows all."""
-    return [f"other metrics, by --metric: {first_of(sorted(hidden_metrics), _MOST_NAMED)}"] if hidden_metrics else []
+    return [f"other metrics, by --metric: {first_of(sorted(hidden_metrics), _MAX_NAMED)}"] if hidden_metrics else []
 
 
-def ranked_text(store: Path, *, include_all: bool) -> str:
+def store_ranking_text(store: Path, *, include_all: bool) -> str:
     """Returns the methods or checkpoints, best first, and lines on checkpoints that could not be read."""
     from lobench.analysis.comparisons.summary import summary_of_methods
     from lobench.report.tables.ranking import ranking_text
@@ -172,10 +172,10 @@ def ranked_text(store: Path, *, include_all: bool) -> str:
     current_cases = summary.snapshot.current
     lines = [ranking_text(summary, include_all=include_all)] if rows or not unread_entries else []
     lines += _hidden_metrics_lines(_hidden_metrics(summary, ()))
-    return "\n".join([*lines, *_notes(rows, current_cases, summary.snapshot.edited_code_line(), unread_entries)])
+    return "\n".join([*lines, *_table_notes(rows, current_cases, summary.snapshot.edited_code_line(), unread_entries)])
 
 
-def _notes(
+def _table_notes(
     rows: Sequence[EvaluationRow], current: CurrentCases, other_code_line: str, unread_entries: Iterable[ResultRecord]
 ) -> list[str]:
     """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
@@ -205,12 +205,12 @@ def _hidden_metrics(summary: Summary, shown_metrics: Collection[str]) -> set[str
     return all_metrics - {*shown_metrics, *(case.primary_metric for case in snapshot.cases), "train/loss", "test/loss"}
 
 
-def by_method_text(
+def method_table_text(
     store: Path,
-    kind: str,
+    output_format: str,
     experiment: str | None,
     *,
-    every: bool,
+    include_all: bool,
     table: Path | None,
     metrics: Sequence[str] = (),
 ) -> str:
@@ -226,14 +226,14 @@ def by_method_text(
     from lobench.report.tables.method_table import method_records, method_text
 
     spec = read_table(table) if table is not None else TableSpec(rows="method", costs=True)
-    summary = summary_of_methods(store, experiment, include_all=every)
+    summary = summary_of_methods(store, experiment, include_all=include_all)
     if metrics:
         stored_names = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored_metrics(metrics, stored_names)])
-    if kind == "json":
+    if output_format == "json":
         _warn_of_other_code(summary.snapshot.edited_code_line())
         return json_text("results.methods", method_records(tabulate(summary, spec)))
-    listed_summary, note = best_methods(summary) if table is None and not every else (summary, "")
+    listed_summary, note = best_methods(summary) if table is None and not include_all else (summary, "")
     notes = [f"{note}; --all shows all"] if note else []
     return "\n".join(
         [
@@ -244,7 +244,7 @@ def by_method_text(
     )
 
 
-def history_text(store: Path, kind: str) -> str:
+def history_text(store: Path, output_format: str) -> str:
     """Returns the experiments and runs of the stores in or below a folder, as tables or as JSON."""
     from lobench.analysis.comparisons.run_history import experiment_history, find_stores, run_history
     from lobench.analysis.store.snapshot import read_store
@@ -253,7 +253,7 @@ def history_text(store: Path, kind: str) -> str:
     stores = find_stores(store)
     experiments = experiment_history(stores)
     runs = run_history(stores)
-    if kind == "table":
+    if output_format == "table":
         lines = (read_store(store, summarized=True).edited_code_line() for store in stores)
         notes = [f"{store}: {line}" for store, line in zip(stores, lines, strict=True) if line]
         tables = [experiments_table(experiments)] * bool(experiments) + ["\n".join([history_table(runs), *notes])]
@@ -261,20 +261,20 @@ def history_text(store: Path, kind: str) -> str:
     return json_text("results.history", [*experiments, *runs])
 
 
-def _no_formula(cell: object) -> object:
+def _escape_formula(cell: object) -> object:
     """Escapes a text so that no spreadsheet evaluates it: `=1+1` becomes `'=1+1`."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in _FORMULAS else cell
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in _FORMULA_STARTS else cell
 
 
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
+def export_frame(store: Path, output_format: str, output: Path | None, pattern: str) -> None:
     """Writes the tidy frame.
 
     Args:
       store: Folder of the store.
-      kind: "csv" or "parquet".
+      output_format: "csv" or "parquet".
       output: Path of the file. None: standard output, for csv only.
       pattern: Pattern for the names of cases.
     Raises:
@@ -286,22 +286,24 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
         rows = tuple(_matching_rows(store, pattern, ledger.evaluations()))
         _warn_of_other_code(_other_code_line(ledger, rows))
     frame = StoredResults(store, rows).frame()
-    if kind == "csv":
-        names = frame.select_dtypes(exclude="number")
+    if output_format == "csv":
+        text_columns = frame.select_dtypes(exclude="number")
         # Readers of the file take a carriage return for the end of a line. It is quoted only if all text is.
-        ends_lines = any("\r" in str(name) for column in names for name in names[column].unique())
-        quoting = csv.QUOTE_NONNUMERIC if ends_lines else csv.QUOTE_MINIMAL
-        frame = frame.assign(**{name: frame[name].map(_no_formula) for name in names})
+        has_carriage_return = any(
+            "\r" in str(name) for column in text_columns for name in text_columns[column].unique()
+        )
+        quoting = csv.QUOTE_NONNUMERIC if has_carriage_return else csv.QUOTE_MINIMAL
+        frame = frame.assign(**{name: frame[name].map(_escape_formula) for name in text_columns})
         if output is None:
             frame.to_csv(sys.stdout, index=False, quoting=quoting)
             return
-        with written(output) as file:
+        with atomic_output(output) as file:
             frame.to_csv(file, index=False, quoting=quoting)
         return
     if output is None:
         raise UsageError("a parquet file is not for a terminal", next_step="give --output FILE")
     try:
-        with written(output) as file:
+        with atomic_output(output) as file:
             frame.to_parquet(file, index=False)
     except ImportError as error:
         raise UsageError(
@@ -310,7 +312,7 @@ def export(store: Path, kind: str, output: Path | None, pattern: str) -> None:
 
 
 @contextlib.contextmanager
-def written(output: Path) -> Iterator[Path]:
+def atomic_output(output: Path) -> Iterator[Path]:
     """Yields the path of a file to write, which then replaces an output file; see `replaced_file`.
 
     Raises:
@@ -332,15 +334,15 @@ def _matching_rows(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> 
         yield from rows
         return
     patterns = {pattern, case_name(pattern), ordinary_test_name(pattern)}
-    matches = dict[CaseInfo, bool]()
+    is_match_by_case = dict[CaseInfo, bool]()
     for row in rows:
-        if row.case not in matches:
+        if row.case not in is_match_by_case:
             names = row.case.names
-            matches[row.case] = row.case.is_called(pattern) or any(
+            is_match_by_case[row.case] = row.case.is_called(pattern) or any(
                 fnmatchcase(name, pattern) for name in names for pattern in patterns
             )
-        if matches[row.case]:
+        if is_match_by_case[row.case]:
             yield row
-    if not any(matches.values()):
-        case_names = ", ".join(sorted({f"{case.suite}/{case.name}" for case in matches}))
+    if not any(is_match_by_case.values()):
+        case_names = ", ".join(sorted({f"{case.suite}/{case.name}" for case in is_match_by_case}))
         raise UsageError("--case matches no case", where=str(store), got=repr(pattern), expected=f"one of {case_names}")

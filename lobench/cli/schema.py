@@ -49,19 +49,21 @@ def schema(name: str, kind: str) -> None:
     names its schema: "lobench/run/1". The number increases when a field is removed or changes its meaning, not when a
     field is added.
     """
-    schemas = documents()
+    type_paths = documents()
     if name:
-        emit_text(json.dumps(document_schema(_known_schema_name(name, schemas)), indent=1) + "\n")
+        emit_text(json.dumps(document_schema(_known_schema_name(name, type_paths)), indent=1) + "\n")
         return
     if kind == "json":
         emit(
             "schema",
-            SchemaRecord(schemas=[_entry(schema_name, type_path) for schema_name, type_path in schemas.items()]),
+            SchemaRecord(
+                schemas=[_schema_entry(schema_name, type_path) for schema_name, type_path in type_paths.items()]
+            ),
         )
         return
     from lobench.report.tables.text import described_list
 
-    click.echo(described_list((schema, document_schema(schema)["title"]) for schema in schemas))
+    click.echo(described_list((schema, document_schema(schema)["title"]) for schema in type_paths))
 
 
 def document_schema(name: str) -> Schema:
@@ -91,7 +93,7 @@ def _commands() -> Iterator[click.Command]:
         yield from command.commands.values() if isinstance(command, click.Group) else [command] if command else []
 
 
-def _entry(name: str, type_path: str) -> SchemaEntry:
+def _schema_entry(name: str, type_path: str) -> SchemaEntry:
     file = sys.modules[loaded(type_path) and type_path.partition(":")[0]].__file__
     return SchemaEntry(name=f"lobench/{name}/1", file=str(file), title=document_schema(name)["title"])
 
@@ -99,11 +101,11 @@ def _entry(name: str, type_path: str) -> SchemaEntry:
 def _known_schema_name(name: str, schema_names: Collection[str]) -> str:
     short_name = name.removeprefix("lobench/").partition("/")[0]
     if short_name not in schema_names:
-        in_group = [schema_name for schema_name in schema_names if schema_name.startswith(f"{short_name}.")]
+        names_in_group = [schema_name for schema_name in schema_names if schema_name.startswith(f"{short_name}.")]
         raise UsageError(
             "no such schema",
             got=repr(name),
-            expected=f"one of {', '.join(in_group or schema_names)}",
+            expected=f"one of {', '.join(names_in_group or schema_names)}",
             next_step=suggestion(short_name, schema_names),
         )
     return short_name

@@ -53,7 +53,7 @@ def watch(
 ) -> None:
     """Evaluate every new checkpoint in CKPT_DIR, or one checkpoint, on suites of inner tasks."""
     from lobench.api.watch import expected_costs, run_watch
-    from lobench.cli.command_records import costs_record, watched_record
+    from lobench.cli.command_records import costs_record, watch_record
     from lobench.cli.endings import cost_lines, exit_code, log_ending
     from lobench.report.live.progress import make_progress
 
@@ -70,5 +70,5 @@ def watch(
         outcome = run_watch(settings, progress)
     log_ending(settings, outcome, progress.log)
     if kind == "json":
-        emit("watch", watched_record(outcome))
+        emit("watch", watch_record(outcome))
     sys.exit(exit_code(outcome.ending))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lobench.cli.endings import exit_code, listed, results_command, unread_lines
+from lobench.cli.endings import exit_code, outcome_counts_text, results_command, unread_lines
 from lobench.cli.exit_codes import ExitCode
 from lobench.core.wording import counted
 
@@ -47,7 +47,7 @@ def ending_lines(outcome: ExperimentOutcome) -> list[str]:
         return [*lines, f"{progress_text}; the same command goes on"]
     if outcome.ending.over_budget and outcome.num_done < outcome.num_planned:
         return [*lines, f"--max-core-hours are used: {progress_text}; the same command goes on"]
-    new_outcomes = listed(outcome.ending.outcomes) or "nothing new"
+    new_outcomes = outcome_counts_text(outcome.ending.outcomes) or "nothing new"
     return [
         *lines,
         f"done: {progress_text}, {new_outcomes}; see {results_command(outcome.store, '--cases')}",

@@ -16,7 +16,7 @@ from lobench.engine.config.imported_code import note_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
 from lobench.pytest_plugin.item_cases import case_of
-from lobench.pytest_plugin.item_result import LAYERS, TESTS
+from lobench.pytest_plugin.item_result import LAYERS, TESTS_ARE_CASES
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.tested import MetricRecorder, TestedCheckpoint
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     take_named_suites(config)
     if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
         take_experiment(config, gin_params_of(config), option(config, "store"))
-        config.stash[TESTS] = bool(option(config, "checkpoint"))
+        config.stash[TESTS_ARE_CASES] = bool(option(config, "checkpoint"))
     config.addinivalue_line("markers", _MARKER_LINE)
     recorder = SessionRecorder(config)
     config.pluginmanager.register(recorder, "lobench-recorder")
@@ -92,9 +92,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if reporter is not None:
             config.pluginmanager.register(reporter, "lobench-gate")
     if config.pluginmanager.hasplugin("xdist"):
-        from lobench.pytest_plugin.parallel import Parallel
+        from lobench.pytest_plugin.parallel import XdistPlugin
 
-        config.pluginmanager.register(Parallel(config), "lobench-parallel")
+        config.pluginmanager.register(XdistPlugin(config), "lobench-parallel")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -131,7 +131,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     from lobench.experiments.pytest_items import select_named
-    from lobench.pytest_plugin.parallel import refuse
+    from lobench.pytest_plugin.parallel import refuse_session
 
     select_named(config, items)
     yield
@@ -140,19 +140,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from lobench.pytest_plugin.gating import has_training
 
         if has_training(items):
-            config.stash[TESTS] = False  # a gate of trainings compares no ordinary tests, so these only run
+            config.stash[TESTS_ARE_CASES] = False  # a gate of trainings compares no ordinary tests, so these only run
     if config.option.collectonly or not any(case_of(item) is not None for item in items):
         return
     from lobench.pytest_plugin.options import cases_that_are_forked, cases_without_subject
 
     problem = cases_without_subject(config, items) or cases_that_are_forked(config, items)
     if problem:  # among the items selected by -k and -m
-        refuse(config, items, problem)
+        refuse_session(config, items, problem)
     elif is_gate:
         from lobench.pytest_plugin.gating import problem_with_reference
 
         if problem := problem_with_reference(config, items):
-            refuse(config, items, problem)
+            refuse_session(config, items, problem)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -168,9 +168,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     if _is_evaluation(item):
-        from lobench.pytest_plugin.tested import begin
+        from lobench.pytest_plugin.tested import prepare_run
 
-        begin(item)
+        prepare_run(item)
     return (yield)
 
 
@@ -180,20 +180,20 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.stash[_IS_RUNNING] = True
     try:
         if spec is None or not spec.is_test:
-            with plugins_contained() if _is_of_contract(item) else contextlib.nullcontext():
+            with plugins_contained() if _is_contract_test(item) else contextlib.nullcontext():
                 return (yield)
         from lobench.pytest_plugin.items import blocks_of, case_info, variant_of
-        from lobench.pytest_plugin.tested import evaluating
+        from lobench.pytest_plugin.tested import run_and_record
 
-        return (yield from evaluating(item, spec, blocks_of(item, case_info(item, variant_of(item)))))
+        return (yield from run_and_record(item, spec, blocks_of(item, case_info(item, variant_of(item)))))
     finally:
         item.stash[_IS_RUNNING] = False
 
 
-def _is_of_contract(item: pytest.Item) -> bool:
+def _is_contract_test(item: pytest.Item) -> bool:
     """Returns whether an item is a contract test. Contract tests call plugins, which might end the session."""
-    kinds = getattr(getattr(item, "cls", None), "__mro__", ())
-    return any(kind.__module__.startswith("lobench.testing.") for kind in kinds)
+    base_classes = getattr(getattr(item, "cls", None), "__mro__", ())
+    return any(base_class.__module__.startswith("lobench.testing.") for base_class in base_classes)
 
 
 def _is_evaluation(item: pytest.Item) -> bool:
@@ -226,9 +226,9 @@ def make_evaluate(request: pytest.FixtureRequest) -> Callable[[CaseSpec], Result
       def test_final_loss(case, evaluate):
           assert evaluate(case).final("test/loss").max() < 0.2
     """
-    from lobench.pytest_plugin.case_evaluator import evaluator
+    from lobench.pytest_plugin.case_evaluator import evaluate_function
 
-    return evaluator(request.node)
+    return evaluate_function(request.node)
 
 
 @pytest.fixture(name="checkpoint")

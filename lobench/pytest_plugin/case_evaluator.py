@@ -24,36 +24,38 @@ from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.pytest_plugin.item_cases import case_of
-from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ItemResult
+from lobench.pytest_plugin.item_result import CURRENT_JOB, FINISHED_BLOCKS, ISOLATION_REASON, MEASUREMENTS, ItemResult
 from lobench.pytest_plugin.items import blocks_of, bound_command, case_info, runners_of, test_name, variant_of
-from lobench.pytest_plugin.reuse import KEPT, OUTDATED, known_info, reused
+from lobench.pytest_plugin.reuse import KEPT_CODES, OUTDATED_CODES, reused_curves, stored_case_info
 
-__all__ = ["BLOCK_VERDICT", "attach_evaluations", "evaluator"]
+__all__ = ["BLOCK_VERDICT", "attach_evaluations", "evaluate_function"]
 
 # Outcome and message of a whole seed block, if its item tests only one of its seeds.
 BLOCK_VERDICT: pytest.StashKey[tuple[Outcome, str]] = pytest.StashKey()
 
 
-def evaluator(item: pytest.Item) -> Callable[[CaseSpec], Result]:
+def evaluate_function(item: pytest.Item) -> Callable[[CaseSpec], Result]:
     """Returns the function `evaluate` for one item."""
 
     def evaluate_case(case: CaseSpec) -> Result:
         variant = variant_of(item)
-        info = known_info(item, variant)
-        blocks = blocks_of(item, info) if info is not None and case == case_of(item) else []
-        stored_curves = reused(item, info, blocks) if info is not None and blocks else None
+        stored_info = stored_case_info(item, variant)
+        blocks = blocks_of(item, stored_info) if stored_info is not None and case == case_of(item) else []
+        stored_curves = reused_curves(item, stored_info, blocks) if stored_info is not None and blocks else None
         if stored_curves is not None:
-            item.stash.setdefault(DONE, []).extend(zip(blocks, stored_curves, strict=True))
+            item.stash.setdefault(FINISHED_BLOCKS, []).extend(zip(blocks, stored_curves, strict=True))
             if is_command(case):
                 return Result(stored_curves, lambda: bound_command(item, case, variant).case)
-            return Result(stored_curves, lambda: runners_of(item.config, variant).here.bind(case, test_name(item)).case)
+            return Result(
+                stored_curves, lambda: runners_of(item.config, variant).in_process.bind(case, test_name(item)).case
+            )
         if is_command(case):
-            from lobench.pytest_plugin.commanded import commanded
+            from lobench.pytest_plugin.commanded import evaluate_command
 
-            return commanded(item, case)
-        from lobench.pytest_plugin.training import trained  # imports jax
+            return evaluate_command(item, case)
+        from lobench.pytest_plugin.training import evaluate_by_training  # imports jax
 
-        return trained(item, case)
+        return evaluate_by_training(item, case)
 
     def evaluate(case: CaseSpec) -> Result:
         """Evaluates a case. Tracebacks of lobench's own errors end at the line of the test that called it."""
@@ -80,14 +82,14 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     if member is not None and member.method.kind == "command":
         return
     error = call.excinfo.value if call.excinfo is not None else None
-    outcome, message = verdict(report, error)
+    outcome, message = outcome_and_message(report, error)
     if outcome in (Outcome.PASSED, Outcome.FAILED):
         outcome, message = item.stash.get(BLOCK_VERDICT, (outcome, message))
-    finished_blocks: list[tuple[SeedBlock, Curves]] = item.stash.setdefault(DONE, [])
+    finished_blocks: list[tuple[SeedBlock, Curves]] = item.stash.setdefault(FINISHED_BLOCKS, [])
     curves_by_block = dict(finished_blocks)
-    item.stash[DONE] = []
+    item.stash[FINISHED_BLOCKS] = []
     try:
-        info = known_info(item, variant_of(item)) or case_info(item, variant_of(item))
+        info = stored_case_info(item, variant_of(item)) or case_info(item, variant_of(item))
         blocks = blocks_of(item, info)
         if member is not None:
             report.lobench_member = [member.method.name, member.session]  # type: ignore[attr-defined]
@@ -102,7 +104,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         outcome, message = Outcome.PASSED, ""  # expectations are for the whole training
     blocks += [block for block in curves_by_block if block not in blocks]  # seeds that a gate added
     records = []
-    kept_codes, outdated_codes = (item.config.stash.get(key, {}) for key in (KEPT, OUTDATED))
+    kept_codes, outdated_codes = (item.config.stash.get(key, {}) for key in (KEPT_CODES, OUTDATED_CODES))
     for block in blocks:
         curves = curves_by_block.get(block)
         stored_code, _ = kept_codes.get((info.key, block), (info.code, ""))
@@ -121,17 +123,17 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     data_files = sorted({file for code in codes.values() for file in code.data})
     if (spec := case_of(item)) is not None:
         report.lobench_data = [spec.path, data_files]  # type: ignore[attr-defined]
-    changes = [
+    code_changes = [
         [*codes_of_blocks[info.key, block]]
         for codes_of_blocks in (kept_codes, outdated_codes)
         for block in blocks
         if (info.key, block) in codes_of_blocks
     ]
-    report.lobench_other_code = changes  # type: ignore[attr-defined]
+    report.lobench_other_code = code_changes  # type: ignore[attr-defined]
     report.lobench = records  # type: ignore[attr-defined]
-    report.lobench_apart = item.stash.get(APART, "")  # type: ignore[attr-defined]
-    report.lobench_gate = item.stash.setdefault(MEASURED, [])  # type: ignore[attr-defined]
-    item.stash[MEASURED] = []
+    report.lobench_apart = item.stash.get(ISOLATION_REASON, "")  # type: ignore[attr-defined]
+    report.lobench_gate = item.stash.setdefault(MEASUREMENTS, [])  # type: ignore[attr-defined]
+    item.stash[MEASUREMENTS] = []
 
 
 def _attach_to_report(
@@ -142,18 +144,18 @@ def _attach_to_report(
     message: str,
 ) -> None:
     """Adds properties and a failure text to a report. JUnit writes an item's properties at its teardown."""
-    from lobench.pytest_plugin.report_properties import failure_text, properties
+    from lobench.pytest_plugin.report_properties import failure_section, junit_properties
 
     if finished_blocks:
         spec = case_of(item)
-        item_properties = properties(spec.path if spec is not None else str(item.path), info, finished_blocks)
+        item_properties = junit_properties(spec.path if spec is not None else str(item.path), info, finished_blocks)
         item.user_properties += item_properties
         report.user_properties += item_properties
     if report.failed:
-        report.sections.append(("lobench", failure_text(item, info, finished_blocks, message)))
+        report.sections.append(("lobench", failure_section(item, info, finished_blocks, message)))
 
 
-def verdict(report: pytest.TestReport, error: BaseException | None) -> tuple[Outcome, str]:
+def outcome_and_message(report: pytest.TestReport, error: BaseException | None) -> tuple[Outcome, str]:
     """Returns the outcome of an item, and one line on what went wrong."""
     if report.passed:
         return Outcome.PASSED, ""

@@ -38,8 +38,8 @@ from lobench.engine.workers.protocol import Command
 from lobench.evaluation.request import DeadlinePassed, EditedCode, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.pytest_plugin.evaluator_curves import CurvesMaker, MetricCurves
-from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
-from lobench.pytest_plugin.items import blocks_of, bound_command, variant_of, with_item
+from lobench.pytest_plugin.item_result import CURRENT_JOB, FINISHED_BLOCKS
+from lobench.pytest_plugin.items import blocks_of, bound_command, info_of_item, variant_of
 from lobench.pytest_plugin.options import loaded_subject, option
 from lobench.pytest_plugin.reuse import stored_curves
 
@@ -47,30 +47,30 @@ if TYPE_CHECKING:
     from lobench.tools.curve_import.points import CurveRun
     from lobench.tools.curve_import.spill import Curve
 
-__all__ = ["CheckpointFiles", "commanded", "read_curves"]
+__all__ = ["CheckpointFiles", "evaluate_command", "read_curves"]
 
 _STEP_NAMES = ("step", "global_step", "epoch", "iteration", "iter", "_step")  # names that make a number no final value
 _MAX_SHOWN = 5
 _PREFIX = "lobench-case-"  # prefix of commands' folders in the folder for temporary files
 
 
-def commanded(item: pytest.Item, case: CaseSpec) -> Result:
+def evaluate_command(item: pytest.Item, case: CaseSpec) -> Result:
     """Evaluates a command's case for an item: once for each seed that the store lacks."""
     bound = bound_command(item, case, variant_of(item))
     job = item.config.stash.get(CURRENT_JOB, None)
-    info = with_item(bound, item)
-    finished_blocks = item.stash.setdefault(DONE, [])
+    info = info_of_item(bound, item)
+    finished_blocks = item.stash.setdefault(FINISHED_BLOCKS, [])
     curves_of_blocks = []
     subject = None if job is not None else loaded_subject(item).subject
     for block in blocks_of(item, info):
-        curves = None if subject is None else stored_curves(item.config, subject, info, block)
-        if curves is None:
-            curves = _run_command(bound, block, _placeholder_values(item, block))
-        curves_of_blocks.append(curves)
-        finished_blocks.append((block, curves))
+        block_curves = None if subject is None else stored_curves(item.config, subject, info, block)
+        if block_curves is None:
+            block_curves = _run_command(bound, block, _placeholder_values(item, block))
+        curves_of_blocks.append(block_curves)
+        finished_blocks.append((block, block_curves))
     if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
         raise EditedCode.of(case, edited_parts)
-    if len({curves.eval_steps for curves in curves_of_blocks}) > 1:
+    if len({block_curves.eval_steps for block_curves in curves_of_blocks}) > 1:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",
             where=_case_location(bound),
@@ -83,15 +83,15 @@ def _placeholder_values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     """Returns the values of the placeholders that depend on the checkpoint and the seed."""
     job = item.config.stash.get(CURRENT_JOB, None)
     if job is not None:
-        path, step, run = job.theta_path, job.outer_step, job.run
+        checkpoint_path, step, run = job.theta_path, job.outer_step, job.run
     else:
         subject = loaded_subject(item).subject
-        path = option(item.config, "checkpoint") if subject.has_theta else ""
-        path = str(Path(path).absolute()) if path else ""
+        checkpoint_path = option(item.config, "checkpoint") if subject.has_theta else ""
+        checkpoint_path = str(Path(checkpoint_path).absolute()) if checkpoint_path else ""
         step = subject.outer_step
         run = subject.run
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return {"checkpoint": path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
+    return {"checkpoint": checkpoint_path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
 
 
 def _run_command(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
@@ -108,25 +108,25 @@ def _run_command(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[st
     with _temporary_folder() as temporary_folder:
         output_folder, log_path = temporary_folder / "out", temporary_folder / "log"
         output_folder.mkdir()
-        values = {**bound.values, **placeholders, "out": str(output_folder)}
-        words = command_words(shlex.split(case.command), values)
+        placeholder_values = {**bound.values, **placeholders, "out": str(output_folder)}
+        argv = command_words(shlex.split(case.command), placeholder_values)
         folder = Path(bound.spec.path).parent
         started_at = time.monotonic()
         files = CheckpointFiles(placeholders["checkpoint"]) if placeholders["checkpoint"] else None
-        command = Command(lease=0, words=words, folder=str(folder), log=str(log_path))
+        command = Command(lease=0, words=argv, folder=str(folder), log=str(log_path))
         result = CommandRunner().run(command, timeout_seconds=case.timeout_seconds)
         seconds = time.monotonic() - started_at
         if files is not None:
             files.check()
         if result.outcome is not Outcome.PASSED:
-            _show_output(shlex.join(words), log_path)
+            _show_output(shlex.join(argv), log_path)
             error_class = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise error_class(f"the command {_ending_text(result.message)}")
         identified_by = files.identified_by if files is not None else ""
-        maker = CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by, where=where)
+        curves_maker = CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by, where=where)
         if case.replicates == ITEMS:
-            return maker.of_items(_item_values(case.curves, values, folder, case.primary_metric))
-        return maker.of_seed(block, _metric_curves(case.curves, values, folder, case.primary_metric))
+            return curves_maker.of_items(_item_values(case.curves, placeholder_values, folder, case.primary_metric))
+        return curves_maker.of_seed(block, _metric_curves(case.curves, placeholder_values, folder, case.primary_metric))
 
 
 class CheckpointFiles:
@@ -200,50 +200,53 @@ def _show_output(command: str, log: Path) -> None:
         sys.stderr.flush()
 
 
-def _item_values(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> ItemValues:
+def _item_values(path_template: str, values: Mapping[str, str], folder: Path, primary_metric: str) -> ItemValues:
     """Returns the values of items that a command wrote."""
-    path = folder / filled(curves, values)
+    path = folder / filled(path_template, values)
     if not path.exists():
-        raise _no_file_error(curves, values)
+        raise _no_file_error(path_template, values)
     try:
-        return read_items(path, primary)
+        return read_items(path, primary_metric)
     except LobenchError as error:
-        where = (error.where or curves).replace(str(path), curves)
+        where = (error.where or path_template).replace(str(path), path_template)
         raise LobenchError(error.what, where=where, got=error.got, expected=error.expected) from error
 
 
-def _no_file_error(curves: str, values: Mapping[str, str]) -> LobenchError:
+def _no_file_error(path_template: str, values: Mapping[str, str]) -> LobenchError:
     """Returns the error for a missing file of curves. It names the files that the command wrote instead."""
     output_folder = Path(values["out"])
     written_names = sorted(
         path.relative_to(output_folder).as_posix() for path in output_folder.rglob("*") if path.is_file()
     )
     got = first_of([f"{{out}}/{name}" for name in written_names], _MAX_SHOWN)
-    return LobenchError("the command wrote no such file", where=curves, got=got)
+    return LobenchError("the command wrote no such file", where=path_template, got=got)
 
 
-def _metric_curves(curves: str, values: Mapping[str, str], folder: Path, primary: str) -> MetricCurves:
+def _metric_curves(path_template: str, values: Mapping[str, str], folder: Path, primary_metric: str) -> MetricCurves:
     """Returns the metrics that a command wrote, of which one is the primary one."""
-    path = folder / filled(curves, values)
+    path = folder / filled(path_template, values)
     try:
-        curves_by_metric = read_curves(path, primary)
+        curves_by_metric = read_curves(path, primary_metric)
     except LobenchError as error:
         if not glob.glob(str(path)) and not path.exists():
-            raise _no_file_error(curves, values) from error
-        raise LobenchError(error.what, where=curves, got=error.got) from error  # `next_step` is about `lobench import`
-    name = stored_spelling(primary, curves_by_metric)
-    if name not in curves_by_metric:
+            raise _no_file_error(path_template, values) from error
+        # Without `next_step`, which is about `lobench import`.
+        raise LobenchError(error.what, where=path_template, got=error.got) from error
+    stored_name = stored_spelling(primary_metric, curves_by_metric)
+    if stored_name not in curves_by_metric:
         got = first_of(sorted(curves_by_metric), _MAX_SHOWN)
-        raise LobenchError(f"the command wrote no {primary}", where=curves, got=got, expected=primary)
-    return {primary if metric == name else metric: curve for metric, curve in curves_by_metric.items()}
+        raise LobenchError(
+            f"the command wrote no {primary_metric}", where=path_template, got=got, expected=primary_metric
+        )
+    return {primary_metric if metric == stored_name else metric: curve for metric, curve in curves_by_metric.items()}
 
 
-def read_curves(path: Path, primary: str) -> MetricCurves:
+def read_curves(path: Path, primary_metric: str) -> MetricCurves:
     """Returns the curves of any format of `lobench import`, or the final values in a JSON object.
 
     Args:
       path: Absolute path or pattern.
-      primary: Metric that is read even if it has no finite value.
+      primary_metric: Metric that is read even if it has no finite value.
     Raises:
       LobenchError: The file is missing or cannot be read.
     """
@@ -255,7 +258,7 @@ def read_curves(path: Path, primary: str) -> MetricCurves:
         return final_values
     sources = sources_of([path], "")
     problem: LobenchError | None = None
-    for metrics in ((), (primary,)):  # a column without numbers is not a metric, unless requested
+    for metrics in ((), (primary_metric,)):  # a column without numbers is not a metric, unless requested
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
             with SessionCurves(sources, settings, until=None) as session_curves:

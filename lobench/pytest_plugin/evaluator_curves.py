@@ -43,17 +43,17 @@ class CurvesMaker:
         """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
         primary_metric = self.bound.case.primary_metric
         steps, primary_values = metrics[primary_metric]
-        columns: dict[str, np.ndarray] = {}
+        values_by_metric: dict[str, np.ndarray] = {}
         problems = list[str]()
         for name, (metric_steps, values) in metrics.items():
             indices = np.searchsorted(metric_steps, steps)
             if indices[-1] < len(metric_steps) and bool((metric_steps[indices] == steps).all()):
-                columns[name] = values[indices].reshape(1, -1)
+                values_by_metric[name] = values[indices].reshape(1, -1)
             else:
                 problems.append(f"{name} is left out: it has other steps than {primary_metric}")
         is_nonfinite = ~np.isfinite(primary_values)
         diverged_at = int(steps[is_nonfinite.argmax()]) if is_nonfinite.any() else -1
-        return self._curves((block.start,), columns, tuple(steps.tolist()), (diverged_at,), problems)
+        return self._curves((block.start,), values_by_metric, tuple(steps.tolist()), (diverged_at,), problems)
 
     def of_items(self, items: ItemValues) -> Curves:
         """Returns curves of one point, with a row for each item."""
@@ -69,10 +69,10 @@ class CurvesMaker:
           metrics: Values by metric, [num_seeds].
           problems: Lines on metrics that were left out.
         """
-        columns = {name: values[:, None] for name, values in metrics.items()}
+        values_by_metric = {name: values[:, None] for name, values in metrics.items()}
         is_finite = np.isfinite(metrics[self.bound.case.primary_metric])
         diverged_at = tuple(np.where(is_finite, -1, 0).tolist())
-        return self._curves(seeds, columns, (0,), diverged_at, problems)
+        return self._curves(seeds, values_by_metric, (0,), diverged_at, problems)
 
     def _curves(
         self,
@@ -88,13 +88,15 @@ class CurvesMaker:
         # Packages of lobench's trainings did not affect the result.
         versions = {name: version for name, version in origin.versions.items() if name == "lobench"}
         with np.errstate(over="ignore"):
-            views: dict[str, Any] = {name: memoryview(values.astype("<f4").data) for name, values in metrics.items()}
+            value_views: dict[str, Any] = {
+                name: memoryview(values.astype("<f4").data) for name, values in metrics.items()
+            }
         directions = spread_directions(bound.case.metric_directions, metrics, where=self.where)
         if evaluator == TEST and PASSED in metrics:
             directions = {PASSED: Direction.MAX, **directions}
         return Curves(
             seeds=seeds,
-            metrics=views,
+            metrics=value_views,
             eval_steps=steps,
             diverged_at=diverged_at,
             wall_seconds=self.seconds,

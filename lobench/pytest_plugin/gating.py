@@ -28,10 +28,10 @@ from lobench.engine.config.command_case import is_command
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.items import case_info, variant_of
-from lobench.pytest_plugin.measuring import Measured, rules_of
+from lobench.pytest_plugin.measuring import Measurement, rules_of
 from lobench.pytest_plugin.options import option
 from lobench.pytest_plugin.recording import SessionRecorder
-from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_of
+from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_baseline_of
 from lobench.pytest_plugin.stored_gate import case_verdicts, check_stored_gate, compare_with, stored_reference
 from lobench.report.tables.comparison_text import comparison_text
 from lobench.report.tables.text import text_table, times_mark
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GateReporter", "has_training", "make_reporter", "problem_with_reference"]
 
-_LETTERS = {Verdict.PASS: ".", Verdict.REGRESSED: "R", Verdict.INCONCLUSIVE: "?"}
-_COLOURS = {Verdict.PASS: "green", Verdict.REGRESSED: "red", Verdict.INCONCLUSIVE: "yellow"}
+_LETTER_BY_VERDICT = {Verdict.PASS: ".", Verdict.REGRESSED: "R", Verdict.INCONCLUSIVE: "?"}
+_COLOUR_BY_VERDICT = {Verdict.PASS: "green", Verdict.REGRESSED: "red", Verdict.INCONCLUSIVE: "yellow"}
 
 
 class GateReporter:
@@ -54,7 +54,7 @@ class GateReporter:
     def __init__(self, config: pytest.Config, recorder: SessionRecorder) -> None:
         self._config = config
         self._recorder = recorder
-        self._measurements: dict[str, Measured] = {}
+        self._measurements: dict[str, Measurement] = {}
         self._results_by_case: dict[str, list[ItemResult]] = {}  # results of the seed blocks of each case
         self._report: GateReport | None = None
         self._comparison: Comparison | None = (
@@ -68,25 +68,25 @@ class GateReporter:
         for result in map(ItemResult.from_bytes, getattr(report, "lobench", [])):
             self._results_by_case.setdefault(f"{result.case.suite}/{result.case.name}", []).append(result)
         for record in getattr(report, "lobench_gate", []):
-            measured = Measured.from_report(record)
+            measurement = Measurement.from_report(record)
             # Items repeated by a plugin are one case. Tests with parameters of their own may have trained the same
             # case, and equal bits add no evidence.
-            earlier_cases = self._measurements.values()
+            earlier_measurements = self._measurements.values()
             if any(
-                _is_same(earlier_measured, measured)
-                for earlier_measured in earlier_cases
-                if earlier_measured.name == measured.name
+                _is_same_measurement(earlier_measurement, measurement)
+                for earlier_measurement in earlier_measurements
+                if earlier_measurement.name == measurement.name
             ):
                 continue
-            name = measured.name if measured.name not in self._measurements else measured.node_id
-            self._measurements[name] = measured
+            name = measurement.name if measurement.name not in self._measurements else measurement.node_id
+            self._measurements[name] = measurement
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
         verdict = getattr(report, "lobench_verdict", None)
         if verdict is None or report.when != "call":
             return None
         category = "inconclusive" if report.skipped else report.outcome
-        return category, _LETTERS[verdict], (str(verdict), {_COLOURS[verdict]: True})
+        return category, _LETTER_BY_VERDICT[verdict], (str(verdict), {_COLOUR_BY_VERDICT[verdict]: True})
 
     # Innermost of the wrappers: the terminal's last line of progress comes after it.
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -109,21 +109,25 @@ class GateReporter:
 
     def _decide(self, session: pytest.Session) -> None:
         sizes_of_looks = next(iter(self._measurements.values())).looks
-        samples = {name: measured.samples for name, measured in sorted(self._measurements.items())}
+        samples = {name: measurement.samples for name, measurement in sorted(self._measurements.items())}
         for name, (_, num_seeds) in self._cases_without_result().items():
             # A case without values is a group of its own, in which only the number of its seeds counts.
             samples[name] = Samples(missing_seeds=(frozenset(), frozenset(range(num_seeds))))
         self._report = decide_gate(samples, rules_of(self._config, sizes_of_looks), self._margins())
-        self._record()
+        self._record_gate()
         results = list(self._report.cases)
         if len(results) > 1:
             results.append(dataclasses.replace(self._report.overall, case="mean over the cases"))
         session.testscollected += len(results)  # counted as tests, so that progress does not pass 100%
         for result in results:
-            measured = self._measurements.get(result.case)
-            file = measured.node_id.split("::")[0] if measured else "lobench"
-            text = describe(result, self._margin(result), ratio=_ratio(measured), note=self._note(result.case))
-            self._report_verdict(f"{file}::gate[{result.case}]", file, result.verdict, text, _properties(result))
+            measurement = self._measurements.get(result.case)
+            test_file = measurement.node_id.split("::")[0] if measurement else "lobench"
+            text = gate_line(
+                result, self._margin(result), ratio=_ratio_text(measurement), note=self._case_note(result.case)
+            )
+            self._report_verdict(
+                f"{test_file}::gate[{result.case}]", test_file, result.verdict, text, _gate_properties(result)
+            )
 
     def _compare_stored(self, session: pytest.Session, cases: Sequence[CaseInfo]) -> None:
         """Compares what the store has of the session's commands and ordinary tests with the reference."""
@@ -139,32 +143,36 @@ class GateReporter:
             self._problem = str(error)
             return
         (pair,) = self._comparison.pairs
-        names = (
+        stored_names = (
             f"{store_path}@{subject.who.sha256[:12]}"
             for store_path, subject in ((reference.stored.store, pair.a), (store, pair.b))
         )
-        self._advice = f"costs, gate margins, effect sizes and notes: lobench compare {shlex.join(names)} --details"
+        self._advice = (
+            f"costs, gate margins, effect sizes and notes: lobench compare {shlex.join(stored_names)} --details"
+        )
         for choice in reference.choices:
             self._recorder.record_event(REFERENCE_EVENT, **choice.to_event())
-        margins = pair.primary.margins
-        mean = math.fsum(margins.values()) / len(margins) if margins else math.nan
+        margin_by_case = pair.primary.margins
+        mean_margin = math.fsum(margin_by_case.values()) / len(margin_by_case) if margin_by_case else math.nan
         gate = dataclasses.replace(pair.primary.gate, verdict=pair.verdict)
-        detail = _event_detail(gate, option(self._config, "against"), {**margins, gate.overall.case: mean})
-        parties = {
+        event_detail = _event_detail(
+            gate, option(self._config, "against"), {**margin_by_case, gate.overall.case: mean_margin}
+        )
+        subjects_detail = {
             "candidates": [list(key) for key in candidates_of(self._config)],
             "references": [label_with_hash(pair.a)],
         }
-        self._recorder.record_event(GATE_EVENT, **detail, **parties)
-        files = {name: results[0].case.node_id.split("::")[0] for name, results in self._results_by_case.items()}
+        self._recorder.record_event(GATE_EVENT, **event_detail, **subjects_detail)
+        file_by_case = {name: results[0].case.node_id.split("::")[0] for name, results in self._results_by_case.items()}
         verdicts = case_verdicts(pair)
         session.testscollected += len(verdicts)
         for verdict in verdicts:
             text = verdict.note
             if verdict.result is not None:
-                text = describe(verdict.result, margins.get(verdict.case, mean), note=verdict.note)
+                text = gate_line(verdict.result, margin_by_case.get(verdict.case, mean_margin), note=verdict.note)
             name = verdict.case or "mean over the cases"
-            file = files.get(verdict.case, "lobench")
-            properties = [] if verdict.result is None else _properties(verdict.result)
+            file = file_by_case.get(verdict.case, "lobench")
+            properties = [] if verdict.result is None else _gate_properties(verdict.result)
             self._report_verdict(f"{file}::gate[{name}]", file, verdict.verdict, text, properties)
 
     def _margins(self) -> dict[str, float]:
@@ -183,14 +191,14 @@ class GateReporter:
                 outcomes_and_seeds[name] = (outcomes, sum(lost_result.seed_block.size for lost_result in lost_results))
         return outcomes_and_seeds
 
-    def _note(self, case: str) -> str:
+    def _case_note(self, case: str) -> str:
         """Returns the note on a case, or its outcome if it has no result."""
-        if measured := self._measurements.get(case):
-            return measured.note
+        if measurement := self._measurements.get(case):
+            return measurement.note
         lost_case = self._cases_without_result().get(case)
         return f"no result: {lost_case[0]}" if lost_case else ""
 
-    def _record(self) -> None:
+    def _record_gate(self) -> None:
         """Records the reference's evaluations and the verdict in the store."""
         assert self._report is not None
         records = [record for measured in self._measurements.values() for record in measured.reference.evaluations]
@@ -198,7 +206,7 @@ class GateReporter:
         if subject is not None:
             for record in records:
                 self._recorder.record(ItemResult.from_bytes(record), subject)
-        margins = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
+        margin_by_case = {result.case: self._margin(result) for result in (*self._report.cases, self._report.overall)}
         choices = {
             json.dumps(choice): choice
             for case_measured in self._measurements.values()
@@ -206,9 +214,12 @@ class GateReporter:
         }
         for choice in choices.values():
             self._recorder.record_event(REFERENCE_EVENT, **choice)
-        detail = _event_detail(self._report, option(self._config, "against"), margins)
-        parties = {"candidates": [list(key) for key in candidates_of(self._config)], "references": self._references()}
-        self._recorder.record_event(GATE_EVENT, **detail, **parties)
+        event_detail = _event_detail(self._report, option(self._config, "against"), margin_by_case)
+        subjects_detail = {
+            "candidates": [list(key) for key in candidates_of(self._config)],
+            "references": self._references(),
+        }
+        self._recorder.record_event(GATE_EVENT, **event_detail, **subjects_detail)
 
     def _references(self) -> list[str]:
         """Returns the references of the cases, each with its hash."""
@@ -256,7 +267,7 @@ class GateReporter:
             (pair,) = self._comparison.pairs
             text = comparison_text(self._comparison.pairs, scale=self._comparison.scale, hidden=self._advice)
             verdict_line, _, details = text.partition("\n\n")
-            terminalreporter.write_line(verdict_line, bold=True, **{_COLOURS[pair.verdict]: True})
+            terminalreporter.write_line(verdict_line, bold=True, **{_COLOUR_BY_VERDICT[pair.verdict]: True})
             terminalreporter.write_line(details)
             return
         if self._report is None:
@@ -265,7 +276,7 @@ class GateReporter:
         if self._report.compared_nothing:
             terminalreporter.write_line("nothing was compared: no case has a seed with results on both sides", red=True)
         for line in self._verdict_lines(self._report):
-            terminalreporter.write_line(line, bold=True, **{_COLOURS[self._report.verdict]: True})
+            terminalreporter.write_line(line, bold=True, **{_COLOUR_BY_VERDICT[self._report.verdict]: True})
         if any(measured.reference.is_itself for measured in self._measurements.values()):
             terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
         if not all(measured.has_starts for measured in self._measurements.values()):
@@ -273,9 +284,9 @@ class GateReporter:
                 "the baseline's file does not say where its seeds began: they are taken to begin at the untrained mean "
                 "(`lobench baseline SUITE` adds it in seconds)"
             )
-        rows = [_HEADER, *(self._row(result) for result in self._report.cases)]
+        rows = [_HEADER, *(self._table_row(result) for result in self._report.cases)]
         if len(self._report.cases) > 1:
-            rows.append(("mean", *self._row(self._report.overall)[1:]))
+            rows.append(("mean", *self._table_row(self._report.overall)[1:]))
         terminalreporter.write_line(text_table(rows, left={0, 1, 9}))
         if groups := groups_text(self._report.groups):
             terminalreporter.write_line(groups)
@@ -305,35 +316,40 @@ class GateReporter:
         if not math.isnan(overall.harm):
             bounds = f"[{_signed(-overall.upper)}, {_signed(-overall.lower)}]"
             text += f"; score {_signed(-overall.harm)} {bounds}, {counted(overall.num_seeds, 'seed')} per case"
-        seeds = [result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None]
-        seeds_note = [f"about {max(seeds):,} seeds per case would decide"] if seeds else []
+        seed_counts = [
+            result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None
+        ]
+        seeds_note = [f"about {max(seed_counts):,} seeds per case would decide"] if seed_counts else []
         return [text, *seeds_note, f"against {reference_names}{source}"]
 
-    def _row(self, result: GateResult) -> tuple[str, ...]:
-        measured = self._measurements.get(result.case)
+    def _table_row(self, result: GateResult) -> tuple[str, ...]:
+        measurement = self._measurements.get(result.case)
         return (
             result.case,
             str(result.verdict),
             _signed(-result.harm),
             f"{_signed(-result.upper)} .. {_signed(-result.lower)}",
             f"{self._margin(result):.3g}",
-            _ratio(measured),
-            _signed(-measured.test_harm) if measured else "-",
+            _ratio_text(measurement),
+            _signed(-measurement.test_harm) if measurement else "-",
             str(result.num_seeds),
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
-            "; ".join(filter(None, (result.divergence, result.note, self._note(result.case)))),
+            "; ".join(filter(None, (result.divergence, result.note, self._case_note(result.case)))),
         )
 
 
 _HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
-def _is_same(measured: Measured, earlier_measured: Measured) -> bool:
-    scores, earlier_scores = ((side.samples.a, side.samples.b, side.margin) for side in (measured, earlier_measured))
-    return measured.node_id == earlier_measured.node_id or scores == earlier_scores
+def _is_same_measurement(measurement: Measurement, earlier_measurement: Measurement) -> bool:
+    scores, earlier_scores = (
+        (one_measurement.samples.a, one_measurement.samples.b, one_measurement.margin)
+        for one_measurement in (measurement, earlier_measurement)
+    )
+    return measurement.node_id == earlier_measurement.node_id or scores == earlier_scores
 
 
-def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
+def gate_line(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line with the verdict and its reasons."""
     text = (
         f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
@@ -346,16 +362,20 @@ def describe(result: GateResult, margin: float, *, ratio: str = "-", note: str =
     return "; ".join(filter(None, (text, result.divergence, result.note, note)))
 
 
-def _ratio(measured: Measured | None) -> str:
+def _ratio_text(measurement: Measurement | None) -> str:
     """Returns the factor by which a loss may rise within a case's margin; `-` on a linear scale or for the mean."""
-    return "-" if measured is None or math.isnan(measured.tolerated_ratio) else times_mark(measured.tolerated_ratio)
+    return (
+        "-"
+        if measurement is None or math.isnan(measurement.tolerated_ratio)
+        else times_mark(measurement.tolerated_ratio)
+    )
 
 
 def _signed(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:+z.3f}"
 
 
-def _properties(result: GateResult) -> list[tuple[str, object]]:
+def _gate_properties(result: GateResult) -> list[tuple[str, object]]:
     values = {
         "lobench_harm": result.harm,
         "lobench_harm_lower": result.lower,
@@ -399,7 +419,7 @@ def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) 
         candidates_of(config)
     except LobenchError:
         return ""  # each test reports a checkpoint that cannot be read
-    infos = [info for item in items if (info := _info_of(item)) is not None]
+    infos = [info for item in items if (info := _evaluated_case_info(item)) is not None]
     try:
         if infos and all(info.evaluator for info in infos):
             check_stored_gate(config, infos)
@@ -407,13 +427,13 @@ def problem_with_reference(config: pytest.Config, items: Sequence[pytest.Item]) 
         reference_of(config, items)
     except LobenchError as error:
         return f"--lobench-against: {error}"
-    cases: dict[str, list[str]] = {}
-    for problem in filter(None, (_problem_with_scale(config, item) for item in items)):
-        cases.setdefault(str(problem).removeprefix(f"{problem.where}: "), []).append(problem.where)
-    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in cases.items())
+    names_by_problem: dict[str, list[str]] = {}
+    for problem in filter(None, (_scale_problem(config, item) for item in items)):
+        names_by_problem.setdefault(str(problem).removeprefix(f"{problem.where}: "), []).append(problem.where)
+    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_problem.items())
 
 
-def _info_of(item: pytest.Item) -> CaseInfo | None:
+def _evaluated_case_info(item: pytest.Item) -> CaseInfo | None:
     """Returns the case that an item evaluates; None if it evaluates none, is skipped, or cannot be bound."""
     if case_of(item) is None or item.get_closest_marker("skip") is not None:
         return None
@@ -422,14 +442,14 @@ def _info_of(item: pytest.Item) -> CaseInfo | None:
     return None
 
 
-def _problem_with_scale(config: pytest.Config, item: pytest.Item) -> LobenchError | None:
+def _scale_problem(config: pytest.Config, item: pytest.Item) -> LobenchError | None:
     """Returns the error of a case without the scale that a gate needs; None if it has one, or cannot be evaluated."""
     spec = case_of(item)
-    info = _info_of(item)
+    info = _evaluated_case_info(item)
     if spec is None or info is None:
         return None
     try:
-        scale_of(spec, info, option(config, "against"))
+        scale_baseline_of(spec, info, option(config, "against"))
     except LobenchError as problem:
         return problem
     return None

@@ -16,7 +16,7 @@ from lobench.core.wording import headline
 from lobench.engine.config.suite import claimed_gin_files, specs_in
 from lobench.evaluation.expectations import failed_expectations
 from lobench.experiments.pytest_items import ItemMember, members_of
-from lobench.pytest_plugin.case_evaluator import BLOCK_VERDICT, evaluator
+from lobench.pytest_plugin.case_evaluator import BLOCK_VERDICT, evaluate_function
 from lobench.pytest_plugin.items import expectations_of
 
 __all__ = ["GinFile", "GinItem", "collect_gin_file"]
@@ -68,7 +68,7 @@ class GinItem(pytest.Item):
         self.case_spec, self.member = case_spec, member
 
     def runtest(self) -> None:
-        result = evaluator(self)(self.case_spec)
+        result = evaluate_function(self)(self.case_spec)
         expectations = expectations_of(self)
         problems = failed_expectations(expectations, result)
         if self.member is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lobench.core.case import CaseSpec
-from lobench.pytest_plugin.item_result import TESTS
+from lobench.pytest_plugin.item_result import TESTS_ARE_CASES
 
-__all__ = ["case_of", "spec_of"]
+__all__ = ["case_of", "ordinary_test_spec"]
 
 
 def case_of(item: pytest.Item) -> CaseSpec | None:
@@ -17,10 +17,10 @@ def case_of(item: pytest.Item) -> CaseSpec | None:
         return spec
     if hasattr(item, "callspec"):
         spec = next((value for value in item.callspec.params.values() if isinstance(value, CaseSpec)), None)
-    return spec or (spec_of(item) if item.config.stash.get(TESTS, False) else None)
+    return spec or (ordinary_test_spec(item) if item.config.stash.get(TESTS_ARE_CASES, False) else None)
 
 
-def spec_of(item: pytest.Item) -> CaseSpec:
+def ordinary_test_spec(item: pytest.Item) -> CaseSpec:
     """Returns the `CaseSpec` of an ordinary test."""
     # Imported late, since it is not needed at the start of a session.
     from lobench.pytest_plugin.item_names import plain_node_id

@@ -15,7 +15,17 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.store.states import States
 from lobench.engine.workers.protocol import Job
 
-__all__ = ["APART", "CURRENT_JOB", "DONE", "LAYERS", "MEASURED", "ON_PROGRESS", "STATES", "TESTS", "ItemResult"]
+__all__ = [
+    "CURRENT_JOB",
+    "FINISHED_BLOCKS",
+    "ISOLATION_REASON",
+    "LAYERS",
+    "MEASUREMENTS",
+    "ON_PROGRESS",
+    "STATES",
+    "TESTS_ARE_CASES",
+    "ItemResult",
+]
 
 # Values that the worker's loop passes to the `evaluate` fixture of its pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
@@ -23,11 +33,11 @@ LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
 STATES: pytest.StashKey[States] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
 # Whether ordinary tests are cases, which run once per checkpoint.
-TESTS: pytest.StashKey[bool] = pytest.StashKey()
+TESTS_ARE_CASES: pytest.StashKey[bool] = pytest.StashKey()
 # Values that an item passes to its report: curves, reason for another process, measurements of its gate.
-DONE: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
-APART: pytest.StashKey[str] = pytest.StashKey()
-MEASURED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
+FINISHED_BLOCKS: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
+ISOLATION_REASON: pytest.StashKey[str] = pytest.StashKey()
+MEASUREMENTS: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,8 @@ from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id, test_name
 from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
 from lobench.pytest_plugin.options import layers_of, metrics_of, option
-from lobench.pytest_plugin.ordinary_tests import bound_test
-from lobench.pytest_plugin.reuse import REUSED
+from lobench.pytest_plugin.ordinary_tests import bind_ordinary_test
+from lobench.pytest_plugin.reuse import IS_REUSED
 
 if TYPE_CHECKING:
     from lobench.evaluation.isolated import IsolatedRunner
@@ -42,12 +42,12 @@ __all__ = [
     "case_info",
     "expectations_of",
     "files_of_test",
+    "info_of_item",
     "is_trained",
     "plain_node_id",
     "runners_of",
     "test_name",
     "variant_of",
-    "with_item",
 ]
 
 _RUNNERS_LOCK = threading.Lock()
@@ -60,15 +60,15 @@ class Runners:
 
     Attributes:
       layers: Gin text bound before and after each case's own file.
-      here: Trains in this process.
-      together: Trains several checkpoints of the variant together.
-      apart: Trains in a separate process, for all variants.
+      in_process: Trains in this process.
+      grouped: Trains several checkpoints of the variant together.
+      isolated: Trains in a separate process, for all variants.
     """
 
     layers: Layers
-    here: BlockRunner
-    together: JobRunner
-    apart: IsolatedRunner
+    in_process: BlockRunner
+    grouped: JobRunner
+    isolated: IsolatedRunner
 
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
@@ -130,11 +130,11 @@ def expectations_of(item: pytest.Item) -> Expectations:
     assert spec is not None
     if is_command(spec):
         return bound_command(item, spec, variant_of(item)).expectations
-    if item.stash.get(REUSED, False):
+    if item.stash.get(IS_REUSED, False):
         expectations = binding.expectations_of(spec, _layers_of(item.config, variant_of(item)))
         if expectations is not None:
             return expectations
-    return runners_of(item.config, variant_of(item)).here.bind(spec, test_name(item)).expectations
+    return runners_of(item.config, variant_of(item)).in_process.bind(spec, test_name(item)).expectations
 
 
 def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
@@ -146,12 +146,12 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     spec = case_of(item)
     assert spec is not None
     if spec.is_test:
-        return with_item(bound_test(item, spec), item)
+        return info_of_item(bind_ordinary_test(item, spec), item)
     if is_command(spec):
-        return with_item(bound_command(item, spec, variant), item)
+        return info_of_item(bound_command(item, spec, variant), item)
     runners_by_variant = item.config.stash.get(_RUNNERS, None)
     runners = runners_by_variant.get(variant) if runners_by_variant is not None else None
-    bound = runners.here.bound(spec, test_name(item)) if runners is not None else None
+    bound = runners.in_process.bound(spec, test_name(item)) if runners is not None else None
     if bound is None:
         from lobench.evaluation.runner import late_flags
 
@@ -159,7 +159,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         with late_flags(item.config.stash.setdefault(_LATE_FLAGS, set())):
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
-    return with_item(bound, item)
+    return info_of_item(bound, item)
 
 
 def is_trained(spec: CaseSpec) -> bool:
@@ -178,7 +178,7 @@ def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundC
     return bound
 
 
-def with_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
+def info_of_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
     if _CODE not in item.stash:  # computed once, because the code that was imported counts
         item.stash[_CODE] = fingerprint_of(files_of_test(item), modules=_metric_modules(item.config))

@@ -40,10 +40,10 @@ from lobench.pytest_plugin.references import (
     TrainBlock,
     candidates_of,
     reference_of,
-    scale_of,
+    scale_baseline_of,
 )
 
-__all__ = ["Gate", "Measured", "gate_of", "rules_of"]
+__all__ = ["Gate", "Measurement", "rules_of", "session_gate"]
 
 _GATE: pytest.StashKey[Gate] = pytest.StashKey()
 
@@ -66,7 +66,7 @@ class MeasuredReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measurement:
     """Measurement of one item, as attached to its report.
 
     Attributes:
@@ -99,7 +99,7 @@ class Measured:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_report(cls, values: Mapping[str, Any]) -> Measured:
+    def from_report(cls, values: Mapping[str, Any]) -> Measurement:
         """Returns the measurement with the values that `to_report` returned."""
         samples = Samples(**values["samples"])
         reference = MeasuredReference(**values["reference"])
@@ -123,16 +123,16 @@ class Gate:
         self._max_seeds = adaptive_maximum(config)
         self._num_cases = len(cases)
         self._takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
-        sizes = {size for info in cases for size in self._sizes(info)} if self._max_seeds else set()
-        self._look_sizes = tuple(sorted(sizes))
+        all_look_sizes = {size for info in cases for size in self._look_sizes_of(info)} if self._max_seeds else set()
+        self._look_sizes = tuple(sorted(all_look_sizes))
         self.rules = rules_of(config, self._look_sizes)
 
-    def scale(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
+    def scale_baseline(self, spec: CaseSpec, info: CaseInfo) -> BaselineCase:
         """Returns the baseline that defines a case's scale.
 
         Call it before training, because it raises for a stale baseline.
         """
-        return scale_of(spec, info, self._reference_option)
+        return scale_baseline_of(spec, info, self._reference_option)
 
     def _shared_trainings(self, blocks: Sequence[tuple[SeedBlock, Curves]]) -> frozenset[str]:
         """Returns the names of the trainings that a case shares with others; see `Samples.shared`."""
@@ -153,7 +153,7 @@ class Gate:
         own_blocks: Sequence[tuple[SeedBlock, Curves]],
         train: TrainBlock,
         further_blocks: Iterator[tuple[SeedBlock, Curves]],
-    ) -> Measured:
+    ) -> Measurement:
         """Returns the differences to the reference, training blocks from `further_blocks` while the case is undecided.
 
         Args:
@@ -164,32 +164,34 @@ class Gate:
           train: Trains the reference.
           further_blocks: Trains further seed blocks.
         """
-        baseline = self.scale(spec, info)
+        baseline = self.scale_baseline(spec, info)
         blocks = list(own_blocks)
         direction = blocks[0][1].direction(info.primary_metric)
         if direction is None and info.primary_metric in blocks[0][1].metrics:
             raise UnknownDirection(info.primary_metric, where=f"{info.suite}/{info.name}")
-        scale = _scale(baseline, info.primary_metric, info, direction)
+        scale = _score_scale(baseline, info.primary_metric, info, direction)
         margin = self._margin(margin, scale)
         trained_records: list[bytes] = []
-        for size in self._sizes(info):
+        for size in self._look_sizes_of(info):
             while sum(block.size for block, _ in blocks) < size:
                 blocks.append(next(further_blocks))
-            reference = self.reference.finals(spec, info, [block for block, _ in blocks], train)
-            trained_records += [_record(reference.case or info, block, curves) for block, curves in reference.trained]
+            reference = self.reference.final_values(spec, info, [block for block, _ in blocks], train)
+            trained_records += [
+                _record_bytes(reference.case or info, block, curves) for block, curves in reference.trained
+            ]
             pair = _pair_values(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
             num_usable = num_usable_seeds(len(pair.samples), self.rules)
             margin_samples = shift_to_margin(pair.samples.first(num_usable), margin, self.rules)
             if num_usable < size or pair.is_signed or is_settled(margin_samples, self.rules, self._num_cases):
                 break
-        note = _note(pair, scale, num_usable, sum(block.size for block, _ in blocks))
+        note = _verdict_note(pair, scale, num_usable, sum(block.size for block, _ in blocks))
         missing_seeds = _missing_seeds(self.reference, reference, own_blocks, info.primary_metric)
         samples = dataclasses.replace(
             pair.samples.first(num_usable),
             shared=self._shared_trainings(blocks),
             missing_seeds=(missing_seeds, frozenset()),
         )
-        return Measured(
+        return Measurement(
             name=f"{info.suite}/{info.name}",
             node_id=info.node_id,
             samples=samples,
@@ -207,11 +209,11 @@ class Gate:
             ),
         )
 
-    def _sizes(self, info: CaseInfo) -> tuple[int, ...]:
+    def _look_sizes_of(self, info: CaseInfo) -> tuple[int, ...]:
         return look_sizes(info.num_seeds, info.seed_block or info.num_seeds, self._max_seeds)
 
 
-def gate_of(item: pytest.Item) -> Gate:
+def session_gate(item: pytest.Item) -> Gate:
     """Returns the session's gate, made once per process.
 
     Raises:
@@ -219,11 +221,11 @@ def gate_of(item: pytest.Item) -> Gate:
     """
     config = item.config
     if _GATE not in config.stash:
-        config.stash[_GATE] = Gate(config, reference_of(config, item.session.items), _cases(item.session))
+        config.stash[_GATE] = Gate(config, reference_of(config, item.session.items), _session_cases(item.session))
     return config.stash[_GATE]
 
 
-def _cases(session: pytest.Session) -> list[CaseInfo]:
+def _session_cases(session: pytest.Session) -> list[CaseInfo]:
     from lobench.pytest_plugin.items import case_info
 
     cases: dict[CaseInfo, None] = {}  # items that a plugin repeats are one case
@@ -238,7 +240,7 @@ def _cases(session: pytest.Session) -> list[CaseInfo]:
 
 def adaptive_maximum(config: pytest.Config) -> int:
     """Returns the largest number of seeds of a case; 0 if no seeds are added."""
-    return int(_number(config, "adaptive_seeds", 0, lowest=0, highest=10_000))
+    return int(_number_option(config, "adaptive_seeds", 0, lowest=0, highest=10_000))
 
 
 def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
@@ -248,14 +250,14 @@ def rules_of(config: pytest.Config, looks: Sequence[int]) -> GateRules:
       UsageError: A margin or alpha is not a number, or out of range.
     """
     return GateRules(
-        margin=_number(config, "margin", GateRules().margin, lowest=0, highest=3),
-        alpha=_number(config, "alpha", 0.05, lowest=1e-6, highest=0.5),
+        margin=_number_option(config, "margin", GateRules().margin, lowest=0, highest=3),
+        alpha=_number_option(config, "alpha", 0.05, lowest=1e-6, highest=0.5),
         looks=Looks(sizes=tuple(looks)) if len(looks) > 1 else None,
-        max_diverged=_number(config, "max_diverged", 1.0, lowest=0, highest=1),
+        max_diverged=_number_option(config, "max_diverged", 1.0, lowest=0, highest=1),
     )
 
 
-def _number(config: pytest.Config, name: str, default: float, *, lowest: float, highest: float) -> float:
+def _number_option(config: pytest.Config, name: str, default: float, *, lowest: float, highest: float) -> float:
     text = option(config, name)
     try:
         value = float(text) if text else default
@@ -273,17 +275,22 @@ class _PairedValues:
 
     Attributes:
       samples: Scores; all NaN without a scale.
-      silent: For each seed, whether it cannot show a difference, because both sides are clipped alike or at the floor.
+      is_silent_by_seed: Whether a seed cannot show a difference, because both sides are clipped alike or at the floor.
       is_signed: Whether a loss is below 0 on a log scale. Then there is no verdict.
     """
 
     samples: Samples
-    silent: list[bool]
+    is_silent_by_seed: list[bool]
     is_signed: bool
 
 
 def _pair_values(
-    candidate: FinalValues, reference: FinalValues, scale: ScoreScale | None, metric: str, *, report: bool = False
+    candidate: FinalValues,
+    reference: FinalValues,
+    scale: ScoreScale | None,
+    metric: str,
+    *,
+    scores_signed: bool = False,
 ) -> _PairedValues:
     """Scores both sides from the starts of the session's own run, because a reference has final values only.
 
@@ -292,7 +299,7 @@ def _pair_values(
       reference: Final values of the reference.
       scale: Scale of the metric. None: the baseline lacks the metric.
       metric: Name of the metric.
-      report: Whether signed losses are scored on the linear scale, instead of having no score.
+      scores_signed: Whether signed losses are scored on the linear scale, instead of having no score.
     """
     new_finals = candidate.metrics.get(metric, {})
     old_finals = reference.metrics.get(metric, {})
@@ -302,21 +309,21 @@ def _pair_values(
     if scale is None:
         unknown_scores = (math.nan,) * len(seeds)
         return _PairedValues(
-            samples=Samples(a=unknown_scores, b=unknown_scores), silent=[False] * len(seeds), is_signed=False
+            samples=Samples(a=unknown_scores, b=unknown_scores), is_silent_by_seed=[False] * len(seeds), is_signed=False
         )
     are_signed = any(is_signed(finals, scale) for finals in finals_of_sides)
-    if are_signed and report:
+    if are_signed and scores_signed:
         scale = scale.linear()
     samples = scored_samples(old_finals, new_finals, candidate.starts.get(metric, {}), scale)
-    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_one(candidate, reference))
+    samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_all_values_equal(candidate, reference))
     return _PairedValues(
-        samples=untestable_samples(samples) if are_signed and not report else samples,
-        silent=are_uninformative(finals_of_sides[0], finals_of_sides[1], scale, starts=starts).tolist(),
+        samples=untestable_samples(samples) if are_signed and not scores_signed else samples,
+        is_silent_by_seed=are_uninformative(finals_of_sides[0], finals_of_sides[1], scale, starts=starts).tolist(),
         is_signed=are_signed,
     )
 
 
-def _are_one(candidate: FinalValues, reference: FinalValues) -> bool:
+def _are_all_values_equal(candidate: FinalValues, reference: FinalValues) -> bool:
     """Returns whether all final values of common metrics (at least two) are equal as float32, as for one subject."""
     common_values = [
         (candidate.metrics[name], reference.metrics[name])
@@ -340,11 +347,11 @@ def _missing_seeds(
 
 
 def _test_harm(candidate: FinalValues, reference: FinalValues, baseline: BaselineCase, info: CaseInfo) -> float:
-    scale = _scale(baseline, "test/loss", info, Direction.MIN)
-    return -mean_difference(_pair_values(candidate, reference, scale, "test/loss", report=True).samples).mean
+    scale = _score_scale(baseline, "test/loss", info, Direction.MIN)
+    return -mean_difference(_pair_values(candidate, reference, scale, "test/loss", scores_signed=True).samples).mean
 
 
-def _scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
+def _score_scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction: Direction | None) -> ScoreScale | None:
     if metric not in baseline.tuned:
         return None
     return baseline.score_scale(metric, direction, is_primary=metric == info.primary_metric)
@@ -363,23 +370,23 @@ def _code_note(reference: FinalValues) -> str:
     return f"of the reference, {reference.other_code}" if reference.other_code else ""
 
 
-def _note(pair: _PairedValues, scale: ScoreScale | None, count: int, num_seeds: int) -> str:
+def _verdict_note(pair: _PairedValues, scale: ScoreScale | None, num_usable: int, num_seeds: int) -> str:
     notes = []
-    if count < num_seeds:
-        notes.append(f"{count} of {num_seeds} seeds count: the reference has {len(pair.samples)} of them")
+    if num_usable < num_seeds:
+        notes.append(f"{num_usable} of {num_seeds} seeds count: the reference has {len(pair.samples)} of them")
     if pair.is_signed:
         notes.append(SIGNED_LOSS_ADVICE)
     elif scale is None:
         notes.append("the baseline lacks the case's primary metric")
     elif not scale.is_usable:
         notes.append("the case has no scale: tuned is not better than untrained")
-    if silent := sum(pair.silent[:count]):
-        notes.append(uninformative_seeds_note(silent, count))
+    if num_silent := sum(pair.is_silent_by_seed[:num_usable]):
+        notes.append(uninformative_seeds_note(num_silent, num_usable))
     if scale is not None and scale.is_usable and scale.is_thin:
         notes.append("thin scale")
     return "; ".join(notes)
 
 
-def _record(info: CaseInfo, block: SeedBlock, curves: Curves) -> bytes:
+def _record_bytes(info: CaseInfo, block: SeedBlock, curves: Curves) -> bytes:
     payload = curves.to_payload()
     return ItemResult(case=info, seed_block=block, outcome=Outcome.PASSED, message="", payload=payload).to_bytes()

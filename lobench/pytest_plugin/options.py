@@ -25,18 +25,18 @@ from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import LAYERS
 
 __all__ = [
-    "MANAGER",
-    "WITH_VALUE",
+    "FLAGS_WITH_VALUE",
+    "PLUGIN_MANAGER",
     "LoadedSubject",
     "add_options",
     "cases_without_subject",
-    "evaluates_whole_files",
+    "evaluates_opaque_files",
     "gin_params_of",
     "layers_of",
     "loaded_subject",
-    "manager_of",
     "metrics_of",
     "option",
+    "plugin_manager_of",
     "read_checkpoint",
     "refuse_no_subject",
     "register_conftests",
@@ -44,7 +44,7 @@ __all__ = [
     "subject_of",
 ]
 
-MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
+PLUGIN_MANAGER: pytest.StashKey[PluginManager] = pytest.StashKey()
 _METRICS: pytest.StashKey[dict[str, Registered]] = pytest.StashKey()
 _SUBJECT_ADVICE = "give --lobench-checkpoint PATH or --lobench-optimizer 'adam()'"
 _MAX_SHOWN = 3  # most names of cases in a line
@@ -75,7 +75,7 @@ _REPEATABLE_OPTIONS = {
     "gin-param": "gin binding over everything else.",
 }
 _GATE_NUMBERS = ("margin", "alpha", "max-diverged")
-WITH_VALUE = tuple(f"--lobench-{name}" for name in (*_SINGLE_OPTIONS, *_REPEATABLE_OPTIONS))
+FLAGS_WITH_VALUE = tuple(f"--lobench-{name}" for name in (*_SINGLE_OPTIONS, *_REPEATABLE_OPTIONS))
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -225,16 +225,16 @@ def gin_params_of(config: pytest.Config) -> tuple[str, ...]:
     return _repeatable_option(config, "gin_param")
 
 
-def manager_of(config: pytest.Config) -> PluginManager:
-    if MANAGER not in config.stash:
-        config.stash[MANAGER] = load_plugins()
-    return config.stash[MANAGER]
+def plugin_manager_of(config: pytest.Config) -> PluginManager:
+    if PLUGIN_MANAGER not in config.stash:
+        config.stash[PLUGIN_MANAGER] = load_plugins()
+    return config.stash[PLUGIN_MANAGER]
 
 
 def metrics_of(config: pytest.Config) -> dict[str, Registered]:
     """Returns the metrics that plugins and the session's conftest files declare."""
     if _METRICS not in config.stash:
-        manager = manager_of(config)
+        manager = plugin_manager_of(config)
         register_conftests(config, manager)
         config.stash[_METRICS] = manager.usable_declarations("lobench_metrics")
     return config.stash[_METRICS]
@@ -252,7 +252,7 @@ def layers_of(config: pytest.Config) -> Layers:
         selected_experiment = config.stash.get(EXPERIMENT, None)
         layers = layers_at(
             option(config, "checkpoint") if selected_experiment is None else "",
-            manager_of(config),
+            plugin_manager_of(config),
             optimizer=option(config, "optimizer") if selected_experiment is None else "",
             gin_files=_repeatable_option(config, "gin_file"),
             gin_params=gin_params_of(config) if selected_experiment is None else selected_experiment.gin_params,
@@ -287,7 +287,7 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     if method not in subjects:
         subject = config.stash[EXPERIMENT].given[method] if method else _requested_subject(config)
         theta = ThetaLeaves(leaves=None, where=subject.uri)
-        if isinstance(subject, GivenCheckpoint) and not method and evaluates_whole_files(config):
+        if isinstance(subject, GivenCheckpoint) and not method and evaluates_opaque_files(config):
             subject = subject.read_as(whole_checkpoint(subject.uri))
         elif isinstance(subject, GivenCheckpoint):
             checkpoint, theta = read_checkpoint(config, subject.uri)
@@ -296,7 +296,7 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
     return subjects[method]
 
 
-def evaluates_whole_files(config: pytest.Config) -> bool:
+def evaluates_opaque_files(config: pytest.Config) -> bool:
     """Returns whether the session's cases are commands or ordinary tests, which take a checkpoint in any format."""
     if _WHOLE_FILES not in config.stash:  # each test asks, and all files of the suites are parsed
         paths = [config.invocation_params.dir / str(arg).partition("::")[0] for arg in config.args]
@@ -318,4 +318,6 @@ def read_checkpoint(config: pytest.Config, path: str) -> tuple[Checkpoint, Theta
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """
-    return ThetaLeaves.read(path, manager_of(config), allow_pickle=bool(config.getoption("lobench_allow_pickle")))
+    return ThetaLeaves.read(
+        path, plugin_manager_of(config), allow_pickle=bool(config.getoption("lobench_allow_pickle"))
+    )

@@ -15,13 +15,13 @@ from lobench.core.errors import ConfigError
 from lobench.engine.config.bound import BoundCase, bind_test
 from lobench.pytest_plugin.options import layers_of
 
-__all__ = ["bound_test"]
+__all__ = ["bind_ordinary_test"]
 
 _MARK_NAME = "lobench"
 _RECORD_FIXTURE = "record"  # name of the fixture
 
 
-def bound_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
+def bind_ordinary_test(item: pytest.Item, spec: CaseSpec) -> BoundCase:
     """Returns the case of an ordinary test: its location, and the settings of its `lobench` marks.
 
     Other seeds can be requested only if the test's code reads `record.seeds`. Values belong to items if the code calls
@@ -84,5 +84,5 @@ def _calls_of_record(nodes: Iterable[ast.AST]) -> list[ast.Call]:
 
 def _reads_seeds(nodes: Iterable[ast.AST]) -> bool:
     """Returns whether the code contains `record.seeds`."""
-    owners = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
-    return any(isinstance(value, ast.Name) and value.id == _RECORD_FIXTURE for value in owners)
+    attribute_owners = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "seeds"]
+    return any(isinstance(value, ast.Name) and value.id == _RECORD_FIXTURE for value in attribute_owners)

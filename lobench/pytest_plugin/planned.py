@@ -21,11 +21,11 @@ from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import CURRENT_JOB
 from lobench.pytest_plugin.items import case_info, variant_of
 from lobench.pytest_plugin.options import layers_of
-from lobench.pytest_plugin.reuse import known_info
+from lobench.pytest_plugin.reuse import stored_case_info
 
 __all__ = ["attach_plan"]
 
-_IS_SENT: pytest.StashKey[bool] = pytest.StashKey()
+_IS_PLAN_SENT: pytest.StashKey[bool] = pytest.StashKey()
 
 
 def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -35,9 +35,9 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
     records its plan, because its items are sessions of methods, and a single one may be selected.
     """
     config = item.config
-    if config.stash.get(_IS_SENT, False) or CURRENT_JOB in config.stash or EXPERIMENT in config.stash:
+    if config.stash.get(_IS_PLAN_SENT, False) or CURRENT_JOB in config.stash or EXPERIMENT in config.stash:
         return
-    config.stash[_IS_SENT] = True
+    config.stash[_IS_PLAN_SENT] = True
     cases = list[CaseInfo]()
     specs = dict[CaseSpec, None]()
     for session_item in item.session.items:
@@ -46,7 +46,7 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
             # A case that cannot be bound has no identity and no result; its own report has the error.
             with contextlib.suppress(Exception):
                 cases.append(
-                    known_info(session_item, variant_of(session_item))
+                    stored_case_info(session_item, variant_of(session_item))
                     or case_info(session_item, variant_of(session_item))
                 )
                 specs[spec] = None

@@ -38,31 +38,31 @@ class SessionRecorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._item_results: list[ItemResult] = []
-        self._methods: list[str] = []  # method of each of these, in experiments
-        self._sessions = _ExperimentSessions(config)
+        self._method_of_result: list[str] = []  # method of each of these, in experiments
+        self._experiment_sessions = _ExperimentSessions(config)
         self._ledger: Ledger | None = None
-        self._positions: dict[Subject, int] = {}
+        self._position_by_subject: dict[Subject, int] = {}
         self._plan: Mapping[str, Any] | None = None  # plan of the session's cases
         self._programs: set[str] = set()
         self._code_changes: list[tuple[str, str]] = []  # code of stored results made by other code, and today's code
         self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code, by fingerprint
-        self._problem = ""
-        self._code_line, self._data_line = "", ""
+        self._store_problem = ""
+        self._code_changes_line, self._data_changes_line = "", ""
         self._data_files_by_path: dict[str, set[str]] = {}  # data files that the code of a case names, by its gin file
-        self._problems: list[str] = []  # reported by the ledger when it was opened
+        self._ledger_problems: list[str] = []  # reported by the ledger when it was opened
         # Callers that made jax's backend before an evaluation, so that evaluations ran in another process.
         self._backend_makers: set[str] = set()
 
     @property
     def store(self) -> Path | None:
         """Folder of the session's store; None if nothing was stored in it."""
-        return self._ledger.store if self._ledger is not None and not self._problem else None
+        return self._ledger.store if self._ledger is not None and not self._store_problem else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        from lobench.pytest_plugin.options import MANAGER, register_conftests
+        from lobench.pytest_plugin.options import PLUGIN_MANAGER, register_conftests
 
-        manager = self._config.stash.get(MANAGER, None)
+        manager = self._config.stash.get(PLUGIN_MANAGER, None)
         if manager is not None:
             register_conftests(self._config, manager)
 
@@ -84,26 +84,26 @@ class SessionRecorder:
             subject = None
             if method:
                 try:
-                    subject = self._sessions.subject(method)
+                    subject = self._experiment_sessions.subject(method)
                 except LobenchError:
                     return  # the report has the error
-            if not method or self._sessions.is_news(method, item_result):
+            if not method or self._experiment_sessions.should_record(method, item_result):
                 self._item_results.append(item_result)
-                self._methods.append(method)
+                self._method_of_result.append(method)
                 self.record(item_result, subject)
-            if method and self._ledger is not None and not self._problem:
+            if method and self._ledger is not None and not self._store_problem:
                 with self._noting_store_errors():
-                    self._sessions.add(self._ledger, method, session, item_result)
+                    self._experiment_sessions.add(self._ledger, method, session, item_result)
 
     def record(self, item_result: ItemResult, subject: Subject | None = None) -> None:
         """Writes an evaluation of a subject into the ledger. None: the session's own subject."""
-        if not self._problem:
+        if not self._store_problem:
             with self._noting_store_errors():
                 self._record(item_result, subject)
 
     def record_event(self, kind: str, **detail: Any) -> None:
         """Writes an event into the ledger, if there is one."""
-        if self._ledger is not None and not self._problem:
+        if self._ledger is not None and not self._store_problem:
             with self._noting_store_errors():
                 self._ledger.record_event(kind, **detail)
 
@@ -113,24 +113,24 @@ class SessionRecorder:
         try:
             yield
         except LobenchError as error:
-            self._problem = str(error)
+            self._store_problem = str(error)
 
     def _record(self, item_result: ItemResult, subject: Subject | None) -> None:
         from lobench.engine.store.current import codes_of, forms_of
         from lobench.engine.store.plans import suite_plan
         from lobench.pytest_plugin.options import subject_of
 
-        is_own = subject is None
+        is_session_subject = subject is None
         subject = subject or subject_of(self._config).subject
         if self._ledger is None:
             self._ledger = self._open_ledger(item_result.case.suite)
-        if subject not in self._positions:
+        if subject not in self._position_by_subject:
             if subject.has_theta:
                 self._ledger.take_location(subject.uri)
-            self._positions[subject] = self._ledger.record_sighting(subject)
-            self._ledger.set_admission(self._positions[subject], "admitted")
+            self._position_by_subject[subject] = self._ledger.record_sighting(subject)
+            self._ledger.set_admission(self._position_by_subject[subject], "admitted")
         if self._plan is not None:
-            plan = self._plan if is_own else suite_plan([item_result.case], self._plan["files"])
+            plan = self._plan if is_session_subject else suite_plan([item_result.case], self._plan["files"])
             self._ledger.record_plan(subject, plan, _expected_programs())
         else:  # `lobench run` writes an experiment's plan; the cases of this session become current in addition
             make_plan = functools.partial(suite_plan, [item_result.case], {})
@@ -157,7 +157,7 @@ class SessionRecorder:
         from lobench.pytest_plugin.reuse import store_path, suites_of_session
 
         path = store_path(self._config, suite)
-        ledger = Ledger.open(path, name=path.name, on_problem=self._problems.append)
+        ledger = Ledger.open(path, name=path.name, on_problem=self._ledger_problems.append)
         record_suites(ledger, suites_of_session(self._config))
         return ledger
 
@@ -167,7 +167,7 @@ class SessionRecorder:
         self._end_ledger()
         # Without the option, tests count and results are a by-product.
         is_store_requested = bool(option(self._config, "store"))
-        if self._problem and is_store_requested and session.exitstatus == pytest.ExitCode.OK:
+        if self._store_problem and is_store_requested and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def _end_ledger(self) -> None:
@@ -177,32 +177,34 @@ class SessionRecorder:
                 if is_kept:
                     self._ledger.accept_code(self._code_changes)
                 if self._code_changes:
-                    self._code_line = changed_code_line(self._code_changes, self._ledger.code_parts, is_kept=is_kept)
+                    self._code_changes_line = changed_code_line(
+                        self._code_changes, self._ledger.code_parts, is_kept=is_kept
+                    )
                 try:
-                    self._note_data(self._ledger)
+                    self._record_data_files(self._ledger)
                 except OSError as error:  # results count without it
-                    self._problems.append(f"cannot look at the data files: {cause(error)}")
+                    self._ledger_problems.append(f"cannot look at the data files: {cause(error)}")
                 codes = {item_result.case.key: item_result.case.code for item_result in self._item_results}
-                for position in self._positions.values():
+                for position in self._position_by_subject.values():
                     self._ledger.finish_checkpoint(
                         position, programs=self._programs, case_keys=codes.keys(), codes=codes
                     )
                 self._ledger.close()
 
-    def _note_data(self, ledger: Ledger) -> None:
+    def _record_data_files(self, ledger: Ledger) -> None:
         """Records the data files of the session's suites, with a line if some have changed."""
         from lobench.engine.store.data_files import changed_data, note_named_data
 
         is_reused = self._config.getoption("lobench_reuse")
-        about_results = "the results are kept" if is_reused else "results that this session did not train are kept"
+        results_note = "the results are kept" if is_reused else "results that this session did not train are kept"
         suites = sorted(filter(None, self._data_files_by_path))
         junit_path = self._config.getoption("xmlpath", None) or ""  # the file of `--junitxml` may be next to a gin file
-        self._data_line = changed_data(ledger, suites, junit_path, about_results=about_results)
+        self._data_changes_line = changed_data(ledger, suites, junit_path, about_results=results_note)
         for suite in suites:
             note_named_data(ledger, [suite], map(Path, sorted(self._data_files_by_path[suite])))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        from lobench.pytest_plugin.options import MANAGER
+        from lobench.pytest_plugin.options import PLUGIN_MANAGER
 
         if not self._item_results:
             return
@@ -215,23 +217,27 @@ class SessionRecorder:
             (item_result.case.primary_metric for item_result in self._item_results), added_metrics
         )
         rows = [(*_HEADER[:3], *final_titles.values(), *_HEADER[3:])]
-        rows += [_row(*pair, final_titles) for pair in zip(self._methods, self._item_results, strict=True)]
+        rows += [
+            _summary_row(*pair, final_titles) for pair in zip(self._method_of_result, self._item_results, strict=True)
+        ]
         terminalreporter.write_line(text_table(_without_empty_columns(rows), left={0}))
-        manager = self._config.stash.get(MANAGER, None)
-        broken_plugins = [f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _takes_part(plugin)]
+        manager = self._config.stash.get(PLUGIN_MANAGER, None)
+        broken_plugins = [
+            f"plugin {plugin}" for plugin in (manager.broken if manager else ()) if _affects_sessions(plugin)
+        ]
         for line in dict.fromkeys([*broken_plugins, *(line for curves in results for line in curves.problems)]):
             terminalreporter.write_line(line, yellow=True)
         for maker in sorted(self._backend_makers):
             terminalreporter.write_line(
                 f"evaluated in a process of its own, since jax's backend was made before by {maker}"
             )
-        for line in self._problems:
+        for line in self._ledger_problems:
             terminalreporter.write_line(line, yellow=True)
-        if self._problem:
-            terminalreporter.write_line(f"results were not stored: {self._problem}", red=True)
+        if self._store_problem:
+            terminalreporter.write_line(f"results were not stored: {self._store_problem}", red=True)
         elif self._ledger is not None:
             terminalreporter.write_line(f"results: lobench results --store {shlex.quote(str(self._ledger.store))}")
-        for line in filter(None, (self._code_line, self._data_line)):
+        for line in filter(None, (self._code_changes_line, self._data_changes_line)):
             terminalreporter.write_line(line)
         if self._config.getoption("lobench_reuse"):
             terminalreporter.write_line("results that were stored already are reused (--lobench-reuse)")
@@ -251,12 +257,12 @@ def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, .
     ]
 
 
-def _takes_part(broken_plugin: BrokenPlugin) -> bool:
+def _affects_sessions(broken_plugin: BrokenPlugin) -> bool:
     """Returns whether a session would use a broken plugin. A plugin that does not import might declare anything."""
     return not broken_plugin.imports or broken_plugin.distribution in ("lobench_metrics", "lobench_gin_modules")
 
 
-def _row(method: str, item_result: ItemResult, final_metrics: Collection[str]) -> tuple[str, ...]:
+def _summary_row(method: str, item_result: ItemResult, final_metrics: Collection[str]) -> tuple[str, ...]:
     name = f"{item_result.case.suite}/{item_result.case.name}" + (f" {method}" if method else "")
     seeds = "items" if item_result.case.has_items else item_result.seed_block.span
     if not item_result.payload:
@@ -266,7 +272,7 @@ def _row(method: str, item_result: ItemResult, final_metrics: Collection[str]) -
     def mean_text(values: list[float]) -> str:
         return f"{mean_of(values):.4g}"
 
-    primary = item_result.case.primary_metric
+    primary_metric = item_result.case.primary_metric
     steps_per_second = item_result.case.num_inner_steps * len(curves.seeds) / max(curves.wall_seconds, 1e-9)
     is_trained = not item_result.case.evaluator
     return (
@@ -274,7 +280,7 @@ def _row(method: str, item_result: ItemResult, final_metrics: Collection[str]) -
         seeds,
         str(item_result.outcome),
         *(mean_text(curves.final(name)) if name in curves.metrics else "-" for name in final_metrics),
-        mean_text(curves.best(primary)) if curves.direction(primary) is not None else "-",
+        mean_text(curves.best(primary_metric)) if curves.direction(primary_metric) is not None else "-",
         str(curves.num_diverged),
         str(curves.num_exploded(item_result.case)),
         f"{steps_per_second:,.0f}" if is_trained else "-",
@@ -319,7 +325,7 @@ class _ExperimentSessions:
 
         return subject_of(self._config, method).subject
 
-    def is_news(self, method: str, item_result: ItemResult) -> bool:
+    def should_record(self, method: str, item_result: ItemResult) -> bool:
         """Returns whether to record an evaluation: at its first session, and again if only a later one has curves."""
         key = (self.subject(method).key, item_result.case.key, item_result.seed_block)
         if self._has_curves_by_key.get(key) or (key in self._has_curves_by_key and not item_result.payload):

@@ -50,11 +50,11 @@ __all__ = [
     "TrainBlock",
     "candidates_of",
     "check_reference",
-    "chosen_store",
+    "find_named_subject",
     "is_optimizer_text",
-    "named_in_store",
     "reference_of",
-    "scale_of",
+    "scale_baseline_of",
+    "store_of_last_checkpoint",
 ]
 
 BASELINE = "baseline"
@@ -97,7 +97,9 @@ class FinalValues:
                 if is_of_batch(name):
                     continue
                 rows = zip(curves.seeds, curves.final(name), is_lost_by_seed, strict=True)
-                metrics.setdefault(name, {}).update({s: math.nan if is_lost else value for s, value, is_lost in rows})
+                metrics.setdefault(name, {}).update(
+                    {seed: math.nan if is_lost else value for seed, value, is_lost in rows}
+                )
                 starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
         return cls(metrics=metrics, starts=starts)
 
@@ -134,7 +136,9 @@ class GateReference(Protocol):
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         """Returns the reference's label, usually followed by the first digits of its sha256."""
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
+    def final_values(
+        self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock
+    ) -> FinalValues:
         """Returns the reference's final values on the seeds of these blocks. Seeds without a result are missing."""
 
 
@@ -161,7 +165,9 @@ class _CheckpointReference:
         label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
         return f"{label} ({short_hash(self.checkpoint.sha256)})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
+    def final_values(
+        self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock
+    ) -> FinalValues:
         new_blocks = []
         for block in blocks:
             if (info.key, block) not in self._trained_curves:
@@ -187,7 +193,9 @@ class _OptimizerReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return f"{self.subject.label} ({short_hash(self.subject.sha256)})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
+    def final_values(
+        self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock
+    ) -> FinalValues:
         new_blocks, case = [], None
         for block in blocks:
             if (info.identity, block) not in self._trained_curves:
@@ -215,7 +223,9 @@ class _StoreReference:
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
         return self.label
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
+    def final_values(
+        self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock
+    ) -> FinalValues:
         seeds = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
@@ -244,16 +254,20 @@ class _BaselineReference:
     has_own_seeds: bool = False
     sha256: str = ""
 
-    def _files(self, spec: CaseSpec) -> list[Path]:
+    def _baseline_files(self, spec: CaseSpec) -> list[Path]:
         files = [self.path] if self.path is not None else find_baselines(Path(spec.path))
         return [path for path in files if not self.optimizer or path.name.startswith(f"{self.optimizer}-")]
 
     def name(self, spec: CaseSpec, info: CaseInfo) -> str:
-        path = next(path for path in self._files(spec) if _has_case(path, info))
-        return f"{path.name} ({short_hash(hashlib.sha256(path.read_bytes()).hexdigest())})"
+        baseline_path = next(
+            baseline_path for baseline_path in self._baseline_files(spec) if _has_case(baseline_path, info)
+        )
+        return f"{baseline_path.name} ({short_hash(hashlib.sha256(baseline_path.read_bytes()).hexdigest())})"
 
-    def finals(self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock) -> FinalValues:
-        baseline_case = _first_baseline_case(info, self._files(spec), spec)
+    def final_values(
+        self, spec: CaseSpec, info: CaseInfo, blocks: Sequence[SeedBlock], train: TrainBlock
+    ) -> FinalValues:
+        baseline_case = _first_baseline_case(info, self._baseline_files(spec), spec)
         seeds = {seed for block in blocks for seed in block.seeds}
         return FinalValues(
             metrics={
@@ -276,8 +290,8 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
     """
     if (
         not is_optimizer_text(text)
-        and chosen_store(text, store) is None
-        and named_in_store(text, store, candidates) is None
+        and store_of_last_checkpoint(text, store) is None
+        and find_named_subject(text, store, candidates) is None
         and text.partition(":")[0] != BASELINE
         and "://" not in text
         and not path_exists(text)
@@ -323,24 +337,24 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
       CheckpointError: The checkpoint cannot be read.
     """
     text = option(config, "against")
-    kind, _, optimizer = text.partition(":")
-    if kind == BASELINE:
+    prefix, _, optimizer = text.partition(":")
+    if prefix == BASELINE:
         return _BaselineReference(optimizer=optimizer)
     path = Path(text)
     if path.suffix == ".json":
         Baseline.load(path)  # raises if it is not valid
         return _BaselineReference(path=path)
-    if (store := chosen_store(text, option(config, "store"))) is not None:
+    if (store := store_of_last_checkpoint(text, option(config, "store"))) is not None:
         earlier_choices = recorded_choices(store_path(config, suite) for suite in suites)
         return _store_reference(store, candidates_of(config), earlier_choices)
     try:
-        stored_subject = named_in_store(text, option(config, "store"), candidates_of(config))
+        stored_subject = find_named_subject(text, option(config, "store"), candidates_of(config))
     except UsageError:
         if not is_optimizer_text(text):
             raise
         stored_subject = None
     if stored_subject is not None:
-        return _reference_to(stored_subject.subject, stored_subject.snapshot)
+        return _reference_to_stored(stored_subject.subject, stored_subject.snapshot)
     if is_optimizer_text(text):
         return _OptimizerReference(subject=Subject.of_optimizer(text))
     if option(config, "optimizer"):
@@ -363,7 +377,7 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
     return [subject_of(config, method).subject.key for method in methods]
 
 
-def chosen_store(text: str, store: str) -> Path | None:
+def store_of_last_checkpoint(text: str, store: str) -> Path | None:
     """Returns the store whose last checkpoint a text names: `STORE`, `STORE@last`, or `last` in the session's store."""
     folder, name = store_and_name(text)
     if folder and has_ledger(folder) and name in ("", "last"):
@@ -383,10 +397,10 @@ def _store_reference(
     choices = [
         ReferenceChoice(candidate=key, chosen_in=store_text, reference=last_subject.who.key) for key in candidates
     ]
-    return dataclasses.replace(_reference_to(last_subject, snapshot), choices=choices)
+    return dataclasses.replace(_reference_to_stored(last_subject, snapshot), choices=choices)
 
 
-def named_in_store(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
+def find_named_subject(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
     """Returns the subject that a text names in a store; None for a path or a baseline, or without a store.
 
     Raises:
@@ -402,9 +416,9 @@ def named_in_store(text: str, store: str, candidates: Collection[SubjectKey] = (
     return find_stored(text, Path(store) if has_store else None, candidates=candidates)
 
 
-def _reference_to(stored_subject: StoredSubject, snapshot: Snapshot) -> _StoreReference:
+def _reference_to_stored(stored_subject: StoredSubject, snapshot: Snapshot) -> _StoreReference:
     # One problem may have several cases, such as one with more seeds.
-    cells: dict[str, list[Cell]] = {}
+    cells_by_problem: dict[str, list[Cell]] = {}
     if any(cell.draws != LOBENCH_SEEDS for cell in stored_subject.cells.values()):
         raise UsageError(
             "seeds of imported curves are not this session's, and a gate in pytest pairs by seed",
@@ -413,17 +427,17 @@ def _reference_to(stored_subject: StoredSubject, snapshot: Snapshot) -> _StoreRe
             next_step="evaluate into this store with --lobench-store: the gate of `lobench compare` takes Welch's test",
         )
     for cell in stored_subject.every_form().values():
-        cells.setdefault(cell.case.problem, []).append(cell)
+        cells_by_problem.setdefault(cell.case.problem, []).append(cell)
     return _StoreReference(
         label=label_with_hash(stored_subject),
         sha256=stored_subject.who.sha256,
-        cells=cells,
+        cells=cells_by_problem,
         programs=stored_subject.programs,
         other_code=snapshot.edited_code_line(stored_subject.who.sha256),
     )
 
 
-def scale_of(spec: CaseSpec, info: CaseInfo, reference_path: str) -> BaselineCase:
+def scale_baseline_of(spec: CaseSpec, info: CaseInfo, reference_path: str) -> BaselineCase:
     """Returns the baseline that defines 0 and 1 on the scale of the case.
 
     Raises:

@@ -24,11 +24,11 @@ from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.options import layers_of, option
 
-__all__ = ["remembered_info"]
+__all__ = ["recalled_case_info"]
 
 _TestPlace = tuple[Path, str]  # file and pytest's name of a test in it
-_Cases = Mapping[_TestPlace, CaseInfo]
-_RECALLED_CASES: pytest.StashKey[dict[tuple[Path, Variant], _Cases]] = pytest.StashKey()
+_CaseByPlace = Mapping[_TestPlace, CaseInfo]
+_RECALLED_CASES_KEY: pytest.StashKey[dict[tuple[Path, Variant], _CaseByPlace]] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +40,17 @@ class _CollectionConfig:
     with_tests: bool
 
 
-def remembered_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
+def recalled_case_info(item: pytest.Item, store: Path, variant: Variant) -> CaseInfo | None:
     """Returns the stored case of an item; None if it is not stored, or if a file has changed since."""
     spec = case_of(item)
-    infos = item.config.stash.setdefault(_RECALLED_CASES, {})
+    cases_by_place = item.config.stash.setdefault(_RECALLED_CASES_KEY, {})
     assert spec is not None
-    if (store, variant) not in infos:
-        infos[store, variant] = _recall(item.config, store, variant)
-    info = infos[store, variant].get((item.path.resolve(), _name_in_file(item, spec.name)))
-    if info is None or info.suite != spec.suite:
+    if (store, variant) not in cases_by_place:
+        cases_by_place[store, variant] = _recall_cases(item.config, store, variant)
+    recalled_case = cases_by_place[store, variant].get((item.path.resolve(), _name_in_file(item, spec.name)))
+    if recalled_case is None or recalled_case.suite != spec.suite:
         return None
-    return dataclasses.replace(info, name=spec.name, node_id=plain_node_id(item))
+    return dataclasses.replace(recalled_case, name=spec.name, node_id=plain_node_id(item))
 
 
 def _name_in_file(item: pytest.Item, scope: str) -> str:
@@ -64,7 +64,7 @@ def _name_in_file(item: pytest.Item, scope: str) -> str:
     return "::".join(filter(None, (item.parent.nodeid.partition("::")[2], name)))
 
 
-def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
+def _recall_cases(config: pytest.Config, store: Path, variant: Variant) -> _CaseByPlace:
     from lobench.engine.chief.case_cache import KnownCases
     from lobench.engine.config.suite_files import SuiteFiles
     from lobench.engine.store.ledger import Ledger
@@ -77,7 +77,7 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
     except LobenchError:
         return {}  # the error is raised when results are recorded
     try:
-        for (layers, config_of_cases), with_tests in itertools.product(
+        for (layers, chief_variant), with_tests in itertools.product(
             _layers_and_variants(config, variant), (False, True)
         ):
             collection_config = _CollectionConfig(arguments=suites, layers=layers, with_tests=with_tests)
@@ -86,8 +86,8 @@ def _recall(config: pytest.Config, store: Path, variant: Variant) -> _Cases:
                 lambda collection_config=collection_config: collection_config,  # type: ignore[misc]
                 SuiteFiles(suites, layers.gin_files),
             )
-            if cases := known_cases.recall(config_of_cases):
-                return _cases_by_place(cases, [Path(suite) for suite in suites])
+            if recalled_cases := known_cases.recall(chief_variant):
+                return _cases_by_place(recalled_cases, [Path(suite) for suite in suites])
     finally:
         ledger.close()
     return {}
@@ -113,7 +113,7 @@ def _layers_and_variants(config: pytest.Config, variant: Variant) -> Iterator[tu
         yield dataclasses.replace(layers, optimizer=""), given_optimizer(layers.optimizer).variant
 
 
-def _cases_by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _Cases:
+def _cases_by_place(cases: tuple[CaseInfo, ...], suites: list[Path]) -> _CaseByPlace:
     """Returns cases by file and name; {} if the paths in their ids may be relative to more than one folder, or none."""
     files = {info.node_id.partition("::")[0] for info in cases}
     roots = [root for root in (suites[0], *suites[0].parents) if all((root / file).is_file() for file in files)]

@@ -20,10 +20,10 @@ from lobench.core.errors import LobenchError
 from lobench.core.result import Curves, Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.pytest_plugin.options import WITH_VALUE
+from lobench.pytest_plugin.options import FLAGS_WITH_VALUE
 from lobench.report.tables.failures import curve_lines
 
-__all__ = ["failure_text", "properties"]
+__all__ = ["failure_section", "junit_properties"]
 
 FinishedBlocks = Sequence[tuple[SeedBlock, Curves]]
 
@@ -33,32 +33,32 @@ _SWITCHES = ("--lobench-allow-pickle", "--lobench-strict")
 _PLACEHOLDER_SUBJECT = Subject.of_checkpoint(Checkpoint(uri="", sha256="", outer_step=0))
 
 
-def properties(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> list[tuple[str, object]]:
+def junit_properties(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> list[tuple[str, object]]:
     """Returns an item's key numbers: final values and their mean, the score, diverged seeds, seconds.
 
     It includes the score, equal to that in reports of a store, if the suite has a tuned baseline.
     """
-    blocks = [curves for _, curves in finished_blocks]
-    pairs: list[tuple[str, object]] = [
+    curves_of_blocks = [curves for _, curves in finished_blocks]
+    named_values: list[tuple[str, object]] = [
         ("lobench_case", f"{case.suite}/{case.name}"),
-        ("lobench_seeds", " ".join(str(seed) for block in blocks for seed in block.seeds)),
+        ("lobench_seeds", " ".join(str(seed) for block_curves in curves_of_blocks for seed in block_curves.seeds)),
     ]
-    score = _score(path, case, finished_blocks)
-    pairs += [("lobench_score", f"{score:.4f}")] if math.isfinite(score) else []
+    score = _mean_score(path, case, finished_blocks)
+    named_values += [("lobench_score", f"{score:.4f}")] if math.isfinite(score) else []
     for name in dict.fromkeys([case.primary_metric, *_METRICS]):
-        if all(name in block.metrics for block in blocks):
-            values = [value for block in blocks for value in block.final(name)]
-            pairs.append((f"lobench_final:{name}", f"{mean_of(values):.7g}"))
-            pairs.append((f"lobench_final_by_seed:{name}", " ".join(f"{value:.7g}" for value in values)))
+        if all(name in block_curves.metrics for block_curves in curves_of_blocks):
+            values = [value for block_curves in curves_of_blocks for value in block_curves.final(name)]
+            named_values.append((f"lobench_final:{name}", f"{mean_of(values):.7g}"))
+            named_values.append((f"lobench_final_by_seed:{name}", " ".join(f"{value:.7g}" for value in values)))
     return [
-        *pairs,
-        ("lobench_diverged", sum(block.num_diverged for block in blocks)),
-        ("lobench_compile_seconds", f"{sum(block.compile_seconds for block in blocks):.3f}"),
-        ("lobench_wall_seconds", f"{sum(block.wall_seconds for block in blocks):.3f}"),
+        *named_values,
+        ("lobench_diverged", sum(block_curves.num_diverged for block_curves in curves_of_blocks)),
+        ("lobench_compile_seconds", f"{sum(block_curves.compile_seconds for block_curves in curves_of_blocks):.3f}"),
+        ("lobench_wall_seconds", f"{sum(block_curves.wall_seconds for block_curves in curves_of_blocks):.3f}"),
     ]
 
 
-def _score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
+def _mean_score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
     rows = [
         evaluation_row_of(
             EvaluationFinished(
@@ -76,7 +76,7 @@ def _score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> float:
     return mean_score(subject, None, scales).mean if scales.baselines.tuned else math.nan
 
 
-def failure_text(item: pytest.Item, case: CaseInfo, finished_blocks: FinishedBlocks, message: str) -> str:
+def failure_section(item: pytest.Item, case: CaseInfo, finished_blocks: FinishedBlocks, message: str) -> str:
     """Returns the curves of a failed case and the command that runs it again."""
     lines = curve_lines(case, [curves for _, curves in finished_blocks], message) if finished_blocks else []
     return "\n".join([*lines, f"again: {_rerun_command(item)}"])
@@ -88,7 +88,7 @@ def _rerun_command(item: pytest.Item) -> str:
     file, separator, test = item.nodeid.partition("::")
     path = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
     words = ["pytest", f"{file if not (config.rootpath / file).exists() else path}{separator}{test}"]
-    for flag in WITH_VALUE:
+    for flag in FLAGS_WITH_VALUE:
         option_value = config.getoption(flag) or []
         for value in option_value if isinstance(option_value, list) else [option_value]:
             words += [flag, value]

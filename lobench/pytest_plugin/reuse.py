@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from lobench.engine.store.evaluation_row import EvaluationRow
 
 __all__ = [
-    "KEPT",
-    "OUTDATED",
-    "REUSED",
-    "known_info",
+    "IS_REUSED",
+    "KEPT_CODES",
+    "OUTDATED_CODES",
     "leave_out_hypothesis",
-    "reused",
+    "reused_curves",
     "store_path",
+    "stored_case_info",
     "stored_curves",
     "suites_of_session",
 ]
 
 _BlockKey = tuple[str, SeedBlock]
-REUSED: pytest.StashKey[bool] = pytest.StashKey()  # set for items whose case was not bound
+IS_REUSED: pytest.StashKey[bool] = pytest.StashKey()  # set for items whose case was not bound
 _StoredRows: TypeAlias = "tuple[Mapping[_BlockKey, Sequence[EvaluationRow]], Mapping[str, str]]"  # rows, accepted code
 _STORED_ROWS: pytest.StashKey[dict[tuple[Path, str], _StoredRows]] = pytest.StashKey()
 # Code of stored results that were retrained because of it (OUTDATED) or kept (KEPT), and today's code.
-OUTDATED: pytest.StashKey[dict[_BlockKey, tuple[str, str]]] = pytest.StashKey()
-KEPT: pytest.StashKey[dict[_BlockKey, tuple[str, str]]] = pytest.StashKey()
+OUTDATED_CODES: pytest.StashKey[dict[_BlockKey, tuple[str, str]]] = pytest.StashKey()
+KEPT_CODES: pytest.StashKey[dict[_BlockKey, tuple[str, str]]] = pytest.StashKey()
 
 
 def store_path(config: pytest.Config, suite: str) -> Path:
@@ -59,26 +59,26 @@ def suites_of_session(config: pytest.Config) -> list[Path]:
     return list(dict.fromkeys(path for path in paths if path.exists()))
 
 
-def known_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
+def stored_case_info(item: pytest.Item, variant: Variant) -> CaseInfo | None:
     """Returns an item's case as stored in the session's store; None if the case must be bound."""
     config = item.config
     spec = case_of(item)
     if spec is None or not config.getoption("lobench_reuse") or CURRENT_JOB in config.stash:
         return None
-    from lobench.pytest_plugin.remembered import remembered_info
+    from lobench.pytest_plugin.remembered import recalled_case_info
 
-    return remembered_info(item, store_path(config, spec.suite), variant)
+    return recalled_case_info(item, store_path(config, spec.suite), variant)
 
 
-def reused(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> list[Curves] | None:
+def reused_curves(item: pytest.Item, info: CaseInfo, blocks: Sequence[SeedBlock]) -> list[Curves] | None:
     """Returns the stored curves of an item's seed blocks; None if one must be trained, or a gate may need more."""
     if option(item.config, "against"):
         return None
     subject = loaded_subject(item).subject
     curves_or_none = [stored_curves(item.config, subject, info, block) for block in blocks]
     curves = [block_curves for block_curves in curves_or_none if block_curves is not None]
-    item.stash[REUSED] = len(curves) == len(curves_or_none)
-    return curves if item.stash[REUSED] else None
+    item.stash[IS_REUSED] = len(curves) == len(curves_or_none)
+    return curves if item.stash[IS_REUSED] else None
 
 
 def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block: SeedBlock) -> Curves | None:
@@ -99,9 +99,9 @@ def stored_curves(config: pytest.Config, subject: Subject, info: CaseInfo, block
     row = next((row for row in rows if is_same_code(row.key.code, info.code, accepted_codes)), None)
     if row is None and rows and is_kept:
         row = rows[0]
-        config.stash.setdefault(KEPT, {})[info.key, block] = row.key.code, info.code
+        config.stash.setdefault(KEPT_CODES, {})[info.key, block] = row.key.code, info.code
     elif row is None and rows:
-        config.stash.setdefault(OUTDATED, {})[info.key, block] = rows[0].key.code, info.code
+        config.stash.setdefault(OUTDATED_CODES, {})[info.key, block] = rows[0].key.code, info.code
     return row.curves if row is not None else None
 
 

@@ -16,15 +16,15 @@ import pytest
 
 from lobench.core.errors import UsageError
 from lobench.engine.config.shipped import find_suite, shipped_suite
-from lobench.pytest_plugin.options import WITH_VALUE
+from lobench.pytest_plugin.options import FLAGS_WITH_VALUE
 
-__all__ = ["joined", "prepare_restart", "restart", "take_named_suites"]
+__all__ = ["join_option_paths", "prepare_restart", "restart", "take_named_suites"]
 
 _SUBJECTS = ("lobench_checkpoint", "lobench_optimizer")
-_JOINED = pytest.StashKey[list[str]]()
+_RESTART_ARGUMENTS = pytest.StashKey[list[str]]()
 
 
-def joined(args: Sequence[str]) -> list[str]:
+def join_option_paths(args: Sequence[str]) -> list[str]:
     """Returns the arguments, with each value that is an existing path joined to its option.
 
     >>> joined(["--lobench-checkpoint", "/", "quick"])
@@ -32,7 +32,7 @@ def joined(args: Sequence[str]) -> list[str]:
     """
     arguments: list[str] = []
     for arg in args:
-        if arguments and arguments[-1] in WITH_VALUE and not arg.startswith("-") and _exists(arg):
+        if arguments and arguments[-1] in FLAGS_WITH_VALUE and not arg.startswith("-") and _exists(arg):
             arguments[-1] += f"={arg}"
         else:
             arguments.append(arg)
@@ -46,16 +46,16 @@ def prepare_restart(config: pytest.Config, args: list[str]) -> None:
     store) may have been created since. `config.workerinput` is not available so early.
     """
     original_args = [str(arg) for arg in config.invocation_params.args]
-    joined_args = joined(original_args)
+    joined_args = join_option_paths(original_args)
     if joined_args != original_args and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.stash[_JOINED] = joined_args
+        config.stash[_RESTART_ARGUMENTS] = joined_args
         config.known_args_namespace.noconftest = True
         args.clear()
 
 
 def restart(config: pytest.Config) -> int | pytest.ExitCode | None:
     """Runs the replacement of this session, if there is one, and returns its exit code."""
-    joined_args = config.stash.get(_JOINED, None)
+    joined_args = config.stash.get(_RESTART_ARGUMENTS, None)
     if joined_args is None:
         return None
     return pytest.main(joined_args, plugins=list(config.invocation_params.plugins or ()))

@@ -26,13 +26,13 @@ from lobench.core.wording import first_of
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.store.bundle import has_ledger
 from lobench.pytest_plugin.measuring import adaptive_maximum, rules_of
-from lobench.pytest_plugin.options import evaluates_whole_files, option, read_checkpoint, subject_of
+from lobench.pytest_plugin.options import evaluates_opaque_files, option, read_checkpoint, subject_of
 from lobench.pytest_plugin.references import (
     BASELINE,
     candidates_of,
-    chosen_store,
+    find_named_subject,
     is_optimizer_text,
-    named_in_store,
+    store_of_last_checkpoint,
 )
 from lobench.pytest_plugin.reuse import store_path
 
@@ -94,7 +94,7 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
             expected="a checkpoint, a store, or STORE@NAME",
         )
     stores = [store_path(config, suite) for suite in sorted(suites)]
-    if (chosen_folder := chosen_store(text, option(config, "store"))) is not None:
+    if (chosen_folder := store_of_last_checkpoint(text, option(config, "store"))) is not None:
         snapshot = read_store(chosen_folder)
         last_subject = choose_reference(snapshot, candidates, recorded_choices(stores))
         from lobench.api.resolve import Stored
@@ -104,7 +104,7 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
             for key in candidates
         ]
         return StoredReference(stored=Stored(subject=last_subject, snapshot=snapshot), choices=tuple(choices))
-    if (named_subject := named_in_store(text, option(config, "store"), candidates)) is not None:
+    if (named_subject := find_named_subject(text, option(config, "store"), candidates)) is not None:
         return StoredReference(stored=named_subject)
     return StoredReference(stored=_find_in_stores(config, text, stores))
 
@@ -115,8 +115,8 @@ def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) ->
     if is_optimizer_text(text):
         subject = Subject.of_optimizer(text)
     else:
-        is_whole = evaluates_whole_files(config)
-        checkpoint = whole_checkpoint(text) if is_whole else read_checkpoint(config, text)[0]
+        is_opaque = evaluates_opaque_files(config)
+        checkpoint = whole_checkpoint(text) if is_opaque else read_checkpoint(config, text)[0]
         subject = GivenCheckpoint(uri=text).read_as(checkpoint)
     for store in stores:
         stored_subject = find_subjects(store, [subject])[0] if has_ledger(store) else None
@@ -177,7 +177,9 @@ def compare_with(
         raise UsageError("the store has no results of this session", where=str(store))
     rules = rules_of(config, ())
     takes_seed_means = bool(config.getoption("lobench_seed_means") or config.getini("lobench_seed_means"))
-    stored_subjects = [_with_cases(stored_subject, identities) for stored_subject in (reference.stored, candidate)]
+    stored_subjects = [
+        _restricted_to_cases(stored_subject, identities) for stored_subject in (reference.stored, candidate)
+    ]
     return compare_stored(
         stored_subjects,
         [option(config, "against"), option(config, "checkpoint") or option(config, "optimizer")],
@@ -190,7 +192,7 @@ def compare_with(
     )
 
 
-def _with_cases(stored_subject: Stored, identities: Collection[str]) -> Stored:
+def _restricted_to_cases(stored_subject: Stored, identities: Collection[str]) -> Stored:
     def selected_cells(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {identity: cell for identity, cell in cells.items() if identity in identities}
 

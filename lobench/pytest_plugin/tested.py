@@ -21,13 +21,13 @@ from lobench.engine.paths import identity_in
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.commanded import CheckpointFiles
 from lobench.pytest_plugin.evaluator_curves import CurvesMaker
-from lobench.pytest_plugin.item_cases import spec_of
-from lobench.pytest_plugin.item_result import CURRENT_JOB, DONE
+from lobench.pytest_plugin.item_cases import ordinary_test_spec
+from lobench.pytest_plugin.item_result import CURRENT_JOB, FINISHED_BLOCKS
 from lobench.pytest_plugin.items import blocks_of
-from lobench.pytest_plugin.options import evaluates_whole_files, layers_of, loaded_subject, manager_of, option
-from lobench.pytest_plugin.ordinary_tests import bound_test
+from lobench.pytest_plugin.options import evaluates_opaque_files, layers_of, loaded_subject, option, plugin_manager_of
+from lobench.pytest_plugin.ordinary_tests import bind_ordinary_test
 
-__all__ = ["MetricRecorder", "TestedCheckpoint", "begin", "checkpoint_of", "evaluating", "recorder_of"]
+__all__ = ["MetricRecorder", "TestedCheckpoint", "checkpoint_of", "prepare_run", "recorder_of", "run_and_record"]
 
 _RECORDER: pytest.StashKey[MetricRecorder | None] = pytest.StashKey()
 _FILES: pytest.StashKey[CheckpointFiles | None] = pytest.StashKey()
@@ -65,7 +65,7 @@ class TestedCheckpoint:
         if leaves is None:
             _, theta_leaves = ThetaLeaves.read(
                 str(self.path),
-                manager_of(self._config),
+                plugin_manager_of(self._config),
                 allow_pickle=bool(self._config.getoption("lobench_allow_pickle")),
             )
             leaves = theta_leaves.leaves or {}
@@ -148,8 +148,8 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
     config = item.config
     job = item.config.stash.get(CURRENT_JOB, None)
     if job is not None:
-        is_whole = bool(identity_in(job.theta_path))
-        leaves = ThetaLeaves.at("" if is_whole else job.theta_path, where=job.checkpoint_uri)
+        is_opaque = bool(identity_in(job.theta_path))
+        leaves = ThetaLeaves.at("" if is_opaque else job.theta_path, where=job.checkpoint_uri)
         return TestedCheckpoint(
             path=Path(job.theta_path),
             outer_step=job.outer_step,
@@ -190,13 +190,13 @@ def recorder_of(item: pytest.Item, spec: CaseSpec | None) -> MetricRecorder:
         )
     recorder = item.stash.get(_RECORDER, None)
     if recorder is None:
-        info = bound_test(item, spec or spec_of(item)).info
+        info = bind_ordinary_test(item, spec or ordinary_test_spec(item)).info
         seeds = tuple(seed for block in blocks_of(item, info) for seed in block.seeds)
         item.stash[_RECORDER] = recorder = MetricRecorder(item.nodeid, seeds, has_items=info.has_items)
     return recorder
 
 
-def begin(item: pytest.Item) -> None:
+def prepare_run(item: pytest.Item) -> None:
     """Prepares a run of a test, before its fixtures.
 
     Raises:
@@ -209,20 +209,20 @@ def begin(item: pytest.Item) -> None:
         with contextlib.suppress(LobenchError):  # the fixture `checkpoint` or the session's end reports it
             layers_of(item.config)
             loaded_subject(item)  # now, because fixtures may change the working directory
-    if not path and evaluates_whole_files(item.config):
+    if not path and evaluates_opaque_files(item.config):
         path = str(_checkpoint_path(item.config))
     if path and "://" not in path:
         item.stash[_FILES] = CheckpointFiles(path)
 
 
-def evaluating(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Generator[None, Any, Any]:
+def run_and_record(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -> Generator[None, Any, Any]:
     """Runs a test, and keeps its metrics as the curves of its case.
 
     Raises:
-      RewrittenCheckpoint: The files of the checkpoint have changed since `begin`.
+      RewrittenCheckpoint: The files of the checkpoint have changed since `prepare_run`.
       LobenchError: The test passed without its primary metric for each seed.
     """
-    bound = bound_test(item, spec)
+    bound = bind_ordinary_test(item, spec)
     started_at = time.monotonic()
     checkpoint_files = item.stash.get(_FILES, None)
     recorder = recorder_of(item, spec)
@@ -259,7 +259,7 @@ def _keep_curves(
         with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
             item_values = ItemValues.of(recorder.values_of_items, case.primary_metric, where=item.nodeid)
             (block,) = blocks
-            item.stash.setdefault(DONE, []).append((block, maker.of_items(item_values)))
+            item.stash.setdefault(FINISHED_BLOCKS, []).append((block, maker.of_items(item_values)))
         return
     if case.primary_metric == PASSED and PASSED not in values:
         values[PASSED] = dict.fromkeys(seeds, float(has_passed))
@@ -273,7 +273,7 @@ def _keep_curves(
                 expected=f"record({case.primary_metric!r}, value, seed) for {len(seeds)} seed(s)",
             )
         return  # a failed test may have ended before it recorded the metric
-    finished_blocks = item.stash.setdefault(DONE, [])
+    finished_blocks = item.stash.setdefault(FINISHED_BLOCKS, [])
     for block in blocks:
         complete_metrics = {
             name: values_by_seed for name, values_by_seed in values.items() if values_by_seed.keys() >= {*block.seeds}

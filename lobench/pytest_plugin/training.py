@@ -20,28 +20,28 @@ from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
 from lobench.inner.backend import foreign_maker, programs_kept_in
-from lobench.pytest_plugin.item_result import APART, CURRENT_JOB, DONE, MEASURED, ON_PROGRESS
-from lobench.pytest_plugin.items import Runners, blocks_of, runners_of, test_name, variant_of, with_item
+from lobench.pytest_plugin.item_result import CURRENT_JOB, FINISHED_BLOCKS, ISOLATION_REASON, MEASUREMENTS, ON_PROGRESS
+from lobench.pytest_plugin.items import Runners, blocks_of, info_of_item, runners_of, test_name, variant_of
 from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
 from lobench.pytest_plugin.reuse import store_path, stored_curves
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.measuring import Gate
 
-__all__ = ["trained"]
+__all__ = ["evaluate_by_training"]
 
 _OUTCOMES: pytest.StashKey[dict[object, Curves | Exception]] = pytest.StashKey()
 
 
-def trained(item: pytest.Item, case: CaseSpec) -> Result:
+def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
     """Evaluates a case for an item. It trains the seed blocks that the store lacks, or that may not be reused."""
     config = item.config
     test = test_name(item)
     job = config.stash.get(CURRENT_JOB, None)
     runners = runners_of(config, variant_of(item))
-    bound = runners.here.bind(case, test)  # first, because it makes jax's backend with the case's settings
+    bound = runners.in_process.bind(case, test)  # first, because it makes jax's backend with the case's settings
     gate = _gate(item) if job is None and option(config, "against") else None
-    info = with_item(bound, item)
+    info = info_of_item(bound, item)
 
     program_folder = cache_folder(store_path(config, case.suite)).absolute()
 
@@ -51,28 +51,28 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
             on_progress = config.stash.get(ON_PROGRESS, None)
             try:
                 if job is None:
-                    curves = runners.here.run(case, test, theta, block, on_progress=on_progress)
+                    curves = runners.in_process.run(case, test, theta, block, on_progress=on_progress)
                 else:
-                    curves = runners.together.run(case, test, job, theta, on_progress=on_progress)
+                    curves = runners.grouped.run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
-                item.stash[APART] = foreign_maker()
-                runners.apart.compilation_cache = str(program_folder)
-                bound_case = runners.here.bind(case, test)
+                item.stash[ISOLATION_REASON] = foreign_maker()
+                runners.isolated.compilation_cache = str(program_folder)
+                bound_case = runners.in_process.bind(case, test)
                 code_parts = bound_case.code.parts
                 key = bound_case.info.whole_key
-                curves = runners.apart.run(runners.layers, case, test, theta, block, code=code_parts, key=key)
+                curves = runners.isolated.run(runners.layers, case, test, theta, block, code=code_parts, key=key)
                 if job is not None:
                     reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
-                    curves = runners.together.apart(case, test, job, curves, reason)
+                    curves = runners.grouped.apart(case, test, job, curves, reason)
             if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
                 raise EditedCode.of(case, edited_parts)
             return with_metrics(curves, metrics_of(config))
 
     if gate is not None:
-        gate.scale(case, info)
+        gate.scale_baseline(case, info)
     theta = _theta(item)
     blocks = blocks_of(item, info)
-    finished_blocks = item.stash.setdefault(DONE, [])
+    finished_blocks = item.stash.setdefault(FINISHED_BLOCKS, [])
     own_blocks = []
     for block in blocks:
         known_curves = _stored_curves(item, info, block, partial(train, theta, block)) if job is None else None
@@ -83,7 +83,7 @@ def trained(item: pytest.Item, case: CaseSpec) -> Result:
         measurement = gate.measure(
             case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
         )
-        item.stash.setdefault(MEASURED, []).append(measurement.to_report())
+        item.stash.setdefault(MEASUREMENTS, []).append(measurement.to_report())
     return Result([curves for _, curves in own_blocks], bound.case)
 
 
@@ -98,9 +98,9 @@ class _GateTraining:
 
     def with_optimizer(self, optimizer: Subject, block: SeedBlock) -> tuple[Curves, CaseInfo]:
         runners = runners_of(self._item.config, optimizer.variant, has_own_optimizer=True)
-        bound = runners.here.bind(self._case, test_name(self._item))
+        bound = runners.in_process.bind(self._case, test_name(self._item))
         curves = self._train(ThetaLeaves(leaves=None, where=optimizer.uri), block, runners)
-        return curves, with_item(bound, self._item)
+        return curves, info_of_item(bound, self._item)
 
 
 def _theta(item: pytest.Item) -> ThetaLeaves:
@@ -133,9 +133,9 @@ def _train_once(config: pytest.Config, key: Hashable, train: Callable[[], Curves
 
 
 def _gate(item: pytest.Item) -> Gate:
-    from lobench.pytest_plugin.measuring import gate_of  # imports scipy
+    from lobench.pytest_plugin.measuring import session_gate  # imports scipy
 
-    return gate_of(item)
+    return session_gate(item)
 
 
 def _further_blocks(

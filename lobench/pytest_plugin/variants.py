@@ -25,13 +25,13 @@ from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id
 from lobench.pytest_plugin.items import case_info, runners_of, test_name
 
-__all__ = ["VariantCases", "VariantFields", "files_of"]
+__all__ = ["VariantCases", "VariantItems", "files_of_cases"]
 
 _MAX_VARIANTS = 64  # variants whose cases are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariantFields:
+class VariantItems:
     """Cases of a variant, with the pytest items that evaluate them.
 
     Attributes:
@@ -57,7 +57,7 @@ class VariantCases:
         self._traced_hashes: set[str] = set()  # hashes of cases and of optimizers
         self._fields_of = functools.lru_cache(maxsize=_MAX_VARIANTS)(self._bind_variant)
 
-    def of(self, variant: Variant) -> VariantFields:
+    def of(self, variant: Variant) -> VariantItems:
         """Returns the cases of a variant, which are bound at the first call."""
         with self._lock:
             return self._fields_of(variant)
@@ -69,18 +69,18 @@ class VariantCases:
         long.
         """
         problems: dict[tuple[str, ...], list[LobenchError]] = {}
-        fields = self.of(request.variant)
-        for info in fields.cases:
+        variant_cases = self.of(request.variant)
+        for info in variant_cases.cases:
             is_requested = not request.names or {*info.names} & {*request.names}
             if not is_requested or {info.identity, info.optimizer_hash} <= self._traced_hashes:
                 continue
-            item = fields.items[info.key]
+            item = variant_cases.items[info.key]
             spec = case_of(item)
             assert spec is not None
             if info.evaluator:
                 continue  # binding it has checked all that can be checked
             try:
-                runners_of(item.config, request.variant).here.trace(spec, test_name(item), info.blocks()[0])
+                runners_of(item.config, request.variant).in_process.trace(spec, test_name(item), info.blocks()[0])
             except LobenchError as error:
                 problems.setdefault((error.what, error.got, error.expected), []).append(error)
             else:
@@ -92,7 +92,7 @@ class VariantCases:
             for equal_errors in problems.values()
         )
 
-    def _bind_variant(self, variant: Variant) -> VariantFields:
+    def _bind_variant(self, variant: Variant) -> VariantItems:
         problems: dict[str, None] = {}
         items: dict[str, pytest.Item] = {}
         infos: list[CaseInfo] = []
@@ -109,8 +109,8 @@ class VariantCases:
                 text = f"two tests of one name evaluate one case: {other_id} and {item.nodeid}; rename one"
                 problems[text] = None
         if problems:
-            return VariantFields(items={}, problems=tuple(problems))
-        return VariantFields(cases=tuple(_unique_names(infos)), items=items)
+            return VariantItems(items={}, problems=tuple(problems))
+        return VariantItems(cases=tuple(_unique_names(infos)), items=items)
 
 
 def _unique_names(infos: list[CaseInfo]) -> list[CaseInfo]:
@@ -129,7 +129,7 @@ def _long_name(info: CaseInfo, num_parts: int) -> str:
     return f"{Path(file).stem}.{info.name if num_parts == 1 else test}"
 
 
-def files_of(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) -> tuple[FileMark, ...]:
+def files_of_cases(suites: Sequence[str], layers: Layers, code: Iterable[str] = ()) -> tuple[FileMark, ...]:
     """Returns the files on which the cases depend; see `Described.files`.
 
     Args:

@@ -51,7 +51,7 @@ from lobench.engine.workers.protocol import (
     ToWorker,
 )
 from lobench.pytest_plugin.item_cases import case_of
-from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, TESTS, ItemResult
+from lobench.pytest_plugin.item_result import CURRENT_JOB, LAYERS, ON_PROGRESS, STATES, TESTS_ARE_CASES, ItemResult
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.variants import VariantCases
@@ -81,7 +81,7 @@ def _disk_error(report: pytest.CollectReport) -> BaseException | None:
     return error if is_transient(error, may_forbid=False) else None
 
 
-class _DiskFailed(Exception):
+class _DiskFailure(Exception):
     """An item had an error because a disk failed for a moment. The item's error is the `__cause__`."""
 
     def __init__(self, error: BaseException) -> None:
@@ -89,7 +89,7 @@ class _DiskFailed(Exception):
         self.__cause__ = error
 
 
-class Loop:
+class WorkerLoop:
     """pytest plugin that replaces the run loop."""
 
     def __init__(self, chief: ChiefEnd[ToWorker], configure: Configure) -> None:
@@ -106,7 +106,7 @@ class Loop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[LAYERS], config.stash[TESTS] = self._configure.layers, self._configure.with_tests
+        config.stash[LAYERS], config.stash[TESTS_ARE_CASES] = self._configure.layers, self._configure.with_tests
         config.stash[ON_PROGRESS] = self._send_progress
         if self._configure.state_folder:
             config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._send_remark)
@@ -128,9 +128,9 @@ class Loop:
             nonlocal report
             report = collector.ihook.pytest_make_collect_report(collector=collector)
             if error := _disk_error(report):
-                raise _DiskFailed(error)
+                raise _DiskFailure(error)
 
-        with contextlib.suppress(_DiskFailed):  # the report has the error
+        with contextlib.suppress(_DiskFailure):  # the report has the error
             retried(collect, may_forbid=False)
         return report
 
@@ -148,7 +148,7 @@ class Loop:
         items = [item for item in session.items if case_of(item) is not None]
         if self.errors or not items:
             problems = tuple(dict.fromkeys(self.errors))
-            self._chief.send(Failed(messages=problems or (_without_cases(session.config.args),)))
+            self._chief.send(Failed(messages=problems or (_no_cases_message(session.config.args),)))
             return True
         self._cases = VariantCases(items)
         self.is_ready = True
@@ -161,11 +161,11 @@ class Loop:
                     companions = tuple((uri, self._local_path(path)) for uri, path in request.companions)
                     theta_path = self._local_path(request.theta_path)
                     job = dataclasses.replace(request, theta_path=theta_path, companions=companions)
-                    self._chief.send(self._run(job, idle_item))
+                    self._chief.send(self._run_job(job, idle_item))
                 case Command():
                     self._chief.send(self._commands.run(request))
                 case Describe():
-                    self._describe(request)
+                    self._describe_cases(request)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -178,22 +178,22 @@ class Loop:
         else:
             self._requests.put(None if isinstance(message, Exit) else message)
 
-    def _describe(self, request: Describe) -> None:
-        from lobench.pytest_plugin.variants import files_of
+    def _describe_cases(self, request: Describe) -> None:
+        from lobench.pytest_plugin.variants import files_of_cases
 
         assert self._cases is not None
-        fields = self._cases.of(request.variant)
-        problems = fields.problems or (self._cases.problems_of_training(request) if request.is_traced else ())
+        variant_cases = self._cases.of(request.variant)
+        problems = variant_cases.problems or (self._cases.problems_of_training(request) if request.is_traced else ())
         if problems:
             self._chief.send(Failed(messages=problems, variant_key=request.variant.key))
             return
-        fingerprints = fingerprints_here(fields.cases)
+        fingerprints = fingerprints_here(variant_cases.cases)
         united_code = united_fingerprint(fingerprints.values())
-        files = files_of(self._configure.arguments, self._configure.layers, united_code.files)
+        files = files_of_cases(self._configure.arguments, self._configure.layers, united_code.files)
         self._chief.send(
             Described(
                 variant_key=request.variant.key,
-                cases=fields.cases,
+                cases=variant_cases.cases,
                 files=files,
                 missing=tuple(sorted(united_code.missing)),
                 code_files=tuple(sorted(united_code.files)),
@@ -209,16 +209,16 @@ class Loop:
         folder = self._configure.file_folder
         return str(Path(folder) / Path(path).name) if folder and path and not identity_in(path) else path
 
-    def _run(self, job: Job, idle_item: pytest.Item) -> JobResult:
+    def _run_job(self, job: Job, idle_item: pytest.Item) -> JobResult:
         assert self._cases is not None
         failed_result = partial(JobResult, lease=job.lease, outcome=Outcome.ERROR, replace=True)
-        fields = self._cases.of(job.variant)
-        item = fields.items.get(job.case_key)
+        variant_cases = self._cases.of(job.variant)
+        item = variant_cases.items.get(job.case_key)
         if item is None:
             # This worker has read other files than the worker that described the cases.
-            line = "; ".join(fields.problems) or f"its worker has no such case: {_EDITED_QUESTION}"
+            line = "; ".join(variant_cases.problems) or f"its worker has no such case: {_EDITED_QUESTION}"
             return failed_result(message=line, other_gin=True)
-        case = next(case for case in fields.cases if case.key == job.case_key)
+        case = next(case for case in variant_cases.cases if case.key == job.case_key)
         code = united_fingerprint(fingerprints_here([case]).values())
         if job.code and case.code != job.code:
             return failed_result(message=_OTHER_CODE_MESSAGE, other_code=dict(code.parts))
@@ -258,9 +258,9 @@ class Loop:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=idle_item)
             item_result = self._reported_result()
             if self._disk_error is not None and (item_result is None or item_result.outcome is Outcome.ERROR):
-                raise _DiskFailed(self._disk_error)
+                raise _DiskFailure(self._disk_error)
 
-        with contextlib.suppress(_DiskFailed):  # the reports have the error
+        with contextlib.suppress(_DiskFailure):  # the reports have the error
             retried_briefly(run)
 
     def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
@@ -303,35 +303,37 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
             return case_info(item, job.variant).key != job.case_key
         except ConfigError:
             return True
-    bound = runners_of(item.config, job.variant).here.bound(spec, test_name(item))
+    bound = runners_of(item.config, job.variant).in_process.bound(spec, test_name(item))
     return bound is not None and bound.info.key != job.case_key
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs one worker on a connection until it receives the request to exit; see `Configure.serve`."""
     chief = ChiefEnd(connection, TO_WORKER, owns_process=owns_process)
-    loop = Loop(chief, configure)
+    loop = WorkerLoop(chief, configure)
     arguments = [*configure.arguments, *(() if owns_process else _GUEST_ARGUMENTS), *_LAST_ARGUMENTS]
 
     def run_session() -> int:
         exit_code = pytest.main(arguments, plugins=[loop])  # raises if it cannot look at a conftest.py
-        reason = " ".join(_end_messages(exit_code, configure)) if exit_code == pytest.ExitCode.USAGE_ERROR else ""
+        reason = (
+            " ".join(_session_end_messages(exit_code, configure)) if exit_code == pytest.ExitCode.USAGE_ERROR else ""
+        )
         if "file or directory not found" in reason and all(map(path_exists, configure.arguments)):
-            raise _DiskFailed(OSError(errno.EIO, reason))  # pytest takes any error of a look for a missing file
+            raise _DiskFailure(OSError(errno.EIO, reason))  # pytest takes any error of a look for a missing file
         return exit_code
 
     exit_code = retried(run_session, may_forbid=False)
     expected_codes = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if exit_code not in expected_codes and not loop.is_ready:  # otherwise the job that broke the session was reported
-        chief.send(Failed(messages=tuple(loop.errors) or _end_messages(exit_code, configure)))
+        chief.send(Failed(messages=tuple(loop.errors) or _session_end_messages(exit_code, configure)))
 
 
-def _without_cases(suites: Sequence[object]) -> str:
+def _no_cases_message(suites: Sequence[object]) -> str:
     expected = "expected a .gin file with a scope that binds Case.task, or tests"
     return f"{', '.join(map(str, suites))}: the suite holds no case; {expected}; `lobench list suites` shows examples"
 
 
-def _end_messages(code: int, configure: Configure) -> tuple[str, ...]:
+def _session_end_messages(code: int, configure: Configure) -> tuple[str, ...]:
     """Returns messages on a session that ended before it had collected anything."""
     with contextlib.suppress(OSError, ValueError):  # closed stream, or full disk
         sys.stdout.flush()

@@ -97,7 +97,9 @@ def test_rows_of_a_table_of_labels_are_independent_unless_an_option_says_otherwi
     (one,) = compare("a", "b", store=tmp_path / "s", seed_means=True).pairs
     (none,) = compare("a", "b", store=tmp_path / "s", independent_cases=True).pairs
     assert one.primary.comparison.p_value > none.primary.comparison.p_value and not none.has_labels
-    width = [pair.primary.improvement_probability.upper - pair.primary.improvement_probability.lower for pair in (one, none)]
+    width = [
+        pair.primary.improvement_probability.upper - pair.primary.improvement_probability.lower for pair in (one, none)
+    ]
     assert width[0] > width[1]
     with pytest.raises(UsageError, match="contradict"):
         compare("a", "b", store=tmp_path / "s", seed_means=True, independent_cases=True)

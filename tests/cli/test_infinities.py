@@ -17,7 +17,7 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.pytest_plugin.item_result import ItemResult
-from lobench.pytest_plugin.recording import _row
+from lobench.pytest_plugin.recording import _summary_row
 from lobench.report.live.progress import describe
 
 SHOWN = texts_of("lobench")
@@ -71,4 +71,4 @@ def test_a_watch_and_a_session_of_pytest_show_them() -> None:
     )
     assert SHOWN["train-loss-nan-test-loss"] in describe(event)
     finished = ItemResult(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())
-    assert _row("", finished, ("train/loss", "test/loss"))[3:5] == ("nan", "nan")
+    assert _summary_row("", finished, ("train/loss", "test/loss"))[3:5] == ("nan", "nan")

@@ -26,7 +26,7 @@ from stores import add
 from lobench import import_curves
 from lobench.analysis.comparisons import listed_part
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.cli.results_output import records_text
+from lobench.cli.results_output import json_chunks
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
 from lobench.core.step_cost import StepCost
@@ -122,7 +122,7 @@ def test_json_is_written_row_by_row_and_no_row_is_kept(tmp_path: Path, monkeypat
             yield row
 
     monkeypatch.setattr(Ledger, "evaluations", counted)
-    with records_text(tmp_path, "*", curves=False) as parts:
+    with json_chunks(tmp_path, "*", curves=False) as parts:
         assert len(json.loads("".join(parts))) == len(counts) == 10
     assert max(counts) - min(counts) <= 2, counts
 

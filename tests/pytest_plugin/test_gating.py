@@ -286,7 +286,7 @@ def test_a_store_has_every_seed_of_a_problem(tmp_path: Path, sizes: tuple[int, i
         values = [0.5 + seed / 100 for seed in range(size)]
         add(tmp_path, 1, {"a": {"train/loss": values}}, identities={"a": identity})
     reference, info, block = _store_reference(tmp_path), case_info("a"), SeedBlock(start=0, size=8)
-    found = reference.finals(CaseSpec(path="", scope="a", root=""), info, [block], no_training)
+    found = reference.final_values(CaseSpec(path="", scope="a", root=""), info, [block], no_training)
     assert sorted(found.metrics["train/loss"]) == list(range(8))
 
 

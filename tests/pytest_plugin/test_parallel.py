@@ -12,7 +12,7 @@ from pathlib import Path
 from shown import texts_of
 from tiny import GIN, make_run, make_suite, results
 
-from lobench.pytest_plugin.parallel import longest_first
+from lobench.pytest_plugin.parallel import longest_first_order
 
 SHOWN = texts_of("pytest")
 
@@ -28,9 +28,21 @@ def run_pytest(folder: Path, *options: str) -> str:
 def test_the_longest_goes_first_and_what_is_handed_out_in_pairs_is_balanced() -> None:
     durations = {"a": 1.0, "b": 5.0, "c": 3.0, "d": 2.0}
     names = ["a", "b", "c", "d", "new"]
-    assert [names[index] for index in longest_first(names, durations)] == ["b", "c", "new", "d", "a"]
-    assert [names[index] for index in longest_first(names, durations, num_workers=2)] == ["b", "d", "c", "new", "a"]
-    assert [names[index] for index in longest_first(names, durations, num_workers=3)] == ["b", "c", "new", "d", "a"]
+    assert [names[index] for index in longest_first_order(names, durations)] == ["b", "c", "new", "d", "a"]
+    assert [names[index] for index in longest_first_order(names, durations, num_workers=2)] == [
+        "b",
+        "d",
+        "c",
+        "new",
+        "a",
+    ]
+    assert [names[index] for index in longest_first_order(names, durations, num_workers=3)] == [
+        "b",
+        "c",
+        "new",
+        "d",
+        "a",
+    ]
 
 
 def test_auto_means_the_cores_and_the_recorded_longest_goes_first(tmp_path: Path) -> None:

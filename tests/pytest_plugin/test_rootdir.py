@@ -11,7 +11,7 @@ import pytest
 from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite, results
 
-from lobench.pytest_plugin.session_arguments import joined
+from lobench.pytest_plugin.session_arguments import join_option_paths
 
 SHOWN = texts_of("pytest")
 
@@ -71,8 +71,10 @@ def test_values_that_are_no_paths_and_options_of_others_stay_as_they_are(tmp_pat
     (tmp_path / "x").touch()
     path = str(tmp_path / "x")
     given = ["suite", "--lobench-optimizer", "adam()", "--other", path, "--lobench-strict", path, "--lobench-store"]
-    assert joined(given) == given
-    assert joined(["--lobench-store", path, "--lobench-against", f"{path}::a", path, "--lobench-alpha=.1"]) == [
+    assert join_option_paths(given) == given
+    assert join_option_paths(
+        ["--lobench-store", path, "--lobench-against", f"{path}::a", path, "--lobench-alpha=.1"]
+    ) == [
         f"--lobench-store={path}",
         f"--lobench-against={path}::a",
         path,

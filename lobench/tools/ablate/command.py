@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lobench.cli.options import evaluation_options, options_of
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.ablate.ablate_settings import AblateSettings
 
 __all__ = ["ablate"]
@@ -56,5 +56,5 @@ def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     from lobench.tools.ablate.ablate import ablate as ablated
     from lobench.tools.ablate.ablate_output import ablate_record, ablate_text
 
-    result = logged_aside(ablated, a, b, **options)
+    result = call_with_progress(ablated, a, b, **options)
     emit("ablate", ablate_record(result)) if kind == "json" else show(ablate_text(result))

@@ -12,7 +12,7 @@ import click
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import evaluation_options, options_of, watched_run_options
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.alarm.alarm_rules import AlarmRules
 
 __all__ = ["alarm"]
@@ -59,7 +59,7 @@ def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **opti
     from lobench.tools.alarm.alarm_output import alarms_record, alarms_text
 
     is_over = _input_ended if until_input_ends else _wait_forever if follow else None
-    alarmed = logged_aside(followed, location, is_over=is_over, **options)
+    alarmed = call_with_progress(followed, location, is_over=is_over, **options)
     if kind == "json":
         emit("alarm", alarms_record(alarmed))
     elif not until_input_ends:  # next to a watch, only the lines of alarms are printed

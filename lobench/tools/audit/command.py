@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 
 __all__ = ["audit"]
 
@@ -51,7 +51,7 @@ def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers:
     from lobench.tools.audit.audit import audit as audited
     from lobench.tools.audit.audit_output import audit_record, audit_text
 
-    audit_result = logged_aside(
+    audit_result = call_with_progress(
         audited, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers
     )
     emit("audit", audit_record(audit_result)) if kind == "json" else show(audit_text(audit_result))

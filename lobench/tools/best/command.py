@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lobench.cli.options import evaluation_options, watched_run_options
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 
 __all__ = ["best"]
 
@@ -42,5 +42,5 @@ def best(location: str, kind: str, **options: object) -> None:
     from lobench.tools.best.best import best as found_best
     from lobench.tools.best.choice import best_text
 
-    outcome = logged_aside(found_best, location, **options)
+    outcome = call_with_progress(found_best, location, **options)
     emit("best", outcome.to_record()) if kind == "json" else show(best_text(outcome))

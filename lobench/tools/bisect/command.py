@@ -6,7 +6,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import evaluation_options, options_of, watched_run_options
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.bisect.bisect_settings import BisectSettings
 
 __all__ = ["bisect"]
@@ -36,7 +36,7 @@ def bisect(location: str, kind: str, **options: object) -> None:
     from lobench.tools.bisect.bisect import bisect as bisected
     from lobench.tools.bisect.bisect_output import bisection_text
 
-    outcome = logged_aside(bisected, location, **options)
+    outcome = call_with_progress(bisected, location, **options)
     emit("bisect", outcome.to_record()) if kind == "json" else show(bisection_text(outcome))
     if outcome.status == "undecided":
         raise click.exceptions.Exit(ExitCode.BUDGET)

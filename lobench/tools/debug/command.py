@@ -8,7 +8,7 @@ import click
 
 from lobench.api.settings import WatchSettings
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.debug.debug_settings import DebugSettings
 
 __all__ = ["debug"]
@@ -40,5 +40,5 @@ def debug(case: str, kind: str, **options: object) -> None:
     from lobench.tools.debug.debug import debug as debugged
     from lobench.tools.debug.debug_output import debugged_text
 
-    outcome = logged_aside(debugged, case, **options)
+    outcome = call_with_progress(debugged, case, **options)
     emit("debug", outcome.to_record()) if kind == "json" else show(debugged_text(outcome))

@@ -9,7 +9,7 @@ import click
 
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import evaluation_options, options_of
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.falsify.falsify_settings import FalsifySettings
 
 __all__ = ["falsify"]
@@ -53,7 +53,7 @@ def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
     from lobench.tools.falsify.written import require_case_folder, write_case
 
     require_case_folder(output)
-    outcome = logged_aside(falsified, checkpoint, **options)
+    outcome = call_with_progress(falsified, checkpoint, **options)
     files = write_case(outcome, output) if outcome.measured is not None else ()
     emit("falsify", falsify_record(outcome, files)) if kind == "json" else show(falsify_text(outcome, files))
     if outcome.found.ending == "budget":

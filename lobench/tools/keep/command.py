@@ -9,7 +9,7 @@ import click
 from lobench.api.settings import WatchSettings
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import options_of
-from lobench.cli.output import emit, format_option, logged_aside, show
+from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.keep.keep_settings import KeepSettings
 
 __all__ = ["keep"]
@@ -83,12 +83,12 @@ def keep(
         if measure is None:
             measured_total = MeasuredTotal(decisions=kept_log(store))
         else:
-            measured_total = logged_aside(measure_total, store, num_seeds=measure, **worker_options)
+            measured_total = call_with_progress(measure_total, store, num_seeds=measure, **worker_options)
         emit("keep.log", log_record(measured_total)) if kind == "json" else show(log_text(measured_total))
         raise click.exceptions.Exit(ExitCode.ERROR if measured_total.error else ExitCode.OK)
     if not command_line or not metric:
         raise click.UsageError(f"missing option '{'--metric' if command_line else '--command'}'")
-    outcome = logged_aside(kept, command_line, metric=metric, store=store, **options)
+    outcome = call_with_progress(kept, command_line, metric=metric, store=store, **options)
     emit("keep", kept_record(outcome)) if kind == "json" else show(kept_text(outcome))
     decision_answer = outcome.decision.answer
     code = ExitCode.ERROR if decision_answer is None else _EXIT_CODES[decision_answer.value]
