@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
@@ -13,7 +12,6 @@ from lobench.core.errors import UsageError
 from lobench.core.wording import first_of
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store
-from lobench.engine.store.database import database_errors, open_to_read
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["wait_for_evaluations"]
@@ -64,11 +62,6 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     return True
 
 
-def _has_tables(database: Path) -> bool:
-    with contextlib.closing(open_to_read(database)) as connection, database_errors(database, "the result store"):
-        return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone())
-
-
 _warned_stores: set[Path] = set()
 
 
@@ -89,7 +82,5 @@ def _num_pending(store: Path) -> int:
             raise error
         _warn_of_no_store(store)
         return 0
-    if not _has_tables(store / "ledger.sqlite"):
-        return 0  # a watch is creating it
     with Ledger.open(store, read_only=True) as ledger:
         return sum(not is_finished for _, _, is_finished in ledger.standings())

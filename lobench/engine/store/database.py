@@ -29,6 +29,7 @@ from lobench.engine.whole_file import write_whole
 __all__ = [
     "StoreLock",
     "database_errors",
+    "is_of_other_user",
     "let_in",
     "may_write",
     "newer_schema",
@@ -157,7 +158,7 @@ def open_to_write(database: Path) -> sqlite3.Connection:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         open_to_group(database, store=database.parent)
     _take_over_log(database)
-    if _is_of_other_user(database) and not may_write(database):
+    if is_of_other_user(database) and not may_write(database):
         raise StoreError(
             "this user may not write the database",
             where=str(database),
@@ -176,14 +177,19 @@ def _take_over_log(database: Path) -> None:
     for suffix in ("-wal", "-shm"):
         file = database.with_name(database.name + suffix)
         with contextlib.suppress(OSError):
-            if file.exists() and _is_of_other_user(file) and not may_write(file):
+            if file.exists() and is_of_other_user(file) and not may_write(file):
                 if suffix == "-wal" and file.stat().st_size:
                     write_whole(file, file.read_bytes(), durable=True)
                 else:
                     file.unlink()  # made again from the log
 
 
-def _is_of_other_user(path: Path) -> bool:
+def is_of_other_user(path: Path) -> bool:
+    """Returns whether a file belongs to another user. Root counts as the owner of every file.
+
+    >>> is_of_other_user(Path("results/ledger.sqlite"))
+    False
+    """
     try:
         return path.stat().st_uid != os.geteuid() != 0
     except OSError:
@@ -252,7 +258,7 @@ def open_to_read(database: Path, *, is_live: bool = True) -> sqlite3.Connection:
     """
     log, index = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
     has_log = log.is_file() and index.is_file()
-    if not has_log and (not is_live or _is_of_other_user(database)):
+    if not has_log and (not is_live or is_of_other_user(database)):
         memory_copy = _copy_with_log(database) if _is_filled(log) else _memory_copy(database)
         if memory_copy is not None:
             return memory_copy
@@ -283,7 +289,7 @@ def _memory_copy(database: Path) -> sqlite3.Connection | None:
     try:
         old_status = database.stat()
         if old_status.st_size > _MAX_COPIED_BYTES:
-            return _open(database, "immutable=1") if _is_of_other_user(database) else None
+            return _open(database, "immutable=1") if is_of_other_user(database) else None
         connection = _open(Path(":memory:"), "")
         with contextlib.closing(_open(database, "immutable=1")) as file:
             file.backup(connection)
@@ -473,7 +479,7 @@ def _open_lock_file(file: Path) -> int:
                 raise
             # Another process has removed its refused store since `mkdir`.
         except PermissionError:
-            if not _is_of_other_user(file):
+            if not is_of_other_user(file):
                 raise
             return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 

@@ -33,7 +33,7 @@ from lobench.engine.store.plans import Plans
 from lobench.engine.store.programs import register
 from lobench.engine.store.reader import EVALUATION_COLUMNS, LedgerReader, case_json
 from lobench.engine.store.restarts import Restart, Restarts
-from lobench.engine.store.schema import connect, store_errors
+from lobench.engine.store.schema import connect, store_errors, was_used
 from lobench.engine.store.subject_rows import SIGHTING, values_of
 from lobench.engine.store.summaries import Summaries
 
@@ -477,5 +477,4 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
 def _is_emptied(store: Path) -> bool:
     """Returns whether the ledger's file is empty although the store was used, as after a full disk or a bad copy."""
     file = store / "ledger.sqlite"
-    is_empty = file.is_file() and file.stat().st_size == 0
-    return is_empty and any((store / name).is_dir() for name in ("spool", "logs"))
+    return file.is_file() and file.stat().st_size == 0 and was_used(store)

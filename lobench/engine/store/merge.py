@@ -10,13 +10,12 @@ from typing import TypedDict
 
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
-from lobench.engine.store.bundle import ledger_file
 from lobench.engine.store.experiments import FORM
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.network import OnProblem
 from lobench.engine.store.programs import known_programs, old_programs, register
 from lobench.engine.store.reader import EVALUATION_COLUMNS
-from lobench.engine.store.schema import check_schema, intact_rows, store_errors
+from lobench.engine.store.schema import attached, check_schema, intact_rows
 from lobench.engine.store.subject_rows import SIGHTING
 from lobench.engine.store.summaries import copy_summaries
 
@@ -84,35 +83,29 @@ def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambd
 
 def _merge(ledger: Ledger, store: Path) -> Merged:
     db = ledger.connection
-    with store_errors(store):
-        # A file name, not a URI: SQLite must be able to create the side files of a log that is being written.
-        db.execute("ATTACH ? AS source", (str(ledger_file(store).absolute()),))
-    try:
-        with ledger.transaction():
-            with intact_rows(store):
-                _name_programs(db)
-            (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
-            check_schema(int(version), store)
-            conflicts, num_known = _compare_results(db)
-            _copy_checkpoints(db)
-            columns = EVALUATION_COLUMNS
-            num_taken = db.execute(
-                f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_VIEW} s WHERE NOT EXISTS "
-                f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
-            ).rowcount
-            _add_deliveries(db)
-            db.execute(
-                "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
-                "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
-            )
-            _copy_experiments(db)
-            _copy_places(db)
-            copy_summaries(db, _VIEW)
-            ledger.compute_summaries()
-            db.execute(f"DROP VIEW {_VIEW}")
-            db.execute(f"DROP TABLE {_PROGRAMS_TABLE}")
-    finally:
-        db.execute("DETACH source")
+    with attached(db, store), ledger.transaction():
+        with intact_rows(store):
+            _name_programs(db)
+        (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
+        check_schema(int(version), store)
+        conflicts, num_known = _compare_results(db)
+        _copy_checkpoints(db)
+        columns = EVALUATION_COLUMNS
+        num_taken = db.execute(
+            f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_VIEW} s WHERE NOT EXISTS "
+            f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
+        ).rowcount
+        _add_deliveries(db)
+        db.execute(
+            "INSERT INTO main.events (kind, detail, at) SELECT kind, detail, at FROM source.events s WHERE NOT "
+            "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
+        )
+        _copy_experiments(db)
+        _copy_places(db)
+        copy_summaries(db, _VIEW)
+        ledger.compute_summaries()
+        db.execute(f"DROP VIEW {_VIEW}")
+        db.execute(f"DROP TABLE {_PROGRAMS_TABLE}")
     return Merged(store=store, taken=num_taken, known=num_known, conflicts=conflicts)
 
 

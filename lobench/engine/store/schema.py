@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from lobench.core.wording import one_line_of
 from lobench.engine.store.bundle import ledger_file, no_store
 from lobench.engine.store.database import (
     database_errors,
+    is_of_other_user,
+    may_write,
     newer_schema,
     open_to_read,
     open_to_write,
@@ -26,7 +29,7 @@ from lobench.engine.store.network import READS_LOCAL_COPY, newer_copy
 
 _LAST_REVISION = "59df9d4"  # last revision that reads schema 1
 
-__all__ = ["check_schema", "connect", "intact_rows", "store_errors"]
+__all__ = ["attached", "check_schema", "connect", "intact_rows", "store_errors", "was_used"]
 
 
 @contextlib.contextmanager
@@ -45,6 +48,9 @@ def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
 
 def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:
     """Opens the ledger of a store. A writer creates missing tables.
+
+    A ledger without tables reads as an empty one: its first writer has just begun, was killed, or had no space. If the
+    store was used before, its ledger was emptied, which is an error.
 
     Args:
       store: Folder of the store, or a bundle.
@@ -65,6 +71,9 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
         connection = open_to_read(database, is_live=is_live) if read_only else open_to_write(database)
     try:
         with store_errors(store):
+            if read_only and not _has_tables(connection) and not was_used(store):
+                connection.close()
+                connection = _empty_ledger()
             check_schema(schema_version(connection) if read_only else _version_or_none(connection), store)
             if read_only:
                 show_code(connection)
@@ -74,6 +83,48 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+@contextlib.contextmanager
+def attached(connection: sqlite3.Connection, store: Path) -> Iterator[None]:
+    """Attaches the ledger of a store as `source` while the body runs, to be read only.
+
+    SQLite creates side files next to a database that it attaches. A copy is attached if that is impossible, as on a
+    read-only disk, if the files would be in the way of another user, or if readers have a copy in memory anyway.
+
+    Raises:
+      StoreError: The ledger cannot be read.
+    """
+    file = ledger_file(store).absolute()
+    with contextlib.ExitStack() as stack:
+        with store_errors(store):
+            with contextlib.closing(connect(store, read_only=True)) as source:
+                _, _, open_file = source.execute("PRAGMA database_list").fetchone()
+                if not open_file or is_of_other_user(file) or not may_write(file.parent):
+                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lobench-"))
+                    file = Path(folder) / file.name
+                    with contextlib.closing(sqlite3.connect(file)) as copy:
+                        source.backup(copy)
+            # A file name, not a URI: SQLite must be able to create the side files of a log that is being written.
+            connection.execute("ATTACH ? AS source", (str(file),))
+        stack.callback(connection.execute, "DETACH source")
+        yield
+
+
+def was_used(store: Path) -> bool:
+    """Returns whether a store has been used: a watch makes these folders once the ledger has its tables."""
+    return any((store / name).is_dir() for name in ("spool", "logs"))
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+
+
+def _empty_ledger() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    make_tables(connection)
+    connection.execute("PRAGMA query_only=1")
     return connection
 
 

@@ -70,12 +70,16 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     Raises:
       StoreError: The database does not exist, cannot be used, or is of a newer version.
     """
+    no_study = StoreError("no study found", where=str(path.parent), next_step="is --store right?")
     if read_only and not path.is_file():
-        raise StoreError("no study found", where=str(path.parent), next_step="is --store right?")
+        raise no_study
     with using(path):
         db = open_to_read(path) if read_only else open_to_write(path)
         is_new = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is None
-        if (version := _VERSION if is_new and not read_only else schema_version(db)) > _VERSION:
+        if is_new and read_only:  # its controller has just begun, or had no space
+            db.close()
+            raise no_study
+        if (version := _VERSION if is_new else schema_version(db)) > _VERSION:
             db.close()
             raise newer_schema(path, got=version, expected=_VERSION)
         if not read_only:

@@ -13,6 +13,7 @@ from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
+from lobench_pbt.study_database import connect
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, Refusal, Refused
 from lobench_pbt.vault import Vault, bytes_sha256
@@ -46,6 +47,12 @@ def test_on_a_full_disk_nothing_changes_and_clients_wait_until_there_is_space(tm
     hasty.close()
     server.stop(grace=None).wait()
     service.close()
+
+
+def test_a_database_without_tables_has_no_study(tmp_path: Path) -> None:
+    (tmp_path / "study.sqlite").touch()  # as its first writer leaves it for a moment
+    with pytest.raises(StoreError, match=SHOWN["no-study-found-is-store"]):
+        connect(tmp_path / "study.sqlite", read_only=True)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
 from commands import lobench
+from disks import MOUNTING, small_disk
 from shown import texts_of
 from stores import add
 
@@ -62,6 +65,20 @@ def test_sinks_of_the_target_get_each_thing_once(stores: list[Path], tmp_path: P
     ledger.close()
     finished = [event.checkpoint.outer_step for event in events if isinstance(event, CheckpointFinished)]
     assert finished == [1, 2] and len(events) == 6
+
+
+@MOUNTING
+@pytest.mark.parametrize("has_log", [False, True])
+def test_a_store_on_a_read_only_disk_is_merged(stores: list[Path], tmp_path: Path, has_log: bool) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        with Ledger.open(stores[0]) if has_log else contextlib.nullcontext() as writer:
+            if writer is not None:
+                writer.record_event("skipped", position=0)
+            shutil.copytree(stores[0], disk.path / "one")
+        disk.remount("ro")
+        (merged,) = merge_stores([disk.path / "one"], tmp_path / "both")
+    assert (merged.taken, merged.known, merged.conflicts) == (2, 0, ())
+    assert rows(tmp_path / "both") == rows(stores[0])
 
 
 def test_conflicts_are_named_and_the_target_stays(stores: list[Path], tmp_path: Path) -> None:

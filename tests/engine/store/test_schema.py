@@ -15,6 +15,7 @@ from shown import texts_of
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.ledger_tables import SCHEMA_VERSION
+from lobench.engine.store.merge import merge_stores
 
 SHOWN = texts_of("store")
 
@@ -107,6 +108,11 @@ def test_a_ledger_that_was_cut_off_is_one_line_and_stays(tmp_path: Path) -> None
 def test_a_new_store_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "empty"), str(tmp_path / "killed")], check=True)
+    begun_stores = [store for store in (tmp_path / "killed").iterdir() if (store / "ledger.sqlite").exists()]
+    for killed in begun_stores:
+        with Ledger.open(killed, read_only=True) as reader:
+            assert reader.num_evaluations() == 0 and not reader.sightings()
+    assert {merged.taken for merged in merge_stores(begun_stores, tmp_path / "both")} == {0}
     for killed in (tmp_path / "killed").iterdir():
         Ledger.open(killed).close()
         assert version_of(killed) == str(SCHEMA_VERSION)
