@@ -61,7 +61,7 @@ def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
 
 
 def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(raced: tuple[Path, Done]) -> None:
-    folder, _ = raced
+    folder, done = raced
     texts = [f"sgd(); sgd.learning_rate = {rate}" for rate in RATES.values()]
     options = ("--race", "--suite", "tiny", "--seeds", "8", "--format", "json", *OPTIONS)
     record = json.loads(lobench("compare", *texts, *options, cwd=folder).stdout)
@@ -71,6 +71,9 @@ def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(r
     text = notes(folder)
     for name, look in out.items():
         assert SHOWN["left-at-look-seeds-a"].format(name=name, look=look, num_seeds=2 * look) in text
+    bounds, no_bounds = SHOWN["against-its-score-less-the"], SHOWN["worse-by-bounds-that-hold"]
+    assert bounds in text and no_bounds not in text
+    assert no_bounds in done.stdout and bounds not in done.stdout, "the ranking has no cells with bounds"
     held = {(one.method, one.session) for one in members(folder)}
     looks = {name: out.get(name, record["looks"]) for name in RATES}
     assert held == {(name, seed) for name, look in looks.items() for seed in range(2 * look)}

@@ -22,6 +22,7 @@ from tiny import GIN, make_suite
 from lobench.core.errors import LobenchError
 from lobench.core.result import Curves
 from lobench.engine.store.bundle import ResultBundle
+from lobench.engine.store.evaluation_row import EvaluationRow
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
 from lobench.tools.publish.publish import publish
@@ -116,6 +117,14 @@ def _is_caught(tampering: Tampering, output: Path) -> bool:
 def test_an_honest_bundle_of_an_experiment_passes(world: tuple[Path, Path, Path]) -> None:
     found = audit(world[2])
     assert (found.contradictions, dict(found.counts), found.unaudited) == ((), {"identical": 4}, ())
+
+
+def test_an_error_of_a_check_is_not_the_authors(
+    world: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EvaluationRow, "__hash__", None)  # as once, when a check put rows into a set
+    with pytest.raises(RuntimeError):
+        audit(world[2], sample="0")
 
 
 @pytest.mark.parametrize("field", _FIELDS)

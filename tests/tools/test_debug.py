@@ -12,6 +12,9 @@ from commands import lobench
 from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite
 
+from lobench.core.case import CaseSpec
+from lobench.tools.debug.debug import _page_name
+
 SHOWN = texts_of("debug")
 
 
@@ -30,6 +33,15 @@ def test_a_rate_that_is_too_high_is_found_and_shown(tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text()
     assert record["verdict"] in page and page.count("<svg") >= 4 and "<script" not in page
     assert shlex.split(record["command"])[1:] == options  # with --home "", and not with the one that is the default
+
+
+def test_pages_of_two_subjects_have_two_names(tmp_path: Path) -> None:
+    spec = CaseSpec(path=tmp_path / "tiny" / "tiny.gin", scope="a", root=tmp_path)
+    thetas = [("one/theta_3.npz", ()), ("two/theta_3.npz", ())]
+    subjects = [("sgd()", ()), ("sgd()", ("sgd.learning_rate = 3.0",)), ("adam()", ()), *thetas, ("", ())]
+    names = [_page_name(spec, 1, text, params) for text, params in subjects]
+    assert len({*names}) == len(names) and all(name.startswith("tiny-a-seed1") for name in names)
+    assert "-adam-" in names[2] and "-theta_3-" in names[3]
 
 
 def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import shutil
 import signal
@@ -127,6 +128,18 @@ def test_request_that_waits_is_answered_when_an_evaluation_arrives(tmp_path: Pat
     if "s/later" not in cases:  # the store is written in several transactions
         cases, _ = next_cases(tag)
     assert "s/later" in cases
+
+
+def test_requests_wait_shorter_if_several_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser has six connections to a server, and the next page gets one when a request ends."""
+    assert app._max_wait(1) == app._LONGEST_WAIT and app._max_wait(6) < 5
+    monkeypatch.setattr(app, "_max_wait", lambda num_waiting: PATIENCE if num_waiting < 3 else 0.0)
+    tag = get(served.address, "data.json").headers["etag"]
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(get, served.address, "data.json?wait", If_None_Match=tag) for _ in range(3)]
+        done, _ = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED")
+        assert done.pop().result().status == 304
+        monkeypatch.setattr(app, "_max_wait", lambda num_waiting: 0.0)
 
 
 def test_request_that_waits_in_vain_ends_with_304(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ class _TableMaker:
         )
         self._metrics, self._tests_used = self._metric_names(), set[Method]()
         self._eliminated = _eliminated_entries(summary, snapshot)
-        self._notes += race_notes(summary)
+        self._notes += race_notes(summary, has_bounds=True)
         searches = [snapshot.search(index) for index, _ in self._methods if index >= 0]
         self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
         self._edges = edge_notes_by_label(snapshot)
@@ -537,8 +537,13 @@ def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
     return f"{text}, 1 is best, over the {num_cases} cases that all of them have; 95% bootstrap over cases and seeds"
 
 
-def race_notes(summary: Summary) -> list[str]:
-    """Returns the notes on a race: its leader, and the looks at which methods were eliminated."""
+def race_notes(summary: Summary, *, has_bounds: bool) -> list[str]:
+    """Returns the notes on a race: its leader, and the looks at which methods were eliminated.
+
+    Args:
+      summary: Summary of the store.
+      has_bounds: Whether the table shows the bounds of an eliminated method's score against the other one's.
+    """
     race, stored_race = summary.race, summary.snapshot.experiment.race
     if race is None or stored_race is None or race.leader is None:
         return []
@@ -561,10 +566,9 @@ def race_notes(summary: Summary) -> list[str]:
     has_eliminated = len(notes) > 1
     notes += [f"{leader}: {edge}" for edge in race.edges]
     if has_eliminated:
-        level_text = f"{1 - stored_race.rules.alpha:g}"
-        notes.append(
-            f"against: its score less the other's, by bounds that hold at all looks and for all pairs with {level_text}"
-        )
+        meaning = "against: its score less the other's," if has_bounds else "worse:"
+        level = f"{1 - stored_race.rules.alpha:g}"
+        notes.append(f"{meaning} by bounds that hold at all looks and for all pairs with {level}")
     return notes
 
 

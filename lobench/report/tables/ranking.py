@@ -255,7 +255,7 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
         lines.append(f"scores are over {cases_text}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
         lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
-    lines += race_notes(summary)
+    lines += race_notes(summary, has_bounds=False)
     chosen = [row.labels[0] for row in rows if (search := snapshot.search(row.place)) and not search.is_fresh]
     if chosen:
         lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _NAMED)}")

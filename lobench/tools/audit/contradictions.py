@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
@@ -58,7 +60,24 @@ def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]
             raise
         yield Contradiction("record", f"a file of the bundle cannot be read: {headline(error)}")
     except _RECORD_ERRORS as error:
+        if _is_of_lobench(error):
+            raise RuntimeError("a check of the audit has an error, which says nothing about the bundle") from error
         yield Contradiction("record", f"a record is of another form than lobench writes: {headline(error)}")
+
+
+def _is_of_lobench(error: Exception) -> bool:
+    """Returns whether an error is one of lobench's code: whether it is about an object of a class of lobench.
+
+    A wrong record has a text, a number, a list or a dictionary where lobench expects something else.
+    """
+    if isinstance(error, AttributeError):
+        return type(error.obj).__module__.partition(".")[0] == "lobench"
+    if not isinstance(error, TypeError) or "argument '" in str(error):  # fields of a record may be called anything
+        return False
+    names = set(re.findall(r"'(\w+)'", str(error)))
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "lobench"]
+    classes = (value for module in modules for value in vars(module).values() if isinstance(value, type))
+    return any(value.__name__ in names and value.__module__.startswith("lobench.") for value in classes)
 
 
 def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["debug"]
 
 FOLDER = Path(".lobench") / "debug"
+_MOST_LETTERS = 40  # of a subject in the name of its page
 
 
 def debug(
@@ -96,7 +98,7 @@ def debug(
     progress = progress or default_progress()
     log = progress.log
     folder, spec = find_case(case, str(suite))
-    page_path = Path(output) if output else FOLDER / f"{spec.suite}-{spec.name}-seed{seed}.html"
+    page_path = Path(output) if output else FOLDER / _page_name(spec, seed, checkpoint or optimizer, trained_params)
     require_writable(page_path)
     usual_suite = find_suite(home_suite) if home_suite else None
     manager = plugins_of([str(folder)], progress)
@@ -146,6 +148,24 @@ def debug(
     write_debug_page(result, page_path)
     log(f"page: {page_path}")
     return result
+
+
+def _page_name(spec: CaseSpec, seed: int, trained_with: str, gin_params: Sequence[str]) -> str:
+    """Returns the name of a page, which differs between subjects.
+
+    Args:
+      spec: The case.
+      seed: Its seed.
+      trained_with: Path of a checkpoint, or text of an optimizer. "": the case has its own.
+      gin_params: Bindings of the training.
+    """
+    name = f"{spec.suite}-{spec.name}-seed{seed}"
+    if not trained_with and not gin_params:
+        return f"{name}.html"
+    last_part = trained_with if "(" in trained_with else Path(trained_with).stem
+    subject = re.sub(r"[^\w.]+", "-", last_part)[:_MOST_LETTERS].strip("-.")
+    digest = hashlib.sha256("\n".join((trained_with, *gin_params)).encode()).hexdigest()[:6]
+    return "-".join(filter(None, (name, subject, digest))) + ".html"
 
 
 def _code_hashes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:

@@ -21,19 +21,28 @@ Examples:
   lobench score curves.csv --normaliser velo_speedup_over_multiple_baselines.json.gz"""
 )
 @click.argument("logs", metavar="LOGS.csv[.gz]", type=click.Path(path_type=Path))
-@click.option("--targets", "targets_file", type=click.Path(path_type=Path), help="AlgoPerf's targets, JSON.")
+@click.option(
+    "--targets",
+    "targets_file",
+    type=click.Path(path_type=Path),
+    help="Score AlgoPerf logs with the workload targets in this JSON file.",
+)
 @click.option(
     "--rules",
     "version",
     type=click.Choice(["0.5", "0.6"]),
-    help="With --targets: version of AlgoPerf's rules (default: that of the targets).",
+    help="With --targets: version of AlgoPerf's rules (default: the version of the targets).",
 )
 @click.option(
     "--self-tuning",
     is_flag=True,
-    help="With --targets: rules of the self-tuning track.",
+    help="With --targets: apply the rules of the self-tuning track.",
 )
-@click.option("--normaliser", type=click.Path(path_type=Path), help="VeLO's envelopes of tuned baselines, JSON[.gz].")
+@click.option(
+    "--normaliser",
+    type=click.Path(path_type=Path),
+    help="Score VeLO curves with the tuned baselines in this JSON[.gz] file.",
+)
 @format_option(
     "table",
     "json",
@@ -45,11 +54,13 @@ Examples:
 def score(
     logs: Path, targets_file: Path | None, normaliser: Path | None, version: str | None, self_tuning: bool, kind: str
 ) -> None:
-    """Compute published scores from logs.
+    """Compute AlgoPerf's or VeLO's published score from logs.
 
-    \b
-    --targets: AlgoPerf's; submission, study, workload, trial, global_step, time, val_metric.
-    --normaliser: VeLO's, the speed-up over its baselines; task, seed, step, loss.
+    With --targets, the score is AlgoPerf's. The logs have the columns submission, study, workload, trial, global_step,
+    time and val_metric.
+
+    With --normaliser, the score is VeLO's: the speed-up over tuned baselines. The logs have the columns task, seed,
+    step and loss.
     """
     if (targets_file is None) == (normaliser is None):
         raise UsageError(

@@ -36,6 +36,7 @@ __all__ = ["make_app"]
 _MOST_KEYS = 1000  # curves in one answer
 _MOST_POINTS = 500  # points of a seed's curve
 _LONGEST_WAIT = 20.0  # seconds for which a request waits for news; proxies end connections that are silent for longer
+_SHORTEST_WAIT = 3.0
 _POLL_SECONDS = 0.025  # seconds between two looks at the store
 _STALE_TEXT = "there are newer results: fetch data.json"
 _PARTS = {"page.css": "text/css", "page.js": "text/javascript", "live.js": "text/javascript"}
@@ -84,6 +85,7 @@ def make_app(
         *(Route(f"/{name}", _part_route(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
+    app.state.num_waiting = 0  # requests that wait for news
     return _Guard(app, hosts=hosts, token=token, cookie=cookie)
 
 
@@ -98,14 +100,29 @@ async def _data(page_cache: PageCache, request: Request, is_ending: Callable[[],
     With the parameter `wait`, the answer comes as soon as the data differ from those that the visitor has, or with
     status 304 after a time.
     """
-    deadline = time.monotonic() + (_LONGEST_WAIT if "wait" in request.query_params else 0.0)
-    while True:
-        answer = await run_in_threadpool(_current_data, page_cache, request)
-        if answer.status_code != HTTPStatus.NOT_MODIFIED or time.monotonic() >= deadline:
-            return answer
-        if is_ending() or await request.is_disconnected():
-            return answer
-        await asyncio.sleep(_POLL_SECONDS)
+    started_at = time.monotonic()
+    is_waiting = "wait" in request.query_params
+    state = request.app.state
+    state.num_waiting += is_waiting
+    try:
+        while True:
+            answer = await run_in_threadpool(_current_data, page_cache, request)
+            max_seconds = _max_wait(state.num_waiting) if is_waiting else 0.0
+            if answer.status_code != HTTPStatus.NOT_MODIFIED or time.monotonic() - started_at >= max_seconds:
+                return answer
+            if is_ending() or await request.is_disconnected():
+                return answer
+            await asyncio.sleep(_POLL_SECONDS)
+    finally:
+        state.num_waiting -= is_waiting
+
+
+def _max_wait(num_waiting: int) -> float:
+    """Returns for how many seconds each of some requests waits.
+
+    A browser has six connections to a server. With six pages all of them wait, and another page comes once one ends.
+    """
+    return max(_LONGEST_WAIT / num_waiting, _SHORTEST_WAIT)
 
 
 def _current_data(page_cache: PageCache, request: Request) -> Response:
