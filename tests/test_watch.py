@@ -29,6 +29,12 @@ from tiny import (
     write_checkpoint,
 )
 
+import lobench
+from lobench.core.case import CaseInfo
+from lobench.core.subject import Subject
+from lobench.hookspecs import EvaluationFinished
+from lobench.report.live.progress import SilentProgress
+
 SHOWN = texts_of("watch")
 
 ALL = ("--once", "--checkpoints", "all", "--workers", "1")
@@ -138,11 +144,30 @@ def test_a_killed_workers_case_runs_again_and_a_second_death_poisons_it(tmp_path
         assert done.returncode == (0 if times == 1 else 3)
 
 
-def test_a_case_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
+class _Leases(SilentProgress):
+    """Cases of the leases that run, and of those that were given up."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, str] = {}
+        self.given_up_cases: list[str] = []
+
+    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        self.running[lease] = case.name
+
+    def given_up(self, lease: int) -> None:
+        self.given_up_cases.append(self.running.pop(lease))
+
+    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        if lease is not None:
+            self.running.pop(lease, None)
+
+
+def test_a_case_that_hangs_is_ended_at_its_deadline_and_runs_no_longer(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, extra=extra_case("Hang", "Case.timeout_seconds = 1"))
-    run = make_run(tmp_path, -3.0)
-    assert watch(run, suite, *ALL, "--store", str(tmp_path / "store")).returncode == 3
-    assert outcomes(tmp_path / "store") == {"a": "passed", "b": "passed", "bad": "timeout"}
+    leases = _Leases()
+    watched = lobench.watch(make_run(tmp_path, -3.0), suite, once=True, workers=1, progress=leases)
+    assert outcomes(watched.store) == {"a": "passed", "b": "passed", "bad": "timeout"}
+    assert leases.given_up_cases == ["bad"] and not leases.running
 
 
 @pytest.mark.xfail(
@@ -173,6 +198,22 @@ def test_a_suite_that_is_broken_while_it_is_watched_ends_the_watch_with_its_line
     assert chief.returncode == 2
     assert "tiny.gin:" in errors and SHOWN["syntax-error"] in errors, output + errors
     assert "INTERNAL_ERROR" not in output + errors
+
+
+def test_while_the_runs_config_is_broken_no_worker_starts_and_one_line_says_so(tmp_path: Path) -> None:
+    suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0), tmp_path / "store"
+    config = (run / "config.gin").read_text()
+    (run / "config.gin").write_text("Case.learned_optimizer = @(\n")
+    command = watch_command(run, suite, "--executor", "inline", "--until-step", "1")
+    chief = subprocess.Popen([*command, "--store", str(store)], stdout=subprocess.PIPE, text=True)
+    assert chief.stdout is not None
+    num_lines = 0
+    for line in chief.stdout:
+        if SHOWN["workers-start-once-the-file"] in line:
+            num_lines += 1
+            (run / "config.gin").write_text(config)
+    assert chief.wait(PATIENCE) == 0 and num_lines == 1
+    assert Counter(record["outcome"] for record in results(store)) == {"passed": 2}
 
 
 def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_next_checkpoint_on(

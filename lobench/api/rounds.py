@@ -19,7 +19,7 @@ class RoundProgress(WatchProgress):
     """
 
     def __init__(self, inner: WatchProgress) -> None:
-        for name in ("log", "warn", "closed", "planned", "step", "leased", "finished", "grown"):
+        for name in ("log", "warn", "closed", "planned", "step", "leased", "given_up", "finished", "grown"):
             setattr(self, name, getattr(inner, name))
 
     def announce(self, line: str) -> None:
@@ -35,7 +35,7 @@ class RunningProgress(WatchProgress):
 
     def __init__(self, inner: WatchProgress) -> None:
         self._inner = inner
-        for name in ("planned", "step", "leased"):
+        for name in ("planned", "step", "leased", "given_up"):
             setattr(self, name, getattr(inner, name))
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:

@@ -42,6 +42,7 @@ class Measuring(WatchProgress):
             "cases",
             "admitted",
             "planned",
+            "given_up",
             "step",
             "grown",
             "completed",

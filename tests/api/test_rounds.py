@@ -51,6 +51,9 @@ def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_fail
     progress.leased(1, ADAM, one)
     assert "compiling 1 of 2 programs" in shown._running.status_text()
     progress.log("a worker died")
+    progress.given_up(1)
+    assert shown._running.rows() == [], "it runs again as another lease, or not at all"
+    progress.leased(1, ADAM, one)
     failed = EvaluationFinished(
         subject=ADAM, case=one, seed_block=one.blocks()[0], outcome=Outcome.ERROR, curves=None, message="no task"
     )

@@ -157,6 +157,18 @@ def test_a_terminal_has_a_table() -> None:
     )
 
 
+def test_an_evaluation_whose_worker_died_runs_once() -> None:
+    methods = Methods(methods_of, snapshot_of, clock=Clock())
+    methods.plan({"adam": 2})
+    progress = PlainMethods(io.StringIO(), methods, clock=Clock())
+    one = event(ADAM, "a", 0.5)
+    for lease in range(3):
+        progress.leased(lease, one.subject, one.case)
+        assert [state.num_running for state in methods.states() if state.name == "adam"] == [1]
+        progress.given_up(lease)
+    assert not any(state.num_running for state in methods.states()) and not progress._running.rows()
+
+
 def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() -> None:
     clock, file = Clock(), io.StringIO()
     named = lambda subject: ["adam"] if subject == ADAM else ["sgd"]  # noqa: E731

@@ -37,8 +37,9 @@ class Dispatch:
         return tuple(dict.fromkeys(f"{case.suite}/{case.name}" for case in cases))
 
     def forget(self, worker: int) -> None:
-        """Forgets the worker's running job."""
-        self._leases.pop(worker, None)
+        """Forgets the worker's running job, which will return nothing."""
+        if (lease := self._leases.pop(worker, None)) is not None:
+            self._progress.given_up(lease.lease)
 
     def killed_for_memory(self, worker: int, message: str, now: float) -> planner.Finished | None:
         """Returns the event that ends the lease of a worker killed for lack of memory; None if it had no lease."""
@@ -76,15 +77,16 @@ class Dispatch:
         self._workers.run(action.worker, job)
         return None
 
-    def returned(self, worker: int, result: JobResult, now: float) -> tuple[planner.Finished, Curves | None]:
+    def returned(
+        self, worker: int, result: JobResult, now: float, *, is_config_broken: bool = False
+    ) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result as an event, with its curves.
 
         An error does not count, and is retried, if the theta has disappeared from the spool. Once per evaluation, an
         error also does not count if the worker has other code or gin files than the chief, because its replacement may
-        have the current files.
+        have the current files. While the run's `config.gin` cannot be parsed, such an error never counts.
         """
-        lease = self._leases.get(worker)
-        self.forget(worker)
+        lease = self._leases.pop(worker, None)
         event, curves = finished_of(worker, result, now)
         leased_copy = self._copies.pop(worker, None)
         is_void = (
@@ -93,10 +95,18 @@ class Dispatch:
             and leased_copy != self._spool.copy_of(leased_copy[0])
         )
         is_given_back = bool(result.other_code) or result.other_gin
-        if is_given_back and lease is not None and lease.evaluation not in self._returned_evaluations:
+        if (
+            is_given_back
+            and lease is not None
+            and (is_config_broken or lease.evaluation not in self._returned_evaluations)
+        ):
             self._returned_evaluations.add(lease.evaluation)
             is_void = True
-        return (dataclasses.replace(event, is_void=True), None) if is_void else (event, curves)
+        if is_void:
+            event, curves = dataclasses.replace(event, is_void=True), None
+        if curves is None:  # an evaluation that ran out of memory is halved, and not recorded
+            self._progress.given_up(event.lease)
+        return event, curves
 
     def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
         self._subjects.has_theta(evaluation)  # restores the file if it is missing; workers skip a missing companion

@@ -51,6 +51,9 @@ class WatchProgress:
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
+    def given_up(self, lease: int) -> None:
+        """Called when a lease ends without curves: its worker died or was ended, or its theta is gone."""
+
     def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 
     def grown(self) -> None:

@@ -162,6 +162,8 @@ class Chief:
         self._over_budget = self._suite_changed = self._has_cases = False
         self._accepted_evaluations = set[planner.EvaluationId]()  # results of other code that count
         self._running_commands: set[str] = set()  # names of running commands
+        self._held_starts: dict[int, planner.StartWorker] = {}  # by worker: starts that wait for a valid `config.gin`
+        self._logged_config_problem = ""
         self._signals = Signals()
         self._is_done = self._has_ended = False
         self._last_news_time = time.monotonic()
@@ -299,6 +301,7 @@ class Chief:
             wait_seconds = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
             is_hurried = self._is_done or self._own_events or (is_polling and self._arrivals.has_news)
             self._wait(0.02 if is_hurried else min(wait_seconds, 0.5))
+            self._start_held_workers()
             self._workers.mention_slow_starts()
             self._deliverer.pump()
             self._intake.discard(self._subjects.needed)
@@ -422,7 +425,11 @@ class Chief:
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
-                self._refuse(variant, "; ".join(messages))
+                if not self._options.once and self._suite.config_problem():
+                    self._suite_changed = True  # the next round starts workers once the file can be parsed
+                    self._own_events.append(planner.Drain())
+                else:
+                    self._refuse(variant, "; ".join(messages))
             case (_, Step(lease=lease, step=step)):
                 self._progress.step(lease, step)
             case (worker, JobResult() as result):
@@ -430,7 +437,8 @@ class Chief:
                     result = self._with_names_of_changes(result)
                 elif result.other_gin:
                     self._is_suite_edited()
-                return [self._dispatch.returned(worker, result, now)]
+                is_config_broken = result.other_gin and bool(self._suite.config_problem())
+                return [self._dispatch.returned(worker, result, now, is_config_broken=is_config_broken)]
             case WorkerExited(worker=worker, message=cause_text, is_oom=True) if (
                 finished_event := self._dispatch.killed_for_memory(worker, cause_text, now)
             ):
@@ -537,16 +545,37 @@ class Chief:
         if decisions:
             self._deliverer.wake()
 
+    def _start_worker(self, action: planner.StartWorker) -> None:
+        """Starts a worker, or holds it back while it would read a `config.gin` that cannot be parsed."""
+        if self._is_suite_edited():  # a new worker would collect other cases
+            return
+        problem = "" if self._options.once else self._suite.config_problem()
+        if problem:
+            self._held_starts[action.worker] = action
+            if problem != self._logged_config_problem:
+                self._progress.log(f"{problem}; workers start once the file can be parsed")
+                self._logged_config_problem = problem
+            return
+        self._logged_config_problem = ""
+        self._suite.remember()
+        self._known_cases.begin()
+        self._workers.start(action.worker, action.size)
+
+    def _start_held_workers(self) -> None:
+        held_starts, self._held_starts = self._held_starts, {}
+        for action in held_starts.values():
+            self._start_worker(action)
+
     def _act(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
-            case planner.StartWorker(worker, size):
-                if not self._is_suite_edited():  # a new worker would collect other cases
-                    self._suite.remember()
-                    self._known_cases.begin()
-                    self._workers.start(worker, size)
+            case planner.StartWorker():
+                self._start_worker(action)
             case planner.KillWorker(worker, _):
                 self._dispatch.forget(worker)
-                self._workers.kill(worker)
+                if worker in self._held_starts:
+                    del self._held_starts[worker]
+                else:
+                    self._workers.kill(worker)
             case planner.Lease():
                 if action.case.program_key not in self._leased_programs:
                     self._leased_programs.add(action.case.program_key)

@@ -230,6 +230,15 @@ class SuiteFiles:
                 raise
             return None
 
+    def config_problem(self) -> str:
+        """Returns the reason why the run's `config.gin` cannot be parsed now; "" if it can, or if there is none."""
+        try:
+            for config in self._configs():
+                parse_trainer_config(config)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
     def _changed_file(self) -> Path | None:
         if self._file_stamps is None:
             return None

@@ -136,6 +136,9 @@ class Methods:
         self._began_at = self._clock() if self._began_at is None else self._began_at
         self._running[lease] = tuple(self._methods_of(subject))
 
+    def given_up(self, lease: int) -> None:
+        self._running.pop(lease, None)
+
     def finished(self, event: EvaluationFinished, lease: int | None) -> tuple[str, ...]:
         """Counts an evaluation. Returns its methods."""
         if lease is not None:
@@ -257,6 +260,10 @@ class _Methods(PlainProgress):
         self._methods.leased(lease, subject)
         super().leased(lease, subject, case)
 
+    def given_up(self, lease: int) -> None:
+        self._methods.given_up(lease)
+        super().given_up(lease)
+
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         super().finished(event, lease)
         names = self._methods.finished(event, lease)
@@ -336,6 +343,10 @@ class _LiveMethods(_Methods, LiveProgress):
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         super().leased(lease, subject, case)
+        self._update()
+
+    def given_up(self, lease: int) -> None:
+        super().given_up(lease)
         self._update()
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:

@@ -91,6 +91,12 @@ class NotebookProgress(PlainProgress):
         super().leased(lease, subject, case)
         self._draw()
 
+    def given_up(self, lease: int) -> None:
+        if self._methods is not None:
+            self._methods.given_up(lease)
+        super().given_up(lease)
+        self._draw()
+
     def step(self, lease: int, step: int) -> None:
         super().step(lease, step)
         self._draw()

@@ -126,6 +126,7 @@ class PlainProgress(SilentProgress):
 
     def closed(self) -> None:
         self._ended.set()
+        self._running.forget()
         errors = self._errors
         self._errors = Counter()
         for message, count in errors.items() if not self._verbose else ():
@@ -156,6 +157,9 @@ class PlainProgress(SilentProgress):
 
     def step(self, lease: int, step: int) -> None:
         self._running.step(lease, step)
+
+    def given_up(self, lease: int) -> None:
+        self._running.given_up(lease)
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self._running.finished(event, lease)

@@ -91,6 +91,13 @@ class Running:
         if (running := self._leases.get(lease)) is not None:
             running.step = step
 
+    def given_up(self, lease: int) -> None:
+        self._leases.pop(lease, None)
+
+    def forget(self) -> None:
+        """Forgets all leases. Those of another watch have the same numbers."""
+        self._leases.clear()
+
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self.num_done += 1
         running = self._leases.pop(lease, None) if lease is not None else None
