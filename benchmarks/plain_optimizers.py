@@ -15,7 +15,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from lobench.inner.optimizers.adafac_mlp_lopt import shifted_decays
-from lobench.inner.optimizers.celo import new_schedule, scheduled
+from lobench.inner.optimizers.celo import initial_schedule_state, schedule_step
 from lobench.inner.optimizers.factored import factored_axes
 from lobench.inner.optimizers.features import step_embedding
 from lobench.inner.optimizers.lstm import initial_state
@@ -129,10 +129,10 @@ def celo(theta: Any, num_steps: int) -> optax.GradientTransformationExtraArgs:
     layers = [(first, network["b0"][0])] + [(network[f"w{i}"][0], network[f"b{i}"][0]) for i in (1, 2)]
 
     def init(params: Any) -> dict[str, Any]:
-        return _initial(params) | new_schedule(theta, len(jax.tree.leaves(params)), num_steps)
+        return _initial(params) | initial_schedule_state(theta, len(jax.tree.leaves(params)), num_steps)
 
     def update(grads: Any, state: Any, params: Any = None, *, value: Any, **extra: Any) -> tuple[Any, Any]:
-        schedule, rates = scheduled(theta, state, value, num_steps)
+        schedule, rates = schedule_step(theta, state, value, num_steps)
         new: dict[str, Any] = {**schedule, "momentum": [], "rms": [], "factored": []}
         updates = []
         for i, (raw, param) in enumerate(zip(jax.tree.leaves(grads), jax.tree.leaves(params), strict=True)):

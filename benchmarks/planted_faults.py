@@ -20,7 +20,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import ArrayDataset, Datasets, Task
 from lobench.inner.theta import leaf_paths
-from lobench.inner.training.replay import Look, ReplayedProgram
+from lobench.inner.training.replay import ReplayedStep, ReplayedProgram
 from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Ranges, Training, diagnose
 from lobench.tools.debug.replayed_case import step_of
 
@@ -232,7 +232,7 @@ def _steps(task: Task, fault: Fault) -> tuple[list[DiagnosedStep], dict[str, str
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
 
-    def look(look: Look) -> bool:
+    def look(look: ReplayedStep) -> bool:
         dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
         steps.append(step_of(look))
         return True

@@ -22,7 +22,7 @@ from lobench.inner.adapters import as_learned_optimizer, as_stepper
 from lobench.inner.optimizer import LearnedOptimizer
 from lobench.inner.optimizers import adam, schedule_free_adamw
 from lobench.inner.task import ArrayDataset, Datasets, IteratorDataset, Task
-from lobench.inner.training.phase_transitions import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, phase_stepper
 from lobench.inner.training.train import TrainingProgram
 
 BLOCK = SeedBlock(start=3, size=2)
@@ -147,8 +147,8 @@ def phases_of(optimizer: str, count: int, steps: int = 20) -> tuple[Phase, ...]:
 
 def program_of(case: Case, task: Any, num_seeds: int = BLOCK.size) -> TrainingProgram:
     if case.phases:
-        later = later_phases(case, partial(stepper_in, case))
-        return TrainingProgram(case, task, partial(stepper_in, case, 0), num_seeds, later=later)
+        later = later_phases(case, partial(phase_stepper, case))
+        return TrainingProgram(case, task, partial(phase_stepper, case, 0), num_seeds, later=later)
     stepper = as_stepper(case.optimizer, case.num_inner_steps)
     return TrainingProgram(case, task, lambda theta: stepper, num_seeds)
 

@@ -76,7 +76,7 @@ def evaluate(
     """
     from lobench.evaluation.notebook import evaluate as evaluated
 
-    case_name = _case_of(suite, case, task, optimizer)
+    python_case = _case_of(suite, case, task, optimizer)
     optimizer = optimizer if isinstance(optimizer, str) else ""
     training_setup = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
     if bool(checkpoint) != bool(optimizer):
@@ -85,7 +85,7 @@ def evaluate(
     return evaluated(
         str(suite or ""),
         case=case if isinstance(case, str) else None,
-        own=case_name,
+        python_case=python_case,
         checkpoint=training_setup.checkpoint or None,
         optimizer=training_setup.optimizer,
         gin_files=gin_files,

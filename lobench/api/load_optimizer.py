@@ -78,7 +78,7 @@ def load_learned(
     """
     training_setup = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
     manager = load_plugins()
-    _, theta = ThetaLeaves.read(training_setup.checkpoint, manager, allow_pickle=allow_pickle)
+    _, theta = ThetaLeaves.read_checkpoint(training_setup.checkpoint, manager, allow_pickle=allow_pickle)
     optimizer_params = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
     layers = layers_at(
         training_setup.checkpoint,

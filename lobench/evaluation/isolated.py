@@ -207,7 +207,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         while (request := requests.get()) is not None:
             try:
-                theta = ThetaLeaves.at(request.theta, where=request.where)
+                theta = ThetaLeaves.from_file(request.theta, where=request.where)
                 runner = runner_for_layers(request.layers)
                 curves = runner.repeat(
                     *(request.spec, request.test, theta, request.seed_block),
@@ -224,10 +224,10 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
 
 def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     """Raises EditedCode if a file was edited between the caller's import and that of this process."""
-    bound = runner.bind(request.spec, request.test)
-    if request.key and bound.info.whole_key != request.key:
+    bound_case = runner.bind(request.spec, request.test)
+    if request.key and bound_case.info.whole_key != request.key:
         raise EditedCode.of(request.spec, ["its gin files"])
-    present_code = {**bound.code.parts, **parts_run_otherwise(bound.info)}
+    present_code = {**bound_case.code.parts, **parts_run_otherwise(bound_case.info)}
     if edited_parts := [name for name, sha256 in request.code.items() if present_code.get(name, sha256) != sha256]:
         raise EditedCode.of(request.spec, edited_parts)
 

@@ -35,7 +35,7 @@ def evaluate(
     suite: str,
     *,
     case: str | None = None,
-    own: Case | None = None,
+    python_case: Case | None = None,
     checkpoint: str | Path | None = None,
     optimizer: str = "",
     gin_files: Sequence[str | Path] = (),
@@ -47,7 +47,7 @@ def evaluate(
     """Trains one case and returns its result; see `lobench.api.evaluate.evaluate`, which also resolves names.
 
     Args:
-      own: Case in Python, in place of one of a suite.
+      python_case: Case in Python, in place of one of a suite.
       variant: Bindings of the checkpoint.
       suite, case, checkpoint, optimizer, gin_files, gin_params, test, allow_pickle: As in `lobench.evaluate`.
     """
@@ -57,11 +57,11 @@ def evaluate(
     with stand_ins() as stand_in:
         objects = list[object]()
         record_and_name = functools.partial(_record_and_name, objects, stand_in)
-        spec = spec_called(case, find_suite(suite)) if own is None else _spec_of(own, record_and_name)
+        spec = spec_called(case, find_suite(suite)) if python_case is None else _spec_of(python_case, record_and_name)
         layers = functools.partial(
             layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
         )
-        return _evaluate(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, is_here=bool(objects))
+        return _evaluate(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, in_this_process=bool(objects))
 
 
 def _record_and_name(objects: list[object], stand_in: Callable[[object], str], value: object) -> str:
@@ -78,38 +78,42 @@ def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
 
 def _evaluate(
     spec: CaseSpec,
-    layers_of: Callable[[str | Path, PluginManager], Layers],
+    layers_for_checkpoint: Callable[[str | Path, PluginManager], Layers],
     test: str,
     checkpoint: str | Path | None,
     *,
     allow_pickle: bool,
-    is_here: bool,
+    in_this_process: bool,
 ) -> Result:
-    """Trains a case in the warm child process, or in this process if `is_here`, for objects that only exist here."""
-    manager = _manager()
+    """Trains a case in the warm child process, or in this process for objects that only exist here."""
+    manager = _plugin_manager()
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
-        _, theta = ThetaLeaves.read(str(checkpoint), manager, allow_pickle=allow_pickle)
-    layers = layers_of(checkpoint or "", manager)
+        _, theta = ThetaLeaves.read_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
+    layers = layers_for_checkpoint(checkpoint or "", manager)
     if not checkpoint and not layers.optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
-    bound = bind_case(spec, layers, test=test, build=False)
-    bound.require_optimizer()
-    run = _RunnerHere(layers).run if is_here else functools.partial(_runner(layers, bound).run, layers)
-    blocks = bound.info.blocks()
+    bound_case = bind_case(spec, layers, test=test, build=False)
+    bound_case.require_optimizer()
+    run = (
+        _InProcessRunner(layers).run
+        if in_this_process
+        else functools.partial(_warm_child_runner(layers, bound_case).run, layers)
+    )
+    blocks = bound_case.info.blocks()
     metrics = manager.usable_declarations("lobench_metrics")
     return Result([with_metrics(run(spec, test, theta, block), metrics) for block in blocks])
 
 
-class _RunnerHere(BlockRunner):
+class _InProcessRunner(BlockRunner):
     """Runner in a process whose jax backend stays as it is, so that the bits may depend on it."""
 
-    def claim(self, bound: BoundCase) -> None:
+    def claim_backend_for(self, bound_case: BoundCase) -> None:
         return
 
 
 @functools.cache
-def _manager() -> PluginManager:
+def _plugin_manager() -> PluginManager:
     return load_plugins()
 
 
@@ -122,7 +126,7 @@ class _WarmChild:
     code: dict[str, str] = field(default_factory=dict)
     data: dict[str, FileStamp] = field(default_factory=dict)
 
-    def serves(
+    def has_read_current_files(
         self,
         layers: Layers,
         spec: CaseSpec,
@@ -137,18 +141,18 @@ class _WarmChild:
 _warm_child: _WarmChild | None = None
 
 
-def _runner(layers: Layers, bound: BoundCase) -> IsolatedRunner:
+def _warm_child_runner(layers: Layers, bound_case: BoundCase) -> IsolatedRunner:
     """Returns the shared child process, whose programs are warm. It ends with this process, when its pipe closes."""
     global _warm_child
-    case, code = (bound.bindings, bound.case), bound.code.parts
-    named_files = map(Path, bound.code.case.data | bound.code.subject.data)
-    files = [*data_of_suite(Path(bound.spec.path)), *named_files]
+    case, code = (bound_case.bindings, bound_case.case), bound_case.code.parts
+    named_files = map(Path, bound_case.code.case.data | bound_case.code.subject.data)
+    files = [*data_of_suite(Path(bound_case.spec.path)), *named_files]
     data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
-    if _warm_child is None or not _warm_child.serves(layers, bound.spec, case, code):
+    if _warm_child is None or not _warm_child.has_read_current_files(layers, bound_case.spec, case, code):
         if _warm_child is not None:
             _warm_child.runner.close()
         _warm_child = _WarmChild()
-    _warm_child.cases[layers, bound.spec] = case
+    _warm_child.cases[layers, bound_case.spec] = case
     _warm_child.code |= code
     _warm_child.data = data | _warm_child.data
     return _warm_child.runner

@@ -38,7 +38,7 @@ def with_metrics(curves: Curves, registered_metrics: Mapping[str, Registered]) -
     directions = dict(curves.directions)
     for name, registered_metric in registered_metrics.items():
         try:
-            computed_metrics = _compute(registered_metric, read_only_curves)
+            computed_metrics = _compute_metric(registered_metric, read_only_curves)
             for metric in computed_metrics:
                 if metric in metrics:
                     raise LobenchError(f"there is a metric {metric!r} already")
@@ -62,7 +62,7 @@ def with_metrics(curves: Curves, registered_metrics: Mapping[str, Registered]) -
     )
 
 
-def _compute(registered_metric: Registered, curves: Curves) -> dict[str, memoryview[float]]:
+def _compute_metric(registered_metric: Registered, curves: Curves) -> dict[str, memoryview[float]]:
     """Calls a metric and checks the values that it returns."""
     metric = registered_metric.load()
     with plugins_contained():

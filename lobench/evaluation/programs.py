@@ -17,17 +17,17 @@ from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase, as_identified
 from lobench.engine.workers.child_python import user_cache_folder
 from lobench.evaluation.request import ThetaLeaves
-from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, runs_as
+from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, program_description
 from lobench.inner.backend import CompilationCounter, programs_kept_in
 from lobench.inner.executables.kept import KeptExecutables
 from lobench.inner.optimizer import LearnedOptimizer, Theta
 from lobench.inner.theta import match_theta
 from lobench.inner.training.gradient_steps import GradientSteps
 from lobench.inner.training.parallel_sessions import num_updates
-from lobench.inner.training.phase_transitions import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, phase_stepper
 from lobench.inner.training.train import TrainingProgram
 
-__all__ = ["Programs", "StepperMaker", "Warm", "matched_theta", "program_of", "programs_kept_for_user"]
+__all__ = ["Programs", "StepperMaker", "WarmProgram", "matched_theta", "program_of", "programs_kept_for_user"]
 
 P = TypeVar("P", bound=TrainingProgram)
 
@@ -52,33 +52,37 @@ class StepperMaker:
     The optimizer receives the case's own number of steps, even if the program trains for longer.
     """
 
-    def __init__(self, bound: BoundCase) -> None:
-        self.bound = bound
-        self._run_descriptions: dict[int, str] = {}  # by phase
+    def __init__(self, bound_case: BoundCase) -> None:
+        self.bound_case = bound_case
+        self._descriptions_by_phase: dict[int, str] = {}
 
     @property
-    def ran_as(self) -> str:
-        """Description of the program that runs for a foreign learned optimizer, as by `runs_as`; "" for all others."""
-        if not self._run_descriptions and not self.bound.phases and self.bound.case.optimizer is None:
-            self._run_descriptions[0] = runs_as(self.bound.case.learned_optimizer)  # nothing was traced here
-        return "; ".join(sorted(set(filter(None, self._run_descriptions.values()))))
+    def program_description(self) -> str:
+        """Description of the program that runs for a foreign learned optimizer; "" for all others."""
+        if not self._descriptions_by_phase and not self.bound_case.phases and self.bound_case.case.optimizer is None:
+            self._descriptions_by_phase[0] = program_description(
+                self.bound_case.case.learned_optimizer
+            )  # nothing was traced here
+        return "; ".join(sorted(set(filter(None, self._descriptions_by_phase.values()))))
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
-        settings = self.bound.phases[index].settings
-        phase = self.bound.case.phases[index]
+        settings = self.bound_case.phases[index].settings
+        phase = self.bound_case.case.phases[index]
         optimizer = None if _is_as_bound(values, settings) else settings.make(values)
         if phase.optimizer is None:
-            self._run_descriptions[index] = runs_as(phase.learned_optimizer if optimizer is None else optimizer)
-        return stepper_in(self.bound.case, index, theta, optimizer)
+            self._descriptions_by_phase[index] = program_description(
+                phase.learned_optimizer if optimizer is None else optimizer
+            )
+        return phase_stepper(self.bound_case.case, index, theta, optimizer)
 
     def __call__(self, theta: Any, *values: Any) -> Stepper:
-        case, settings = self.bound.case, self.bound.settings
+        case, settings = self.bound_case.case, self.bound_case.settings
         num_steps = case.num_inner_steps * num_updates(case)
         is_as_bound = _is_as_bound(values, settings)
         if case.optimizer is not None:
             return as_stepper(case.optimizer if is_as_bound else settings.make(values), num_steps)
         learned_optimizer = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
-        self._run_descriptions[0] = runs_as(learned_optimizer)
+        self._descriptions_by_phase[0] = program_description(learned_optimizer)
         return as_stepper(learned_optimizer.opt_fn(theta, num_steps), num_steps)
 
 
@@ -90,10 +94,10 @@ def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Warm:
+class WarmProgram:
     """Compiled program of a case, with the function that makes its steppers."""
 
-    maker: StepperMaker
+    stepper_maker: StepperMaker
     program: TrainingProgram
 
 
@@ -110,44 +114,56 @@ class Programs:
     def __init__(self, *, keeps_executables: bool = True) -> None:
         self._keeps_executables = keeps_executables
         self.compilations = CompilationCounter()
-        self._shared_programs: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], Warm] = (
+        self._shared_programs: WeakValueDictionary[tuple[CaseSpec, str, int, type[TrainingProgram]], WarmProgram] = (
             WeakValueDictionary()
         )
-        self._gradients: dict[tuple[CaseSpec, str, int], GradientSteps] = {}
-        self._costs: dict[tuple[CaseSpec, str, int, int], StepCost | None] = {}
+        self._gradient_steps: dict[tuple[CaseSpec, str, int], GradientSteps] = {}
+        self._gradient_costs: dict[tuple[CaseSpec, str, int, int], StepCost | None] = {}
 
-    def of(self, bound: BoundCase, num_seeds: int, program_class: type[TrainingProgram] = TrainingProgram) -> Warm:
-        key = (bound.spec, bound.info.program_key, num_seeds, program_class)
-        compiled_program = self._shared_programs.get(key)
-        if compiled_program is None:
-            stepper_maker = StepperMaker(bound)
+    def warm_program(
+        self, bound_case: BoundCase, num_seeds: int, program_class: type[TrainingProgram] = TrainingProgram
+    ) -> WarmProgram:
+        key = (bound_case.spec, bound_case.info.program_key, num_seeds, program_class)
+        warm_program = self._shared_programs.get(key)
+        if warm_program is None:
+            stepper_maker = StepperMaker(bound_case)
             make_program: Callable[..., TrainingProgram] = program_class
-            if self._keeps_executables and not bound.phases:
-                key_parts = (bound.info.program_key, str(num_seeds), repr(bound.settings.usual), *bound.settings.names)
+            if self._keeps_executables and not bound_case.phases:
+                key_parts = (
+                    bound_case.info.program_key,
+                    str(num_seeds),
+                    repr(bound_case.settings.usual),
+                    *bound_case.settings.names,
+                )
                 # A program does not depend on the seeds: the next command evaluates others.
-                kept_executables = KeptExecutables(lambda: (as_identified(stepper_maker.bound.case),), *key_parts)
+                kept_executables = KeptExecutables(lambda: (as_identified(stepper_maker.bound_case.case),), *key_parts)
                 make_program = partial(program_class, kept=kept_executables)
-            compiled_program = self._shared_programs[key] = Warm(
-                stepper_maker, program_of(bound, num_seeds, program_class=make_program, maker=stepper_maker)
+            warm_program = self._shared_programs[key] = WarmProgram(
+                stepper_maker,
+                program_of(bound_case, num_seeds, program_class=make_program, stepper_maker=stepper_maker),
             )
-        return compiled_program
+        return warm_program
 
-    def gradient_cost(self, bound: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
+    def gradient_cost(self, bound_case: BoundCase, block: SeedBlock, num_thetas: int) -> StepCost | None:
         """Returns the cost of a bare gradient step of a case on this machine. Unsteady times are measured again.
 
         Args:
-          bound: Bound case.
+          bound_case: Bound case.
           block: Seed block.
           num_thetas: Number of thetas in one program. 0: one, without an axis.
         """
-        program_key = (bound.spec, bound.info.identity, block.size)
+        program_key = (bound_case.spec, bound_case.info.identity, block.size)
         key = (*program_key, num_thetas)
-        recorded_cost = self._costs.get(key)
-        if key not in self._costs or (recorded_cost is not None and StepSeconds.of([recorded_cost]).is_unsteady):
-            if program_key not in self._gradients:
-                self._gradients[program_key] = GradientSteps(bound.case, as_task(bound.case.task), block.size)
-            self._costs[key] = self._gradients[program_key].cost(block, num_thetas)
-        return self._costs[key]
+        recorded_cost = self._gradient_costs.get(key)
+        if key not in self._gradient_costs or (
+            recorded_cost is not None and StepSeconds.of([recorded_cost]).is_unsteady
+        ):
+            if program_key not in self._gradient_steps:
+                self._gradient_steps[program_key] = GradientSteps(
+                    bound_case.case, as_task(bound_case.case.task), block.size
+                )
+            self._gradient_costs[key] = self._gradient_steps[program_key].cost(block, num_thetas)
+        return self._gradient_costs[key]
 
 
 @contextlib.contextmanager
@@ -160,64 +176,76 @@ def programs_kept_for_user() -> Iterator[None]:
 
 @overload
 def program_of(
-    bound: BoundCase, num_seeds: int, *, maker: StepperMaker | None = ..., num_inner_steps: int | None = ...
+    bound_case: BoundCase,
+    num_seeds: int,
+    *,
+    stepper_maker: StepperMaker | None = ...,
+    num_inner_steps: int | None = ...,
 ) -> TrainingProgram: ...
 
 
 @overload
 def program_of(
-    bound: BoundCase,
+    bound_case: BoundCase,
     num_seeds: int,
     *,
     program_class: Callable[..., P],
-    maker: StepperMaker | None = ...,
+    stepper_maker: StepperMaker | None = ...,
     num_inner_steps: int | None = ...,
 ) -> P: ...
 
 
 def program_of(
-    bound: BoundCase,
+    bound_case: BoundCase,
     num_seeds: int,
     *,
     program_class: Callable[..., TrainingProgram] = TrainingProgram,
-    maker: StepperMaker | None = None,
+    stepper_maker: StepperMaker | None = None,
     num_inner_steps: int | None = None,
 ) -> TrainingProgram:
     """Returns the program of a bound case, including its phases.
 
     Args:
-      bound: Bound case.
+      bound_case: Bound case.
       num_seeds: Number of seeds of a block.
       program_class: Subclass of `TrainingProgram`.
-      maker: Maker of its steppers. None: steppers of the case's own optimizer.
+      stepper_maker: Maker of its steppers. None: steppers of the case's own optimizer.
       num_inner_steps: Length of the training. None: that of the case, which is always the optimizer's horizon.
     Raises:
       ValueError: A case with phases should be trained longer than its phases.
     """
-    case = bound.case
-    task = as_task(bound.case.task)
-    maker = maker or StepperMaker(bound)
-    if not bound.phases:
+    case = bound_case.case
+    task = as_task(bound_case.case.task)
+    stepper_maker = stepper_maker or StepperMaker(bound_case)
+    if not bound_case.phases:
         if num_inner_steps is not None:
             case = dataclasses.replace(case, num_inner_steps=num_inner_steps)
-        return program_class(case, task, maker, num_seeds, bound.settings.usual)
+        return program_class(case, task, stepper_maker, num_seeds, bound_case.settings.usual)
     if num_inner_steps not in (None, case.num_inner_steps):
         raise ValueError(f"{num_inner_steps} steps of phases that have {case.num_inner_steps}")
-    usual_settings = [phase.settings.usual for phase in bound.phases]
-    where = f"{bound.spec.path}: case {bound.spec.name!r}"
-    phases_after_first = later_phases(case, maker.in_phase, usual=usual_settings, where=where)
-    are_alike = bool(phases_after_first) and bool(getattr(task, "num_phases", None)) and _are_alike(bound)
+    usual_settings = [phase.settings.usual for phase in bound_case.phases]
+    where = f"{bound_case.spec.path}: case {bound_case.spec.name!r}"
+    phases_after_first = later_phases(case, stepper_maker.in_phase, usual=usual_settings, where=where)
+    phases_are_alike = (
+        bool(phases_after_first) and bool(getattr(task, "num_phases", None)) and _phases_are_alike(bound_case)
+    )
     return program_class(
-        case, task, partial(maker.in_phase, 0), num_seeds, usual_settings[0], phases_after_first, are_alike=are_alike
+        case,
+        task,
+        partial(stepper_maker.in_phase, 0),
+        num_seeds,
+        usual_settings[0],
+        phases_after_first,
+        are_alike=phases_are_alike,
     )
 
 
-def _are_alike(bound: BoundCase) -> bool:
+def _phases_are_alike(bound_case: BoundCase) -> bool:
     """Returns whether the phases differ only in values that are arguments of the program."""
-    phases = bound.case.phases
+    phases = bound_case.case.phases
     phase_settings = {
         (phase.num_inner_steps, phase.schedule, bound_phase.settings.program_hash, bound_phase.settings.usual)
-        for phase, bound_phase in zip(phases, bound.phases, strict=True)
+        for phase, bound_phase in zip(phases, bound_case.phases, strict=True)
     }
     return len(phase_settings) == 1 and all(
         (phase.opt_state, phase.schedule) == ("reset", "new") for phase in phases[1:]

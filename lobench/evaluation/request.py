@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadlinePassed", "EditedCode", "RewrittenCheckpoint", "ThetaLeaves", "WrongThreads"]
 
 
-_MAX_BYTES = 1 << 27  # size of the thetas that a process keeps after reading them
+_MAX_CACHED_BYTES = 1 << 27  # size of the thetas that a process keeps after reading them
 
 
 class DeadlinePassed(LobenchError):
@@ -65,7 +65,7 @@ class ThetaLeaves:
     known_sha256: str = ""
 
     @classmethod
-    def at(cls, path: str, *, where: str) -> ThetaLeaves:
+    def from_file(cls, path: str, *, where: str) -> ThetaLeaves:
         """Returns the leaves in a file; without leaves if the path is "".
 
         A file named by its content, as in the spool, is read and hashed once per process.
@@ -75,10 +75,12 @@ class ThetaLeaves:
         file_stem = Path(path).stem
         if len(file_stem) != 64:
             return cls(leaves=load_theta(path), where=where)
-        return cls(leaves=_read_thetas.of(file_stem, path), where=where, known_sha256=file_stem)
+        return cls(leaves=_theta_cache.load(file_stem, path), where=where, known_sha256=file_stem)
 
     @classmethod
-    def read(cls, location: str, manager: PluginManager, *, allow_pickle: bool) -> tuple[Checkpoint, ThetaLeaves]:
+    def read_checkpoint(
+        cls, location: str, manager: PluginManager, *, allow_pickle: bool
+    ) -> tuple[Checkpoint, ThetaLeaves]:
         """Reads a checkpoint now.
 
         Raises:
@@ -99,24 +101,27 @@ class ThetaLeaves:
         return text.tobytes().decode() if text is not None else ""
 
 
-class _ReadThetas:
+class _ThetaCache:
     """Cache of the thetas that this process read last, by digest."""
 
     def __init__(self) -> None:
         self._leaves_by_sha256: OrderedDict[str, Mapping[str, np.ndarray]] = OrderedDict()
 
-    def of(self, sha256: str, path: str) -> Mapping[str, np.ndarray]:
+    def load(self, sha256: str, path: str) -> Mapping[str, np.ndarray]:
         if sha256 not in self._leaves_by_sha256:
             self._leaves_by_sha256[sha256] = load_theta(path)  # it has this digest, or that raises
             for leaf in self._leaves_by_sha256[sha256].values():
                 leaf.setflags(write=False)
         self._leaves_by_sha256.move_to_end(sha256)
-        while len(self._leaves_by_sha256) > 1 and sum(map(_num_bytes, self._leaves_by_sha256.values())) > _MAX_BYTES:
+        while (
+            len(self._leaves_by_sha256) > 1
+            and sum(map(_num_bytes, self._leaves_by_sha256.values())) > _MAX_CACHED_BYTES
+        ):
             self._leaves_by_sha256.popitem(last=False)
         return self._leaves_by_sha256[sha256]
 
 
-_read_thetas = _ReadThetas()
+_theta_cache = _ThetaCache()
 
 
 def _num_bytes(leaves: Mapping[str, np.ndarray]) -> int:

@@ -32,7 +32,7 @@ class JobRunner:
     def run(
         self,
         spec: CaseSpec,
-        test: str,
+        test_name: str,
         job: Job,
         theta: ThetaLeaves,
         *,
@@ -43,34 +43,36 @@ class JobRunner:
         Raises:
           LobenchError: As in `BlockRunner.run`.
         """
-        key = (spec, test, job.seed_block, job.theta_path)
-        if key not in self._kept_curves and job.companions and (spec, test) not in self._reasons_to_run_apart:
-            self._kept_curves = self._compute_group(spec, test, job, theta, on_progress)
+        key = (spec, test_name, job.seed_block, job.theta_path)
+        if key not in self._kept_curves and job.companions and (spec, test_name) not in self._reasons_to_run_apart:
+            self._kept_curves = self._compute_group(spec, test_name, job, theta, on_progress)
         if key in self._kept_curves:
             return self._kept_curves[key]
         return self._with_reason(
-            spec, test, self._runner.run(spec, test, theta, job.seed_block, on_progress=on_progress)
+            spec, test_name, self._runner.run(spec, test_name, theta, job.seed_block, on_progress=on_progress)
         )
 
-    def apart(self, spec: CaseSpec, test: str, job: Job, curves: Curves, why: str) -> Curves:
+    def add_reason_if_grouped(self, spec: CaseSpec, test_name: str, job: Job, curves: Curves, reason: str) -> Curves:
         """Returns curves from another process, with the reason if they were planned in a group."""
         if job.companions:
-            self._reasons_to_run_apart.setdefault((spec, test), why)
-        return self._with_reason(spec, test, curves)
+            self._reasons_to_run_apart.setdefault((spec, test_name), reason)
+        return self._with_reason(spec, test_name, curves)
 
-    def _with_reason(self, spec: CaseSpec, test: str, curves: Curves) -> Curves:
-        if (spec, test) not in self._reasons_to_run_apart:
+    def _with_reason(self, spec: CaseSpec, test_name: str, curves: Curves) -> Curves:
+        if (spec, test_name) not in self._reasons_to_run_apart:
             return curves
-        return dataclasses.replace(curves, provenance=curves.provenance.alone(self._reasons_to_run_apart[spec, test]))
+        return dataclasses.replace(
+            curves, provenance=curves.provenance.alone(self._reasons_to_run_apart[spec, test_name])
+        )
 
     def _compute_group(
-        self, spec: CaseSpec, test: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
+        self, spec: CaseSpec, test_name: str, job: Job, theta: ThetaLeaves, on_progress: Callable[[int], None] | None
     ) -> dict[tuple[CaseSpec, str, SeedBlock, str], Curves]:
         """Returns the curves of the whole group by job; empty if they cannot be computed together."""
         theta_by_path = {job.theta_path: theta}
-        if not self._runner.fits(spec, test, theta):
+        if not self._runner.accepts_theta(spec, test_name, theta):
             return {}
-        companion_or_none = {path: _theta_at(uri, path) for uri, path in job.companions}
+        companion_or_none = {path: _theta_or_none(uri, path) for uri, path in job.companions}
         companions = {path: companion for path, companion in companion_or_none.items() if companion is not None}
         compatible_companions = {
             path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
@@ -80,25 +82,27 @@ class JobRunner:
         theta_by_path |= {
             path: companion
             for path, companion in compatible_companions.items()
-            if self._runner.fits(spec, test, companion)
+            if self._runner.accepts_theta(spec, test_name, companion)
         }
         num_thetas = 1 + len(job.companions)
         # Repeats this theta in place of companions that cannot take part, because a program with another number of
         # thetas would have to be compiled.
         thetas: Sequence[ThetaLeaves] = [*theta_by_path.values(), *[theta] * (num_thetas - len(theta_by_path))]
-        seconds = self._runner.bind(spec, test).case.timeout_seconds * (num_thetas - 1)  # leaves the job its own
+        seconds = self._runner.bind(spec, test_name).case.timeout_seconds * (num_thetas - 1)  # leaves the job its own
         try:
             curves = self._runner.run_many(
-                spec, test, thetas, job.seed_block, on_progress=on_progress, timeout_seconds=seconds
+                spec, test_name, thetas, job.seed_block, on_progress=on_progress, timeout_seconds=seconds
             )
         except Exception as error:  # noqa: BLE001  (a job that causes it raises it again when it runs alone)
-            self._reasons_to_run_apart[spec, test] = headline(error)
+            self._reasons_to_run_apart[spec, test_name] = headline(error)
             return {}
-        return {(spec, test, job.seed_block, path): curve for path, curve in zip(theta_by_path, curves, strict=False)}
+        return {
+            (spec, test_name, job.seed_block, path): curve for path, curve in zip(theta_by_path, curves, strict=False)
+        }
 
 
-def _theta_at(uri: str, path: str) -> ThetaLeaves | None:
+def _theta_or_none(uri: str, path: str) -> ThetaLeaves | None:
     try:
-        return ThetaLeaves.at(path, where=uri)
+        return ThetaLeaves.from_file(path, where=uri)
     except LobenchError:
         return None

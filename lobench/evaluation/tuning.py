@@ -33,7 +33,7 @@ from lobench.engine.config.gin_state import CONFIGURABLES, key_names, might_have
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.programs import StepperMaker, program_of, programs_kept_for_user
 from lobench.evaluation.request import ThetaLeaves
-from lobench.evaluation.runner import BlockRunner, claim_for, wrong_threads
+from lobench.evaluation.runner import BlockRunner, claim_for, wrong_threads_error
 from lobench.inner.adapters import Stepper, as_stepper, as_task
 from lobench.inner.extra_inputs.task_side import facts_of
 from lobench.inner.optimizer import PyTree
@@ -42,10 +42,10 @@ from lobench.inner.task import TaskFamily
 from lobench.inner.training.constants import split_constants
 from lobench.inner.training.streams import key_of
 
-__all__ = ["point_text", "run_points", "tune", "tuned_again"]
+__all__ = ["point_text", "reevaluate_baseline", "run_points", "tune"]
 
 _MAX_EVAL_EVERY = 10  # VeLO's protocol
-_CURVE_POINTS = 100  # up to the case's own budget, and as many again beyond it
+_NUM_CURVE_POINTS = 100  # up to the case's own budget, and as many again beyond it
 _LINE_SEARCH_OPTIMIZERS = ("optax.lbfgs",)  # a factor before a line search changes only where the search begins
 
 
@@ -80,25 +80,27 @@ def tune(
     horizon_matters: list[bool] = []  # whether the optimizer depends on the length of the training
     curves: list[Curves] = []
 
-    def run(points: Sequence[Mapping[str, float]]) -> list[float]:
-        bound = _bind(spec, layers, _template(optimizer, points[0]))
-        with _training(spec, optimizer):
+    def train_and_score(points: Sequence[Mapping[str, float]]) -> list[float]:
+        bound_case = _bind(spec, layers, _float_point_text(optimizer, points[0]))
+        with _tuning_context(spec, optimizer):
             if not horizon_matters:
-                horizon_matters.append(_knows_horizon(bound.case))
-            factor = 1 if bound.phases or horizon_matters[0] else horizon_factor
-            new_curves = _train_points(bound, optimizer, points, num_seeds, factor)
+                horizon_matters.append(_depends_on_horizon(bound_case.case))
+            horizon_factor_of_case = 1 if bound_case.phases or horizon_matters[0] else horizon_factor
+            new_curves = _train_points(bound_case, optimizer, points, num_seeds, horizon_factor_of_case)
         curves.extend(new_curves)
-        eval_index = new_curves[0].eval_steps.index(bound.case.num_inner_steps)
+        eval_index = new_curves[0].eval_steps.index(bound_case.case.num_inner_steps)
         return [_fitness(new_curve, eval_index) for new_curve in new_curves]
 
-    tried_grid = grid.tried(run)
+    tried_grid = grid.tried(train_and_score)
     baseline_case = _baseline_of_grid(
-        _bind(spec, layers, build=False), tried_grid, curves, knows_horizon=horizon_matters[0]
+        _bind(spec, layers, build=False), tried_grid, curves, depends_on_horizon=horizon_matters[0]
     )
     return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
 
-def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, earlier_case: BaselineCase) -> BaselineCase | None:
+def reevaluate_baseline(
+    spec: CaseSpec, layers: Layers, optimizer: str, earlier_case: BaselineCase
+) -> BaselineCase | None:
     """Returns a baseline from an older file, with its best points evaluated as in `tune`.
 
     Returns:
@@ -106,14 +108,14 @@ def tuned_again(spec: CaseSpec, layers: Layers, optimizer: str, earlier_case: Ba
     Raises:
       LobenchError: As in `tune`.
     """
-    bound = _bind(spec, layers, point_text(optimizer, earlier_case.grid[earlier_case.best[0]].values))
-    with _training(spec, optimizer):
-        knows_horizon = _knows_horizon(bound.case)
-    if bound.phases or (knows_horizon and earlier_case.training.horizon_factor > 1):
+    bound_case = _bind(spec, layers, point_text(optimizer, earlier_case.grid[earlier_case.best[0]].values))
+    with _tuning_context(spec, optimizer):
+        depends_on_horizon = _depends_on_horizon(bound_case.case)
+    if bound_case.phases or (depends_on_horizon and earlier_case.training.horizon_factor > 1):
         return None
-    program = training_code_id(bound.phase_lines)
-    training = dataclasses.replace(earlier_case.training, program=program, is_told_horizon=knows_horizon)
-    scale, minimum = bound.case.scale, bound.case.minimum
+    program = training_code_id(bound_case.phase_lines)
+    training = dataclasses.replace(earlier_case.training, program=program, is_told_horizon=depends_on_horizon)
+    scale, minimum = bound_case.case.scale, bound_case.case.minimum
     baseline_case = dataclasses.replace(earlier_case, training=training, scale=scale, minimum=minimum)
     return _with_evaluations(baseline_case, _evaluate_best(spec, layers, optimizer, baseline_case))
 
@@ -138,13 +140,13 @@ def run_points(spec: CaseSpec, layers: Layers, optimizer: str, grid: BaselineGri
       LobenchError: As in `tune`.
     """
     _grid_or_point(_bind(spec, layers, build=False), grid, optimizer)
-    with _training(spec, optimizer):
+    with _tuning_context(spec, optimizer):
         return _train_points(
-            _bind(spec, layers, _template(optimizer, grid.points[0])), optimizer, grid.points, num_seeds
+            _bind(spec, layers, _float_point_text(optimizer, grid.points[0])), optimizer, grid.points, num_seeds
         )
 
 
-def _template(optimizer: str, point: Mapping[str, float]) -> str:
+def _float_point_text(optimizer: str, point: Mapping[str, float]) -> str:
     """Returns the gin text of a point, with each value as a float, which a compiled program takes as an argument."""
     return point_text(optimizer, {name: float(value) for name, value in point.items()})
 
@@ -153,14 +155,14 @@ def _bind(spec: CaseSpec, layers: Layers, optimizer: str = "", *, build: bool = 
     """Binds a case, after creating jax's backend for it, because the case's modules may create arrays."""
     layers = dataclasses.replace(layers, optimizer=optimizer)
     has_threads = claim_for(spec, layers)
-    bound = bind_case(spec, layers, build=build)
+    bound_case = bind_case(spec, layers, build=build)
     if not has_threads:
-        raise wrong_threads(bound.case.num_cpus, f"{spec.path}: {spec.name}")
-    return bound
+        raise wrong_threads_error(bound_case.case.num_cpus, f"{spec.path}: {spec.name}")
+    return bound_case
 
 
 @contextmanager
-def _training(spec: CaseSpec, optimizer: str) -> Iterator[None]:
+def _tuning_context(spec: CaseSpec, optimizer: str) -> Iterator[None]:
     """Keeps compiled programs in the user's folder, and turns errors of a task or an optimizer into one line."""
     try:
         with programs_kept_for_user():
@@ -173,7 +175,7 @@ def _training(spec: CaseSpec, optimizer: str) -> Iterator[None]:
 
 
 def _train_points(
-    bound: BoundCase,
+    bound_case: BoundCase,
     optimizer: str,
     points: Sequence[Mapping[str, float]],
     num_seeds: int,
@@ -182,26 +184,28 @@ def _train_points(
     """Trains points of a grid with seeds 0 .. num_seeds-1, in one program.
 
     Args:
-      bound: Case bound with the optimizer, and with values for the parameters of the points.
+      bound_case: Case bound with the optimizer, and with values for the parameters of the points.
       optimizer: Name of the optimizer.
       points: Values of its parameters.
       num_seeds: Number of seeds.
       horizon_factor: Length of the training as a multiple of the case's budget, evaluated often. None: the case as
         bound.
     """
-    steps = bound.case.num_inner_steps
+    steps = bound_case.case.num_inner_steps
     if horizon_factor is not None:
-        case = dataclasses.replace(bound.case, eval_every=_eval_every(bound.case), log_every=0)
-        bound = dataclasses.replace(bound, case=case)
+        case = dataclasses.replace(bound_case.case, eval_every=_eval_every(bound_case.case), log_every=0)
+        bound_case = dataclasses.replace(bound_case, case=case)
     selector = complete_selector(optimizer, "the optimizer to tune")
     names = [f"{key_names([selector])[selector]}.{name}" for name in points[0]]
-    for settings in [phase.settings for phase in bound.phases] or [bound.settings]:
+    for settings in [phase.settings for phase in bound_case.phases] or [bound_case.settings]:
         assert set(names) <= set(settings.names), (names, settings.names)
-    maker = _PointMaker(bound)
-    program = program_of(bound, num_seeds, maker=maker, num_inner_steps=steps * (horizon_factor or 1))
+    point_maker = _PointMaker(bound_case)
+    program = program_of(
+        bound_case, num_seeds, stepper_maker=point_maker, num_inner_steps=steps * (horizon_factor or 1)
+    )
     thetas = [{name: np.float32(value) for name, value in zip(names, point.values(), strict=True)} for point in points]
     block = SeedBlock(start=0, size=num_seeds)
-    values = bound.settings.values
+    values = bound_case.settings.values
     if thetas == [{}]:
         curves = program.run({}, block, settings=values)
         curves_of_settings = [curves] if curves is not None else None
@@ -215,37 +219,39 @@ class _PointMaker(StepperMaker):
     """Makes steppers of a grid's points. `theta` has the values of the settings that the grid varies."""
 
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
-        return _with_steady_dtypes(
-            super().in_phase(index, {}, *self._current_values(theta, self.bound.phases[index].settings, values))
+        return _with_constant_dtypes(
+            super().in_phase(index, {}, *self._current_values(theta, self.bound_case.phases[index].settings, values))
         )
 
     def __call__(self, theta: Any, *values: Any) -> Stepper:
-        return _with_steady_dtypes(super().__call__({}, *self._current_values(theta, self.bound.settings, values)))
+        return _with_constant_dtypes(
+            super().__call__({}, *self._current_values(theta, self.bound_case.settings, values))
+        )
 
     def _current_values(self, theta: Mapping[str, Any], settings: Settings, values: Sequence[Any]) -> list[Any]:
         return [theta.get(name, value) for name, value in zip(settings.names, values, strict=True)]
 
 
-def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, case: BaselineCase) -> list[Curves]:
+def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, baseline_case: BaselineCase) -> list[Curves]:
     """Evaluates the best point of each study alone, like a method, with the baseline's seeds."""
-    block = SeedBlock(start=case.seeds[0], size=len(case.seeds))
+    block = SeedBlock(start=baseline_case.seeds[0], size=len(baseline_case.seeds))
     evaluation_bindings = ["Case.log_every = 0"]
     if number_of("eval_batches", spec, layers) is not None:
-        evaluation_bindings.append(f"Case.eval_every = {case.training.eval_every}")
+        evaluation_bindings.append(f"Case.eval_every = {baseline_case.training.eval_every}")
     curves_of_best = []
-    for index in case.best:
-        text = point_text(optimizer, case.grid[index].values)
+    for index in baseline_case.best:
+        text = point_text(optimizer, baseline_case.grid[index].values)
         point_layers = dataclasses.replace(
             layers, optimizer=text, gin_params=(*layers.gin_params, *evaluation_bindings)
         )
-        with _training(spec, optimizer):
+        with _tuning_context(spec, optimizer):
             curves_of_best.append(
                 BlockRunner(point_layers).run(spec, "", ThetaLeaves(leaves=None, where=optimizer), block)
             )
     return curves_of_best
 
 
-def _knows_horizon(case: Case) -> bool:
+def _depends_on_horizon(case: Case) -> bool:
     """Returns whether a case's optimizer depends on the length of the training, as most schedules do."""
 
     def create_optimizer(seed: jax.Array) -> jax.Array:
@@ -270,12 +276,12 @@ def _eval_every(case: Case) -> int:
 
 
 def _grid_or_point(
-    bound: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: str
+    bound_case: BoundCase, grid: BaselineGrid | BaselineSearch, optimizer: str
 ) -> BaselineGrid | BaselineSearch:
     """Returns the grid, or a single point if the grid varies only a learning rate that the optimizer does not have.
 
     Args:
-      bound: Bound case. Its modules, which may define the optimizer, are imported.
+      bound_case: Bound case. Its modules, which may define the optimizer, are imported.
       grid: Grid or search over which to tune.
       optimizer: Name of the optimizer.
     Raises:
@@ -297,14 +303,14 @@ def _grid_or_point(
     return grid
 
 
-def _with_steady_dtypes(stepper: Stepper) -> Stepper:
+def _with_constant_dtypes(stepper: Stepper) -> Stepper:
     """Keeps the dtypes of an optimizer's state: a traced b1 is a float32, which makes averages of bfloat16 float32."""
 
     def with_old_dtype(old_leaf: jax.Array, new_leaf: Any) -> jax.Array:
-        are_floating = jnp.issubdtype(old_leaf.dtype, jnp.floating) and jnp.issubdtype(
+        both_floating = jnp.issubdtype(old_leaf.dtype, jnp.floating) and jnp.issubdtype(
             jnp.result_type(new_leaf), jnp.floating
         )
-        return jnp.asarray(new_leaf, old_leaf.dtype) if are_floating else new_leaf
+        return jnp.asarray(new_leaf, old_leaf.dtype) if both_floating else new_leaf
 
     def step(opt_state: PyTree, *arguments: Any) -> tuple[PyTree, PyTree, PyTree]:
         new_state, params, model_state = stepper.step(opt_state, *arguments)
@@ -314,10 +320,10 @@ def _with_steady_dtypes(stepper: Stepper) -> Stepper:
 
 
 def _baseline_of_grid(
-    bound: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, knows_horizon: bool
+    bound_case: BoundCase, grid: BaselineGrid, curves: Sequence[Curves], *, depends_on_horizon: bool
 ) -> BaselineCase:
     """Returns the baseline of a grid, without the evaluations of its best points."""
-    budget = bound.case.num_inner_steps
+    budget = bound_case.case.num_inner_steps
     steps = curves[0].eval_steps
     eval_index = steps.index(budget)
     losses = np.stack([np.asarray(curve.metrics["train/loss"]) for curve in curves])  # [points, seeds, evals]
@@ -336,22 +342,22 @@ def _baseline_of_grid(
     best_curves = curves[best_indices[0]]
     shown_evals = _shown_eval_indices(len(steps), eval_index)
     return BaselineCase(
-        problem=bound.info.problem,
+        problem=bound_case.info.problem,
         training=BaselineTraining(
             num_inner_steps=budget,
             horizon_factor=steps[-1] // budget,
-            eval_every=_eval_every(bound.case),
-            program=training_code_id(bound.phase_lines),
-            is_told_horizon=knows_horizon,
-            code=bound.info.task_code,
+            eval_every=_eval_every(bound_case.case),
+            program=training_code_id(bound_case.phase_lines),
+            is_told_horizon=depends_on_horizon,
+            code=bound_case.info.task_code,
         ),
         seeds=best_curves.seeds,
         grid=points,
         best=best_indices,
         untrained={},
         tuned={},
-        scale=bound.case.scale,
-        minimum=bound.case.minimum,
+        scale=bound_case.case.scale,
+        minimum=bound_case.case.minimum,
         curves=TunedCurves(
             steps=np.asarray(steps)[shown_evals],
             means={name: np.asarray(values).mean(axis=0)[shown_evals] for name, values in best_curves.metrics.items()},
@@ -360,23 +366,23 @@ def _baseline_of_grid(
     )
 
 
-def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> BaselineCase:
+def _with_evaluations(baseline_case: BaselineCase, curves_of_best: Sequence[Curves]) -> BaselineCase:
     """Returns a baseline whose values up to the case's budget are those of evaluations of its best settings."""
     best_curves = curves_of_best[0]
     steps = np.asarray(best_curves.eval_steps)
-    is_beyond_budget = case.curves.steps > case.training.num_inner_steps
+    is_beyond_budget = baseline_case.curves.steps > baseline_case.training.num_inner_steps
     shown_evals = _shown_eval_indices(len(steps), len(steps) - 1)
     metrics = {name: np.asarray(values) for name, values in best_curves.metrics.items()}
-    unknown_curve = np.full(len(case.curves.steps), np.nan, np.float32)
+    unknown_curve = np.full(len(baseline_case.curves.steps), np.nan, np.float32)
     means = {
         name: np.concatenate(
-            [values.mean(axis=0)[shown_evals], case.curves.means.get(name, unknown_curve)[is_beyond_budget]]
+            [values.mean(axis=0)[shown_evals], baseline_case.curves.means.get(name, unknown_curve)[is_beyond_budget]]
         )
         for name, values in metrics.items()
     }
-    steps = np.concatenate([steps[shown_evals], case.curves.steps[is_beyond_budget]])
+    steps = np.concatenate([steps[shown_evals], baseline_case.curves.steps[is_beyond_budget]])
     return dataclasses.replace(
-        case,
+        baseline_case,
         untrained={name: float(values[:, 0].mean()) for name, values in metrics.items()},
         starts={name: tuple(values[:, 0].astype(float).tolist()) for name, values in metrics.items()},
         tuned={
@@ -385,7 +391,7 @@ def _with_evaluations(case: BaselineCase, curves_of_best: Sequence[Curves]) -> B
             )
             for name in metrics
         },
-        curves=dataclasses.replace(case.curves, steps=steps, means=means),
+        curves=dataclasses.replace(baseline_case.curves, steps=steps, means=means),
     )
 
 
@@ -396,8 +402,8 @@ def _best_index(finals: np.ndarray, studies: Sequence[int], study: int) -> int:
 
 def _shown_eval_indices(num_evals: int, budget_index: int) -> np.ndarray:
     """Picks evaluations: evenly up to the case's own budget, in growing steps beyond it."""
-    within_budget = np.linspace(0, budget_index, _CURVE_POINTS + 1)
-    beyond_budget = np.geomspace(max(budget_index, 1), num_evals - 1, _CURVE_POINTS + 1)
+    within_budget = np.linspace(0, budget_index, _NUM_CURVE_POINTS + 1)
+    beyond_budget = np.geomspace(max(budget_index, 1), num_evals - 1, _NUM_CURVE_POINTS + 1)
     return np.unique(
         np.rint(np.concatenate([within_budget, [budget_index], beyond_budget, [num_evals - 1]])).astype(np.int64)
     )

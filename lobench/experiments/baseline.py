@@ -102,7 +102,7 @@ def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) ->
 
 def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
-    from lobench.evaluation.tuning import tune, tuned_again
+    from lobench.evaluation.tuning import reevaluate_baseline, tune
 
     grids = {name: _grid_or_search(command, name) for name in command.optimizers}
     layers = default_layers()
@@ -133,7 +133,7 @@ def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], Non
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, scored by the case's present settings")
                     continue
-                if (retrained_case := tuned_again(spec, layers, optimizer, tuned_case)) is not None:
+                if (retrained_case := reevaluate_baseline(spec, layers, optimizer, tuned_case)) is not None:
                     baseline = _with_case(baseline, name, retrained_case, spec)
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, its best point evaluated again")

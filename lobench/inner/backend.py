@@ -31,7 +31,7 @@ __all__ = [
     "compiler_options",
     "device_description",
     "device_peak_bytes",
-    "foreign_maker",
+    "foreign_backend_maker",
     "machine_class",
     "programs_kept_in",
     "settings_of_jax",
@@ -65,9 +65,9 @@ def claim_backend(num_cpus: int) -> bool:
         return _claimed_threads == num_cpus
     if num_cpus > 1:
         jax.config.update("jax_num_cpu_devices", num_cpus)  # type: ignore[no-untyped-call]
-    given_flags, (limit, level) = os.environ.get("XLA_FLAGS", ""), next(iter(_COMMON_TARGET.items()))
-    _has_common_target = platform.machine().lower() in ("x86_64", "amd64") and limit not in given_flags
-    flags = f"{given_flags} --{limit}={level}".lstrip() if _has_common_target else given_flags
+    given_flags, (option, option_value) = os.environ.get("XLA_FLAGS", ""), next(iter(_COMMON_TARGET.items()))
+    _has_common_target = platform.machine().lower() in ("x86_64", "amd64") and option not in given_flags
+    flags = f"{given_flags} --{option}={option_value}".lstrip() if _has_common_target else given_flags
     with _set_environment(NPROC=str(num_cpus), XLA_FLAGS=flags):
         jax.devices()
     _claimed_threads = num_cpus
@@ -88,7 +88,7 @@ def _set_environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def foreign_maker() -> str:
+def foreign_backend_maker() -> str:
     """Returns a description of the code that created this process's backend; "" for `claim_backend`."""
     if _claimed_threads is not None or not xla_bridge.backends_are_initialized():
         return ""

@@ -18,7 +18,7 @@ from lobench.inner.optimizer import PyTree
 
 __all__ = ["host_call", "host_error"]
 
-_RAISED: list[BaseException] = []  # by the last call that failed
+_LAST_ERROR: list[BaseException] = []  # by the last call that failed
 
 
 def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) -> PyTree:
@@ -39,20 +39,20 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
     leaves, tree = jax.tree.flatten(args)
     result_shapes, shape_tree = jax.tree.flatten(shapes)
 
-    def flat(*leaves: Any) -> Sequence[np.ndarray]:
+    def call_with_leaves(*leaves: Any) -> Sequence[np.ndarray]:
         try:
             return jax.tree.leaves(function(*jax.tree.unflatten(tree, [np.asarray(leaf) for leaf in leaves])))
         except BaseException as error:
-            _RAISED[:] = [error]
+            _LAST_ERROR[:] = [error]
             raise
 
-    avals = tuple(jax.core.ShapedArray(kind.shape, kind.dtype) for kind in result_shapes)
-    return jax.tree.unflatten(shape_tree, _CALL.bind(*leaves, function=flat, avals=avals))
+    avals = tuple(jax.core.ShapedArray(shape_struct.shape, shape_struct.dtype) for shape_struct in result_shapes)
+    return jax.tree.unflatten(shape_tree, _CALL.bind(*leaves, function=call_with_leaves, avals=avals))
 
 
 def host_error(error: Exception) -> BaseException:
     """Returns the error of a called function if the program failed because of it; otherwise the program's own error."""
-    raised = _RAISED.pop() if _RAISED else error
+    raised = _LAST_ERROR.pop() if _LAST_ERROR else error
     return raised if type(raised).__name__ in str(error) else error
 
 
@@ -69,7 +69,7 @@ def _lowering(ctx: Any, *args: Any, function: Callable[..., Any], avals: Sequenc
     return results
 
 
-def _one_after_another(args: Sequence[Any], axes: Sequence[int | None], **parameters: Any) -> tuple[Any, Sequence[int]]:
+def _batch_one_by_one(args: Sequence[Any], axes: Sequence[int | None], **parameters: Any) -> tuple[Any, Sequence[int]]:
     batched = [jax.numpy.moveaxis(arg, axis, 0) for arg, axis in zip(args, axes, strict=True) if axis is not None]
 
     def call_with_slices(slices: Sequence[Any]) -> Any:
@@ -83,4 +83,4 @@ def _one_after_another(args: Sequence[Any], axes: Sequence[int | None], **parame
 
 
 mlir.register_lowering(_CALL, _lowering, cacheable=False)
-batching.primitive_batchers[_CALL] = _one_after_another
+batching.primitive_batchers[_CALL] = _batch_one_by_one

@@ -31,10 +31,10 @@ def leaf_paths(tree: Theta) -> dict[str, jax.ShapeDtypeStruct]:
     {'layers/0': Array([1., 1.], dtype=float32)}
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {"/".join(_component(key) for key in path): leaf for path, leaf in leaves}
+    return {"/".join(_path_component(key) for key in path): leaf for path, leaf in leaves}
 
 
-def _component(key: object) -> str:
+def _path_component(key: object) -> str:
     for attribute in ("key", "name", "idx"):
         value = getattr(key, attribute, None)
         if value is not None:
@@ -121,10 +121,10 @@ def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
 
 
 def _fits_at(path: str, leaves: _Leaves, expected: _Expected) -> bool:
-    return not _problems(_leaves_below(leaves, path), expected)
+    return not _leaf_problems(_leaves_below(leaves, path), expected)
 
 
-def _problems(leaves: _Leaves, expected: _Expected) -> list[str]:
+def _leaf_problems(leaves: _Leaves, expected: _Expected) -> list[str]:
     counters = [name for name in COUNTER_NAMES if name not in expected and np.size(leaves.get(name, ())) == 1]
     problems = [f"{path} is missing, expected {_describe(expected[path])}" for path in expected if path not in leaves]
     problems += [
@@ -164,7 +164,7 @@ def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected,
         )
     else:
         next_step = "is it a checkpoint of another optimizer? set Case.learned_optimizer"
-    problems = _problems(_leaves_below(leaves, best_path), expected)
+    problems = _leaf_problems(_leaves_below(leaves, best_path), expected)
     num_shown = 3 if fitting else _MAX_SHOWN
     problems_text = "; ".join(problems[:num_shown]) + (
         f"; and {len(problems) - num_shown} more" if len(problems) > num_shown else ""

@@ -151,12 +151,12 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         return info_of_item(bound_command(item, spec, variant), item)
     runners_by_variant = item.config.stash.get(_RUNNERS, None)
     runners = runners_by_variant.get(variant) if runners_by_variant is not None else None
-    bound = runners.in_process.bound(spec, test_name(item)) if runners is not None else None
+    bound = runners.in_process.cached_bound_case(spec, test_name(item)) if runners is not None else None
     if bound is None:
-        from lobench.evaluation.runner import late_flags
+        from lobench.evaluation.runner import collect_late_flags
 
         _claim_backend(item.config, spec)
-        with late_flags(item.config.stash.setdefault(_LATE_FLAGS, set())):
+        with collect_late_flags(item.config.stash.setdefault(_LATE_FLAGS, set())):
             bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound.require_optimizer()
     return info_of_item(bound, item)

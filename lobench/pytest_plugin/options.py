@@ -318,6 +318,6 @@ def read_checkpoint(config: pytest.Config, path: str) -> tuple[Checkpoint, Theta
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """
-    return ThetaLeaves.read(
+    return ThetaLeaves.read_checkpoint(
         path, plugin_manager_of(config), allow_pickle=bool(config.getoption("lobench_allow_pickle"))
     )

@@ -63,7 +63,7 @@ class TestedCheckpoint:
         """
         leaves: Mapping[str, Any] | None = self._leaves.leaves
         if leaves is None:
-            _, theta_leaves = ThetaLeaves.read(
+            _, theta_leaves = ThetaLeaves.read_checkpoint(
                 str(self.path),
                 plugin_manager_of(self._config),
                 allow_pickle=bool(self._config.getoption("lobench_allow_pickle")),
@@ -149,7 +149,7 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
     job = item.config.stash.get(CURRENT_JOB, None)
     if job is not None:
         is_opaque = bool(identity_in(job.theta_path))
-        leaves = ThetaLeaves.at("" if is_opaque else job.theta_path, where=job.checkpoint_uri)
+        leaves = ThetaLeaves.from_file("" if is_opaque else job.theta_path, where=job.checkpoint_uri)
         return TestedCheckpoint(
             path=Path(job.theta_path),
             outer_step=job.outer_step,

@@ -19,7 +19,7 @@ from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
-from lobench.inner.backend import foreign_maker, programs_kept_in
+from lobench.inner.backend import foreign_backend_maker, programs_kept_in
 from lobench.pytest_plugin.item_result import CURRENT_JOB, FINISHED_BLOCKS, ISOLATION_REASON, MEASUREMENTS, ON_PROGRESS
 from lobench.pytest_plugin.items import Runners, blocks_of, info_of_item, runners_of, test_name, variant_of
 from lobench.pytest_plugin.options import loaded_subject, metrics_of, option
@@ -55,7 +55,7 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
                 else:
                     curves = runners.grouped.run(case, test, job, theta, on_progress=on_progress)
             except WrongThreads:
-                item.stash[ISOLATION_REASON] = foreign_maker()
+                item.stash[ISOLATION_REASON] = foreign_backend_maker()
                 runners.isolated.compilation_cache = str(program_folder)
                 bound_case = runners.in_process.bind(case, test)
                 code_parts = bound_case.code.parts
@@ -63,7 +63,7 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
                 curves = runners.isolated.run(runners.layers, case, test, theta, block, code=code_parts, key=key)
                 if job is not None:
                     reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
-                    curves = runners.grouped.apart(case, test, job, curves, reason)
+                    curves = runners.grouped.add_reason_if_grouped(case, test, job, curves, reason)
             if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
                 raise EditedCode.of(case, edited_parts)
             return with_metrics(curves, metrics_of(config))
@@ -106,7 +106,11 @@ class _GateTraining:
 def _theta(item: pytest.Item) -> ThetaLeaves:
     """Returns the theta with which an item trains."""
     job = item.config.stash.get(CURRENT_JOB, None)
-    return ThetaLeaves.at(job.theta_path, where=job.checkpoint_uri) if job is not None else loaded_subject(item).theta
+    return (
+        ThetaLeaves.from_file(job.theta_path, where=job.checkpoint_uri)
+        if job is not None
+        else loaded_subject(item).theta
+    )
 
 
 def _stored_curves(item: pytest.Item, info: CaseInfo, block: SeedBlock, train: Callable[[], Curves]) -> Curves | None:

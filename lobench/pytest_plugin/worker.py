@@ -303,7 +303,7 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
             return case_info(item, job.variant).key != job.case_key
         except ConfigError:
             return True
-    bound = runners_of(item.config, job.variant).in_process.bound(spec, test_name(item))
+    bound = runners_of(item.config, job.variant).in_process.cached_bound_case(spec, test_name(item))
     return bound is not None and bound.info.key != job.case_key
 
 

@@ -145,9 +145,9 @@ class Kept(Programs):
 
 def trained(programs: Kept, bound: BoundCase, theta: Any = None) -> np.ndarray:
     """Trains as a runner does, in this process however many threads it has."""
-    warm = programs.of(bound, BLOCK.size)
+    warm = programs.warm_program(bound, BLOCK.size)
     programs.all.append(warm)
-    warm.maker.bound = bound
+    warm.stepper_maker.bound_case = bound
     curves = warm.program.run({} if theta is None else theta, BLOCK, settings=bound.settings.values)
     assert curves is not None
     return np.asarray(curves.metrics["train/loss"])

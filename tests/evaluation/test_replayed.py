@@ -18,7 +18,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.core.errors import UsageError
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
-from lobench.inner.training.replay import Look, ReplayedProgram
+from lobench.inner.training.replay import ReplayedProgram, ReplayedStep
 from lobench.inner.training.train import TrainingProgram
 from lobench.tools.debug.diagnosis import diagnose
 from lobench.tools.debug.replayed_case import block_of, step_of
@@ -53,9 +53,9 @@ def test_a_look_has_the_states_of_the_program_that_nobody_looks_into() -> None:
         return as_stepper(optax.adam(0.01), 6)
 
     plain, looked_into = TrainingProgram(case, Net(), make, 3), ReplayedProgram(case, Net(), make, 3)
-    block, looks = SeedBlock(start=4, size=3), list[Look]()
+    block, looks = SeedBlock(start=4, size=3), list[ReplayedStep]()
 
-    def look(one: Look) -> bool:
+    def look(one: ReplayedStep) -> bool:
         looks.append(one)
         return one.step < 3
 
@@ -106,7 +106,7 @@ class Fed(Task):
     ids=["family", "iterator", "replicas that share"],
 )
 def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: int, settings: dict[str, Any]) -> None:
-    case, looks = Case(num_inner_steps=7, eval_every=3, eval_batches=0, **settings), list[Look]()
+    case, looks = Case(num_inner_steps=7, eval_every=3, eval_batches=0, **settings), list[ReplayedStep]()
     program = ReplayedProgram(case, task, lambda theta, *_: as_stepper(optax.sgd(0.1), 7), 2)
     block = SeedBlock(start=0, size=2)
     evaluated = program.run({}, block)

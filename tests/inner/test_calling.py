@@ -9,7 +9,7 @@ import jax
 import pytest
 from shown import texts_of
 
-from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.calling import call_with_accepted
 
 SHOWN = texts_of("inner")
 
@@ -48,7 +48,7 @@ def _narrower(grads: Any, state: Any) -> tuple[str, ...]:
     ],
 )
 def test_a_function_gets_what_its_signature_takes(function: Any, expected: Any) -> None:
-    assert call_accepting(function, 0, 0, value=1, key=2, grad=3) == expected
+    assert call_with_accepted(function, 0, 0, value=1, key=2, grad=3) == expected
 
 
 def test_an_error_of_the_users_own_code_is_raised_and_nothing_is_called_twice() -> None:
@@ -59,7 +59,7 @@ def test_an_error_of_the_users_own_code_is_raised_and_nothing_is_called_twice() 
         return _step(grads, state, key=extra["key"])  # type: ignore[call-arg]
 
     with pytest.raises(TypeError, match=SHOWN["unexpected-keyword-argument-key"]):
-        call_accepting(update, 0, 0, value=1, key=2)
+        call_with_accepted(update, 0, 0, value=1, key=2)
     assert len(calls) == 1
 
 
@@ -76,5 +76,5 @@ def test_what_a_method_hands_to_its_base_class_is_what_that_takes() -> None:
         def init(self, params: int, **extra: int) -> tuple[int, int]:
             return params, extra["key"]
 
-    assert call_accepting(Wrapper().init, 1, num_steps=5, key=7) == (1, 5)
-    assert call_accepting(Open().init, 1, num_steps=5, key=7) == (1, 7)
+    assert call_with_accepted(Wrapper().init, 1, num_steps=5, key=7) == (1, 5)
+    assert call_with_accepted(Open().init, 1, num_steps=5, key=7) == (1, 7)

@@ -24,8 +24,8 @@ from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 from lobench.evaluation.programs import Programs
-from lobench.inner.adapters import as_learned_optimizer, as_stepper, counterparts, runs_as
-from lobench.inner.adapters.counterparts import Counterparts
+from lobench.inner.adapters import as_learned_optimizer, as_stepper, counterparts, program_description
+from lobench.inner.adapters.counterparts import ConversionRule
 from lobench.inner.optimizers import AdafacMLPLOpt, RNNMLPLOpt
 
 SHOWN = texts_of("inner")
@@ -102,8 +102,8 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Theirs]:
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(folder.parents[1])
     known = {f"{PLACE}.{name}": hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    of_class = Counterparts(texts=known, ignored=frozenset({"verbose"}))
-    monkeypatch.setattr(counterparts, "KNOWN", {f"{PLACE}.adafac_mlp_lopt.AdafacMLPLOpt": of_class})
+    of_class = ConversionRule(source_hashes=known, ignored=frozenset({"verbose"}))
+    monkeypatch.setattr(counterparts, "CONVERSION_RULES", {f"{PLACE}.adafac_mlp_lopt.AdafacMLPLOpt": of_class})
     yield Theirs()
     for name in [name for name in sys.modules if name.startswith("learned_optimization")]:
         del sys.modules[name]
@@ -137,8 +137,8 @@ def test_it_runs_as_ours_with_its_own_settings_and_its_own_initial_theta(theirs:
     del flat["nn"]
     flat = {name: dict(part) if name == "nn/~" else part for name, part in flat.items()}
     assert np.array_equal(stepped(made, flat)["w"], expected["w"])
-    assert runs_as(made) == SHOWN["lobench-s-adafacmlplopt-in-place"].format(place=PLACE)
-    assert runs_as(ours) == ""
+    assert program_description(made) == SHOWN["lobench-s-adafacmlplopt-in-place"].format(place=PLACE)
+    assert program_description(ours) == ""
 
 
 def a_subclass(theirs: Theirs) -> Any:
@@ -220,20 +220,22 @@ def test_what_differs_runs_itself(theirs: Theirs, changed: Any) -> None:
     assert not ran_itself(theirs.lopt.AdafacMLPLOpt())
     made = changed(theirs)
     assert ran_itself(made)
-    assert SHOWN["in-place-of"] not in runs_as(made)
+    assert SHOWN["in-place-of"] not in program_description(made)
 
 
 def test_the_reason_is_told(theirs: Theirs) -> None:
     name = f"{PLACE}.adafac_mlp_lopt.AdafacMLPLOpt"
-    assert runs_as(a_setting_that_ours_lacks(theirs)) == SHOWN["itself-lobench-has-no-decays"].format(name=name)
-    assert runs_as(an_attribute_set(theirs)) == SHOWN["itself-mod-has-been-set"].format(name=name)
+    assert program_description(a_setting_that_ours_lacks(theirs)) == SHOWN["itself-lobench-has-no-decays"].format(
+        name=name
+    )
+    assert program_description(an_attribute_set(theirs)) == SHOWN["itself-mod-has-been-set"].format(name=name)
     changed = a_replaced_function_of_another_module(theirs)
-    assert runs_as(changed) == SHOWN["itself-common-decay-has-been"].format(name=name, place=PLACE)
+    assert program_description(changed) == SHOWN["itself-common-decay-has-been"].format(name=name, place=PLACE)
 
 
 def test_an_object_that_fails_when_it_is_looked_at_runs_itself(theirs: Theirs) -> None:
     made = theirs.lopt.AdafacMLPLOpt(hidden_size="two")
-    assert " itself: " in runs_as(made)
+    assert " itself: " in program_description(made)
 
 
 SUITE = """
@@ -260,11 +262,11 @@ def test_a_program_says_what_ran_in_it(theirs: Theirs, tmp_path: Path) -> None:
     (tmp_path / "theirs_by_name.py").write_text(BY_NAME)
     (spec,) = specs_in(tmp_path / "cases.gin")
     bound = bind_case(spec, Layers())
-    warm, theta = Programs().of(bound, 1), theirs.lopt.AdafacMLPLOpt().init(jax.random.key(1))
+    warm, theta = Programs().warm_program(bound, 1), theirs.lopt.AdafacMLPLOpt().init(jax.random.key(1))
     curves = warm.program.run(theta, SeedBlock(start=0, size=1), settings=bound.settings.values)
     assert curves is not None
-    assert warm.maker.ran_as == runs_as(theirs.lopt.AdafacMLPLOpt())
-    assert SHOWN["in-place-of"] in warm.maker.ran_as
+    assert warm.stepper_maker.program_description == program_description(theirs.lopt.AdafacMLPLOpt())
+    assert SHOWN["in-place-of"] in warm.stepper_maker.program_description
 
 
 def test_decays_may_be_numbers_of_the_program() -> None:

@@ -26,7 +26,7 @@ from lobench.inner.tasks.wrappers.batches import BatchSize
 from lobench.inner.tasks.wrappers.noise import GradientNoise
 from lobench.inner.tasks.wrappers.reparametrised import Reparametrised
 from lobench.inner.training.checkpointing import SavedState
-from lobench.inner.training.phase_transitions import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, phase_stepper
 from lobench.inner.training.train import TrainingProgram
 
 SHOWN = texts_of("inner")
@@ -217,7 +217,7 @@ def test_phases_and_saved_states_go_on_with_them() -> None:
     phases = [Phase(num_inner_steps=2, optimizer=each, opt_state="reset") for each in (optax.sgd(RATE), None)]
     phases[1] = Phase(num_inner_steps=2, optimizer=as_requested("all"), opt_state="reset")
     case = Case(num_inner_steps=4, eval_every=1, num_seeds=2, phases=phases, save_every=3)
-    make = lambda index, theta: stepper_in(case, index, theta)  # noqa: E731
+    make = lambda index, theta: phase_stepper(case, index, theta)  # noqa: E731
     later = later_phases(case, make)
     block, kept = SeedBlock(start=3, size=2), Kept()
 

@@ -19,7 +19,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Datasets, IteratorDataset, Task
-from lobench.inner.training.prefetch import ITERATOR_CHUNK, next_read
+from lobench.inner.training.prefetch import ITERATOR_CHUNK, num_batches_to_read
 from lobench.inner.training.train import TrainingProgram
 
 SHOWN = texts_of("inner")
@@ -50,7 +50,7 @@ class Waits(Counts):
 
     def __init__(self) -> None:
         self.is_ahead = threading.Event()
-        super().__init__(lambda number: self.is_ahead.set() if number == next_read(0) else None)
+        super().__init__(lambda number: self.is_ahead.set() if number == num_batches_to_read(0) else None)
 
     def loss(self, params: jax.Array, key: jax.Array, data: Any) -> jax.Array:
         seen = jax.pure_callback(lambda: np.float32(self.is_ahead.wait(PATIENT)), jax.ShapeDtypeStruct((), jnp.float32))

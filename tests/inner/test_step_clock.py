@@ -19,13 +19,13 @@ def _run(clock: StepClock, evaluations: list[int], num_steps: int, chunk: int = 
     chunks, start = [], 0
     while start < num_steps:
         stop = min(start + chunk, num_steps)
-        stop = clock.stop(start, stop) if start else stop
+        stop = clock.chunk_end(start, stop) if start else stop
         evaluated = sum(start <= at < stop for at in evaluations) + (stop == num_steps)
         seconds = CALL + (stop - start) * STEP + evaluated * EVALUATION
         if start:
-            clock.took(start, stop, seconds, seconds, evaluates_end=stop == num_steps)
+            clock.record_chunk(start, stop, seconds, seconds, evaluates_end=stop == num_steps)
             if clock.needs_call:
-                clock.called(CALL)
+                clock.record_call(CALL)
         chunks.append(range(start, stop))
         start, chunk = stop, 2 * chunk
     return chunks
@@ -85,6 +85,6 @@ def test_a_result_has_its_cost_and_the_bits_are_those_without_a_clock(
     assert num_phases or not math.isnan(found.cost.busy)  # of chunks without an evaluation, however long they took
     # Adam's two moments and its count, float32 and int32.
     assert num_phases or found.cost.state_bytes == 4 * (2 * found.num_params + 1)
-    monkeypatch.setattr(StepClock, "stop", lambda self, start, stop: stop)
+    monkeypatch.setattr(StepClock, "chunk_end", lambda self, start, stop: stop)
     monkeypatch.setattr(StepClock, "needs_call", False)
     assert bits(program_of(case, task).run(theta, BLOCK)) == bits(found)

@@ -23,7 +23,7 @@ from lobench.inner.task import (
     TaskFamily,
 )
 
-__all__ = ["as_learned_optimizer", "as_task", "runs_as"]
+__all__ = ["as_learned_optimizer", "as_task", "program_description"]
 
 
 class _ForeignLearnedOptimizer(LearnedOptimizer):
@@ -43,9 +43,9 @@ class _ForeignLearnedOptimizer(LearnedOptimizer):
         return self.wrapped.init(key)
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        is_ours = self.counterpart.ours is not None
+        has_counterpart = self.counterpart.lobench_optimizer is not None
         optimizer: InnerOptimizer
-        optimizer = self.counterpart.opt_fn(theta, num_steps) if is_ours else self.wrapped.opt_fn(theta)
+        optimizer = self.counterpart.opt_fn(theta, num_steps) if has_counterpart else self.wrapped.opt_fn(theta)
         return optimizer
 
 
@@ -76,7 +76,7 @@ def as_learned_optimizer(candidate: Any) -> LearnedOptimizer:
     )
 
 
-def runs_as(candidate: Any) -> str:
+def program_description(candidate: Any) -> str:
     """Returns a description of the program that runs for a foreign learned optimizer; "" without a counterpart."""
     optimizer = as_learned_optimizer(candidate)
     return optimizer.counterpart.description if isinstance(optimizer, _ForeignLearnedOptimizer) else ""
@@ -87,7 +87,7 @@ class _ForeignTask(Task):
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
-        self.datasets = _datasets(getattr(wrapped, "datasets", None))
+        self.datasets = _adapted_datasets(getattr(wrapped, "datasets", None))
         for name in ("scale_invariant", *OPTIONAL):
             if hasattr(wrapped, name):
                 setattr(self, name, getattr(wrapped, name))
@@ -107,7 +107,7 @@ class _ForeignTask(Task):
 class _ForeignFamily(TaskFamily):
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
-        self.datasets = _datasets(getattr(wrapped, "datasets", None))
+        self.datasets = _adapted_datasets(getattr(wrapped, "datasets", None))
 
     def sample(self, key: jax.Array) -> PyTree:
         return self._wrapped.sample(key)
@@ -146,42 +146,42 @@ def as_task(candidate: Any) -> Task | TaskFamily:
     )
 
 
-class _Batches:
+class _RepeatableBatches:
     """A callable that creates iterators, and itself an iterator, for code that needs just some batches."""
 
     def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
-        self._make = make
+        self._make_batches = make
         self._examples: Iterator[Any] | None = None
 
     def __call__(self) -> Iterable[Any]:
-        return self._make()
+        return self._make_batches()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         if self._examples is None:
-            self._examples = iter(self._make())
+            self._examples = iter(self._make_batches())
         return next(self._examples)
 
 
-def _datasets(foreign: Any) -> Datasets | None:
-    if foreign is None:
+def _adapted_datasets(foreign_datasets: Any) -> Datasets | None:
+    if foreign_datasets is None:
         return None
-    datasets = {split: getattr(foreign, split, None) for split in SPLITS}
+    datasets = {split: getattr(foreign_datasets, split, None) for split in SPLITS}
     for split, value in datasets.items():
         if callable(value) and not hasattr(value, "__next__"):
-            datasets[split] = _Batches(value)
+            datasets[split] = _RepeatableBatches(value)
             with contextlib.suppress(AttributeError):  # a property, for example, is not replaced
-                object.__setattr__(foreign, split, datasets[split])
-    return Datasets(**{split: _dataset(value) for split, value in datasets.items() if value is not None})
+                object.__setattr__(foreign_datasets, split, datasets[split])
+    return Datasets(**{split: _adapted_dataset(value) for split, value in datasets.items() if value is not None})
 
 
-def _dataset(foreign: Any) -> ArrayDataset | SampledDataset | IteratorDataset:
-    if isinstance(foreign, ArrayDataset | SampledDataset | IteratorDataset):
-        return foreign
+def _adapted_dataset(foreign_dataset: Any) -> ArrayDataset | SampledDataset | IteratorDataset:
+    if isinstance(foreign_dataset, ArrayDataset | SampledDataset | IteratorDataset):
+        return foreign_dataset
 
     def batches(seed: int) -> Iterator[Any]:
-        return iter(foreign() if callable(foreign) else foreign)
+        return iter(foreign_dataset() if callable(foreign_dataset) else foreign_dataset)
 
     return IteratorDataset(batches=batches)

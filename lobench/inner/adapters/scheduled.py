@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from lobench.core.errors import ConfigError
-from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValues, Facts, blank
+from lobench.inner.extra_inputs.task_side import NOTHING, ExtraInputs, ExtraValues, Facts, zero_extra_values
 from lobench.inner.optimizer import PyTree
-from lobench.inner.schedules.schedule import Horizon, LossSchedule, Watch, any_schedules, within
+from lobench.inner.schedules.schedule import Horizon, LossSchedule, ScheduleReads, active_horizon, any_schedules
 
 __all__ = ["ScheduledState", "Stepper", "with_schedules"]
 
@@ -63,23 +63,23 @@ def with_schedules(stepper: Stepper, num_steps: int, first_step: int) -> Stepper
       num_steps: Number of updates over which schedules run.
       first_step: Number of updates that the optimizer's state has seen before.
     """
-    scheduled_stepper = _Scheduled(stepper, num_steps, first_step)
+    scheduled_stepper = _ScheduledStepper(stepper, num_steps, first_step)
     return dataclasses.replace(
         stepper,
         init=scheduled_stepper.init,
         step=scheduled_stepper.step,
         eval_params=scheduled_stepper.eval_params,
         extra_inputs=scheduled_stepper.extra_inputs,
-        metrics=lambda opt_state: stepper.metrics(_own_state(opt_state)),
+        metrics=lambda opt_state: stepper.metrics(_optimizer_state(opt_state)),
     )
 
 
-def _own_state(opt_state: PyTree) -> PyTree:
+def _optimizer_state(opt_state: PyTree) -> PyTree:
     """Returns the state of the optimizer itself."""
     return opt_state.opt_state if isinstance(opt_state, ScheduledState) else opt_state
 
 
-class _Scheduled:
+class _ScheduledStepper:
     """Functions of the stepper that `with_schedules` returns.
 
     Only an update shows whether the optimizer's schedules observe losses. So if the process has any schedules, an
@@ -91,14 +91,16 @@ class _Scheduled:
         self._num_steps, self._first_step = num_steps, first_step
 
     def init(self, params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
-        with within(self._horizon(Watch())):
+        with active_horizon(self._horizon(ScheduleReads())):
             opt_state = self._stepper.init(params, model_state, key, facts)
-        needed_values = self._needed_values(
-            opt_state, params, model_state, key, blank(self.extra_inputs(params), facts, params)
+        needed_reads = self._needed_reads(
+            opt_state, params, model_state, key, zero_extra_values(self.extra_inputs(params), facts, params)
         )
-        if not needed_values.asked and not needed_values.counted:
+        if not needed_reads.loss_schedules and not needed_reads.used_as_number:
             return opt_state
-        return ScheduledState(opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in needed_values.asked))
+        return ScheduledState(
+            opt_state, jnp.int32(0), tuple(schedule.init() for schedule, _ in needed_reads.loss_schedules)
+        )
 
     def step(
         self,
@@ -112,50 +114,52 @@ class _Scheduled:
         extra_values: ExtraValues = NOTHING,
     ) -> tuple[PyTree, PyTree, PyTree]:
         if not isinstance(opt_state, ScheduledState):
-            watch = Watch()
-            with within(self._horizon(watch)):
+            reads = ScheduleReads()
+            with active_horizon(self._horizon(reads)):
                 result = self._stepper.step(opt_state, params, model_state, grads, loss, key, value_fn, extra_values)
-            if watch.asked or watch.counted:
+            if reads.loss_schedules or reads.used_as_number:
                 raise ConfigError(
                     "a schedule looks at what this optimizer's state does not hold",
                     got="a state that another optimizer has left",
                     next_step="begin with a new state of the optimizer",
                 )
             return result
-        needed_values = self._needed_values(opt_state.opt_state, params, model_state, key, extra_values)
+        needed_reads = self._needed_reads(opt_state.opt_state, params, model_state, key, extra_values)
         schedule_states = [
-            self._state_after_loss(*request, opt_state, index, loss)
-            for index, request in enumerate(needed_values.asked)
+            self._state_after_loss(*schedule_and_origin, opt_state, index, loss)
+            for index, schedule_and_origin in enumerate(needed_reads.loss_schedules)
         ]
-        watch = Watch(opt_state.num_updates, dict(zip(needed_values.asked, schedule_states, strict=True)))
-        with within(self._horizon(watch)):
+        reads = ScheduleReads(
+            opt_state.num_updates, dict(zip(needed_reads.loss_schedules, schedule_states, strict=True))
+        )
+        with active_horizon(self._horizon(reads)):
             new_state, params, model_state = self._stepper.step(
                 opt_state.opt_state, params, model_state, grads, loss, key, value_fn, extra_values
             )
         return ScheduledState(new_state, opt_state.num_updates + 1, tuple(schedule_states)), params, model_state
 
     def eval_params(self, opt_state: PyTree, params: PyTree) -> PyTree:
-        with within(self._horizon(Watch())):
-            return self._stepper.eval_params(_own_state(opt_state), params)
+        with active_horizon(self._horizon(ScheduleReads())):
+            return self._stepper.eval_params(_optimizer_state(opt_state), params)
 
     def extra_inputs(self, params: PyTree) -> ExtraInputs:
-        with within(self._horizon(Watch())):
+        with active_horizon(self._horizon(ScheduleReads())):
             return self._stepper.extra_inputs(params)
 
-    def _horizon(self, watch: Watch) -> Horizon:
-        return Horizon(self._num_steps, self._first_step, self._first_step, watch)
+    def _horizon(self, reads: ScheduleReads) -> Horizon:
+        return Horizon(self._num_steps, self._first_step, self._first_step, reads)
 
-    def _needed_values(
+    def _needed_reads(
         self, opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array, extra_values: ExtraValues
-    ) -> Watch:
+    ) -> ScheduleReads:
         """Returns the losses and counts that schedules read in an update."""
-        watch = Watch()
+        reads = ScheduleReads()
         if not any_schedules():
-            return watch
+            return reads
 
         def update(opt_state: PyTree, params: PyTree, model_state: PyTree, key: jax.Array) -> Any:
             value_fn = lambda params_at: sum((0 * leaf.sum() for leaf in jax.tree.leaves(params_at)), jnp.float32(0))  # noqa: E731
-            with within(self._horizon(watch)):
+            with active_horizon(self._horizon(reads)):
                 return self._stepper.step(
                     opt_state, params, model_state, params, jnp.float32(0), key, value_fn, extra_values
                 )
@@ -169,7 +173,7 @@ class _Scheduled:
                 "the optimizer passes this number to a compiled function, which cannot take a schedule",
                 next_step="schedules are for rates; `optax.inject_hyperparams` makes other settings such",
             ) from error
-        return watch
+        return reads
 
     def _state_after_loss(
         self, schedule: LossSchedule, origin: int, opt_state: ScheduledState, index: int, loss: jax.Array

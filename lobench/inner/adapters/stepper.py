@@ -12,13 +12,13 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.adapters.scheduled import Stepper, with_schedules
-from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.calling import call_with_accepted
 from lobench.inner.extra_inputs.optimizer_side import (
+    bind_requested_inputs,
     declared_extra_inputs,
     extra_inputs_of,
-    providing,
-    starts_of,
-    with_requested,
+    initial_params_functions,
+    provide_inputs,
 )
 from lobench.inner.extra_inputs.task_side import NOTHING, ExtraValues, Facts
 from lobench.inner.lookahead import is_lookahead, refuse_lookahead_inside, synced_lookahead
@@ -73,16 +73,16 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
     declared_inputs = declared_extra_inputs(optimizer)
 
     def initial_params(params: PyTree, facts: Facts = NOTHING) -> PyTree:
-        for start in starts_of(optimizer, params):
-            params = call_accepting(start, params, **facts)
+        for start in initial_params_functions(optimizer, params):
+            params = call_with_accepted(start, params, **facts)
         return params
 
     if type(optimizer) is optax.GradientTransformation:
         optimizer = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
-        with providing(facts, NOTHING):
-            return call_accepting(optimizer.init, params, **facts)
+        with provide_inputs(facts, NOTHING):
+            return call_with_accepted(optimizer.init, params, **facts)
 
     def step(
         opt_state: PyTree,
@@ -97,9 +97,9 @@ def _optax_stepper(optimizer: Any, result: _Result) -> Stepper:
         refuse_lookahead_inside(opt_state)
         loss_functions = _loss_functions(value_fn, grads) if value_fn is not None else {}
         available = {"value": loss, "key": key, **loss_functions, **extra_values}
-        with providing(NOTHING, extra_values):
-            update = with_requested(optimizer.update, declared_inputs, available)
-            updates, opt_state = call_accepting(update, grads, opt_state, params, **available)
+        with provide_inputs(NOTHING, extra_values):
+            update = bind_requested_inputs(optimizer.update, declared_inputs, available)
+            updates, opt_state = call_with_accepted(update, grads, opt_state, params, **available)
         return opt_state, result(params, updates), model_state
 
     return Stepper(
@@ -127,7 +127,7 @@ def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> PyTree:
         note_horizon_read()
-        return call_accepting(optimizer.init, params, model_state, num_steps=num_steps, key=key, **facts)
+        return call_with_accepted(optimizer.init, params, model_state, num_steps=num_steps, key=key, **facts)
 
     def step(
         opt_state: PyTree,
@@ -142,8 +142,8 @@ def _google_stepper(optimizer: Any, num_steps: int, result: _Result) -> Stepper:
         # As its own trainer calls it: by keyword, since its classes order the arguments differently, and without
         # `is_valid`, which would say that the loss is a validation loss and the gradient is not to be used.
         available = {"loss": loss, "model_state": model_state, "key": key, **extra_values}
-        update = with_requested(optimizer.update, declared_inputs, available)
-        opt_state = call_accepting(update, opt_state, grads, **available)
+        update = bind_requested_inputs(optimizer.update, declared_inputs, available)
+        opt_state = call_with_accepted(update, opt_state, grads, **available)
         new_params = optimizer.get_params(opt_state)
         if result is not _apply_updates:
             new_params = result(params, jax.tree.map(jnp.subtract, new_params, params))

@@ -8,13 +8,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["call_accepting"]
+__all__ = ["call_with_accepted"]
 
 _POSITIONAL_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _KEYWORD_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def call_accepting(function: Callable[..., Any], *args: Any, **available: Any) -> Any:
+def call_with_accepted(function: Callable[..., Any], *args: Any, **available: Any) -> Any:
     """Calls a function with `args`, and with the arguments in `available` that its signature accepts.
 
     Only signatures are examined, not errors of the call, because a TypeError may come from the user's own code.

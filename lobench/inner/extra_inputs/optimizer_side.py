@@ -14,18 +14,18 @@ import jax
 import optax
 
 from lobench.core.errors import ConfigError, suggestion
-from lobench.inner.extra_inputs.calling import call_accepting
-from lobench.inner.extra_inputs.task_side import GIVEN_BY, ExtraInputs, ExtraValues, Facts
+from lobench.inner.extra_inputs.calling import call_with_accepted
+from lobench.inner.extra_inputs.task_side import TASK_METHODS, ExtraInputs, ExtraValues, Facts
 from lobench.inner.optimizer import PyTree
 
 __all__ = [
     "any_with_extra_inputs",
+    "bind_requested_inputs",
     "declared_extra_inputs",
     "extra_inputs_of",
-    "providing",
-    "starts_of",
+    "initial_params_functions",
+    "provide_inputs",
     "with_extra_inputs",
-    "with_requested",
 ]
 
 T = TypeVar("T")
@@ -98,23 +98,23 @@ def with_extra_inputs(
     name = name or update.__qualname__.partition(".")[0]
     extra_inputs = _checked_inputs(extra_inputs, name)
 
-    def begin(params: PyTree, **given_facts: Any) -> PyTree:
+    def init_with_facts(params: PyTree, **given_facts: Any) -> PyTree:
         provided = _PROVIDED.get()
         if provided.requests is None:
             facts = {**provided.facts, **given_facts}
             _require_inputs({input_name: name for input_name in extra_inputs if input_name == "scale_invariant"}, facts)
-            return call_accepting(init, params, **_inputs_of_part(facts, params))
+            return call_with_accepted(init, params, **_masked_inputs(facts, params))
         provided.requests.append(_Request(name, extra_inputs, initial_params))
         return inner.init(params) if inner is not None else ()
 
     def step(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-        extra_values = _inputs_of_part({**_PROVIDED.get().extra_values, **extra}, grads)
+        extra_values = _masked_inputs({**_PROVIDED.get().extra_values, **extra}, grads)
         _require_inputs(dict.fromkeys(extra_inputs, name), extra_values)
-        result: tuple[PyTree, PyTree] = call_accepting(update, grads, state, params, **extra_values)
+        result: tuple[PyTree, PyTree] = call_with_accepted(update, grads, state, params, **extra_values)
         return result
 
     step.__qualname__ = name
-    optimizer: Any = _WithExtraInputs(begin, step)
+    optimizer: Any = _WithExtraInputs(init_with_facts, step)
     _LIVE_UPDATES.add(step)
     optimizer.extra_inputs = tuple(dict.fromkeys((*extra_inputs, *getattr(inner, "extra_inputs", ()))))
     optimizer.eval_params = eval_params or getattr(inner, "eval_params", None)
@@ -132,14 +132,14 @@ def _checked_inputs(extra_inputs: Sequence[str], name: str) -> tuple[str, ...]:
     if isinstance(extra_inputs, str):
         extra_inputs = (extra_inputs,)
     for input_name in extra_inputs:
-        if input_name not in GIVEN_BY:
-            expected = f"one of {', '.join(GIVEN_BY)}"
-            advice = suggestion(str(input_name), GIVEN_BY)
+        if input_name not in TASK_METHODS:
+            expected = f"one of {', '.join(TASK_METHODS)}"
+            advice = suggestion(str(input_name), TASK_METHODS)
             raise ConfigError(f"{name} requests {input_name!r}", expected=expected, next_step=advice)
     return tuple(extra_inputs)
 
 
-def _inputs_of_part(inputs: dict[str, Any], masked_tree: PyTree) -> dict[str, Any]:
+def _masked_inputs(inputs: dict[str, Any], masked_tree: PyTree) -> dict[str, Any]:
     """Returns the inputs of an optimizer that trains only some of the parameters, as marked by `optax.masked`."""
 
     def is_masked(leaf: Any) -> bool:
@@ -162,7 +162,7 @@ def _inputs_of_part(inputs: dict[str, Any], masked_tree: PyTree) -> dict[str, An
 
 
 @contextlib.contextmanager
-def providing(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
+def provide_inputs(facts: Facts, extra_values: ExtraValues) -> Iterator[None]:
     """Provides the extra inputs to all optimizers that are called inside."""
     token = _PROVIDED.set(_ProvidedInputs(facts, extra_values))
     try:
@@ -185,7 +185,9 @@ def declared_extra_inputs(optimizer: Any) -> ExtraInputs:
     return dict.fromkeys(_checked_inputs(getattr(optimizer, "extra_inputs", ()), name), name)
 
 
-def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, available: dict[str, Any]) -> Callable[..., T]:
+def bind_requested_inputs(
+    update: Callable[..., T], extra_inputs: ExtraInputs, available: dict[str, Any]
+) -> Callable[..., T]:
     """Returns an update with the requested inputs bound. They are removed from `available`.
 
     Raises:
@@ -195,7 +197,7 @@ def with_requested(update: Callable[..., T], extra_inputs: ExtraInputs, availabl
     return functools.partial(update, **{input_name: available.pop(input_name) for input_name in extra_inputs})
 
 
-def starts_of(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
+def initial_params_functions(optimizer: Any, params: PyTree) -> list[Callable[..., PyTree]]:
     """Returns the `initial_params` function of an optimizer, or the functions of the optimizers inside it."""
     initial_params = getattr(optimizer, "initial_params", None)
     if initial_params is not None:
@@ -212,7 +214,7 @@ def _requests_of(optimizer: Any, params: PyTree) -> list[_Request]:
         # The task is unknown yet, so any number of losses will do. The lambda is new for each call, because jax caches
         # functions that it has traced.
         facts = {"num_losses": 2, "scale_invariant": jax.tree.map(lambda leaf: None, params)}
-        jax.eval_shape(lambda params: call_accepting(optimizer.init, params, **facts), params)
+        jax.eval_shape(lambda params: call_with_accepted(optimizer.init, params, **facts), params)
     finally:
         _PROVIDED.reset(token)
     return requests

@@ -18,15 +18,15 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Task
 
 __all__ = [
-    "GIVEN_BY",
     "NOTHING",
+    "TASK_METHODS",
     "BatchLosses",
     "ExtraInputs",
     "ExtraValues",
     "Facts",
-    "blank",
     "extra_values_at",
     "facts_of",
+    "zero_extra_values",
 ]
 
 ExtraInputs: TypeAlias = Mapping[str, str]  # names of inputs, each with the optimizer that requests it
@@ -35,7 +35,7 @@ ExtraValues: TypeAlias = Mapping[str, Any]  # values of a step, by argument of `
 
 NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 _LOSSES = "losses(params, state, key, data) -> float32[K], and num_losses = K"
-GIVEN_BY = {
+TASK_METHODS = {
     "memory": "memory_loss(params, state, key) -> float32[]",
     "task_losses": _LOSSES,
     "task_gradients": _LOSSES,
@@ -59,16 +59,16 @@ def facts_of(extra_inputs: ExtraInputs, task: Callable[[], Task], params: PyTree
     facts = {}
     for input_name, name in extra_inputs.items():
         if input_name == "memory":
-            is_given = callable(getattr(bound_task, "memory_loss", None))
+            is_provided = callable(getattr(bound_task, "memory_loss", None))
         elif input_name == "scale_invariant":
-            facts["scale_invariant"], is_given = _leaf_axes(bound_task, params)
+            facts["scale_invariant"], is_provided = _leaf_axes(bound_task, params)
         else:
             facts["num_losses"] = getattr(bound_task, "num_losses", None)
-            is_given = callable(getattr(bound_task, "losses", None)) and isinstance(facts["num_losses"], int)
-        if not is_given:
+            is_provided = callable(getattr(bound_task, "losses", None)) and isinstance(facts["num_losses"], int)
+        if not is_provided:
             raise ConfigError(
                 f"{name} requests {input_name!r}, which {_task_name(bound_task)} does not give",
-                expected=f"a task that defines {GIVEN_BY[input_name]}",
+                expected=f"a task that defines {TASK_METHODS[input_name]}",
                 next_step=bound_task.gives_if.get(
                     input_name, "bind another task, or an optimizer that does not request it"
                 ),
@@ -130,36 +130,38 @@ def extra_values_at(extra_inputs: ExtraInputs, batch: BatchLosses, params: PyTre
     if "memory" in extra_inputs:
         extra_values["memory"] = jax.grad(batch.memory)(params)
     if "num_losses" in facts:
-        values, pull = jax.vjp(batch.each, params)
-        if values.shape != (facts["num_losses"],):
+        loss_values, vjp_function = jax.vjp(batch.each, params)
+        if loss_values.shape != (facts["num_losses"],):
             name = _task_name(batch.task())
             raise ConfigError(
                 f"{name}.losses",
-                got=f"the shape {list(values.shape)}",
+                got=f"the shape {list(loss_values.shape)}",
                 expected=f"[num_losses] = [{facts['num_losses']}]",
             )
 
         def weighted_gradient(weights: jax.Array) -> PyTree:
-            return pull(jnp.asarray(weights, values.dtype))[0]
+            return vjp_function(jnp.asarray(weights, loss_values.dtype))[0]
 
         if "task_losses" in extra_inputs:
-            extra_values |= {"task_losses": values, "weighted_gradient": weighted_gradient}
+            extra_values |= {"task_losses": loss_values, "weighted_gradient": weighted_gradient}
         if "task_gradients" in extra_inputs:
-            extra_values["task_gradients"] = jax.vmap(weighted_gradient)(jnp.eye(*values.shape, dtype=values.dtype))
+            extra_values["task_gradients"] = jax.vmap(weighted_gradient)(
+                jnp.eye(*loss_values.shape, dtype=loss_values.dtype)
+            )
     return extra_values
 
 
-def blank(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValues:
+def zero_extra_values(extra_inputs: ExtraInputs, facts: Facts, params: PyTree) -> ExtraValues:
     """Returns zeros in the shapes of the extra inputs of a step, for tracing an update."""
     if not extra_inputs:
         return NOTHING
     zeros = jax.tree.map(jnp.zeros_like, params)
-    count = facts.get("num_losses")
-    rows = jax.tree.map(lambda leaf: jnp.zeros((count or 0, *leaf.shape), leaf.dtype), zeros)
+    num_losses = facts.get("num_losses")
+    gradient_rows = jax.tree.map(lambda leaf: jnp.zeros((num_losses or 0, *leaf.shape), leaf.dtype), zeros)
     zeros_by_input = {
         "memory": zeros,
-        "task_losses": jnp.zeros(count or 0),
-        "task_gradients": rows,
+        "task_losses": jnp.zeros(num_losses or 0),
+        "task_gradients": gradient_rows,
         "scale_invariant": facts.get("scale_invariant"),
     }
     values = {input_name: zeros_by_input[input_name] for input_name in extra_inputs}

@@ -13,15 +13,21 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.factored import Accumulators, TensorValues
-from lobench.inner.optimizers.features import Units, laid_out, outputs_of, step_embedding, weighted_sum
+from lobench.inner.optimizers.features import (
+    LayerOutputs,
+    feature_layout,
+    network_outputs,
+    step_embedding,
+    weighted_sum,
+)
 from lobench.inner.optimizers.tensor_lstm import new_linear
 
-__all__ = ["NARROW", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
+__all__ = ["FACTORED_ROWS", "AdafacFeatured", "AdafacMLPLOpt", "adafac_features", "shifted_decays"]
 
 _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # rates of the momenta, and of the factored second moments
 _RMS = np.asarray([0.999], np.float32)
 _NUM_FEATURES = 39
-NARROW = slice(13, 25)  # rows of the first layer for the factored moments
+FACTORED_ROWS = slice(13, 25)  # rows of the first layer for the factored moments
 _NUM_EMBEDDED = 11
 
 
@@ -41,13 +47,13 @@ class AdafacFeatured(LearnedOptimizer):
     num_outputs = 2
     hidden_size: int
 
-    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
+    def subtracted_step(self, outputs: LayerOutputs, tensor: TensorValues) -> jax.Array:
         """Returns the step that is subtracted from one tensor, from the network's outputs of the tensor's shape."""
         raise NotImplementedError
 
-    def laid_out(self, leaf: jax.Array) -> jax.Array:
+    def feature_layout(self, leaf: jax.Array) -> jax.Array:
         """Returns a gradient or a parameter in the layout of the features."""
-        return laid_out(leaf)
+        return feature_layout(leaf)
 
     def init(self, key: jax.Array) -> Theta:
         """Returns zero decay shifts and a network with scaled normal weights and zero biases."""
@@ -67,11 +73,13 @@ class AdafacFeatured(LearnedOptimizer):
         momentum_decays = shifted_decays(_DECAYS, theta["momentum_decays"])
         rms_decays = jnp.clip(shifted_decays(_RMS, theta["rms_decays"]), 0.0, 1.0)
         factored_decays = jnp.clip(shifted_decays(_DECAYS, theta["adafactor_decays"]), 0.0, 1.0)
-        accumulators = Accumulators(momentum_decays, rms_decays, factored_decays, self.laid_out)
+        accumulators = Accumulators(momentum_decays, rms_decays, factored_decays, self.feature_layout)
         network = theta["nn"]["~"]
         # Sliced here, outside the loop over steps.
-        wide_weights = jnp.concatenate([network["w0"][: NARROW.start], network["w0"][NARROW.stop : -_NUM_EMBEDDED]])
-        narrow_weights = network["w0"][NARROW]
+        wide_weights = jnp.concatenate(
+            [network["w0"][: FACTORED_ROWS.start], network["w0"][FACTORED_ROWS.stop : -_NUM_EMBEDDED]]
+        )
+        narrow_weights = network["w0"][FACTORED_ROWS]
         step_weights = network["w0"][-_NUM_EMBEDDED:]
 
         def init(params: PyTree) -> State:
@@ -79,12 +87,12 @@ class AdafacFeatured(LearnedOptimizer):
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             bias = step_embedding(state["step"]) @ step_weights + network["b0"]
-            leaves = [self.laid_out(leaf) for leaf in jax.tree.leaves(grads)]
+            leaves = [self.feature_layout(leaf) for leaf in jax.tree.leaves(grads)]
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
-                first_layer = weighted_sum(adafac_features(tensor), wide_weights, tensor.sums)
-                outputs = outputs_of(first_layer, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
-                return -self.subtracted(outputs, tensor)
+                first_layer = weighted_sum(adafac_features(tensor), wide_weights, tensor.factor_sums)
+                outputs = network_outputs(first_layer, bias, *((network[f"w{n}"], network[f"b{n}"]) for n in (1, 2)))
+                return -self.subtracted_step(outputs, tensor)
 
             updates, new_accumulators = accumulators.update(state, leaves, params, narrow_weights, step)
             return updates, {"step": state["step"] + 1, **new_accumulators}
@@ -107,17 +115,19 @@ class AdafacMLPLOpt(AdafacFeatured):
     exp_mult: float = 0.001
     hidden_size: int = 4
 
-    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
+    def subtracted_step(self, outputs: LayerOutputs, tensor: TensorValues) -> jax.Array:
         direction, magnitude = outputs
         return direction * jnp.exp(magnitude * self.exp_mult) * self.step_mult
 
 
 def adafac_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor that have its shape."""
-    grad, param, momenta, second_moments, scale, full, _ = tensor
+    grad, param, momenta, second_moments, factor_scales, unfactored, _ = tensor
     rsqrt = jax.lax.rsqrt
     inverse_roots = rsqrt(second_moments + 1e-6)
-    scaled_m = momenta * scale[0] * scale[1] if full is None else momenta * rsqrt(full + 1e-6)
+    scaled_momenta = (
+        momenta * factor_scales[0] * factor_scales[1] if unfactored is None else momenta * rsqrt(unfactored + 1e-6)
+    )
     return [
         grad[None],
         param[None],
@@ -125,6 +135,6 @@ def adafac_features(tensor: TensorValues) -> list[jax.Array]:
         second_moments,
         momenta * inverse_roots,
         inverse_roots,
-        grad[None] * scale[0] * scale[1],
-        scaled_m,
+        grad[None] * factor_scales[0] * factor_scales[1],
+        scaled_momenta,
     ]

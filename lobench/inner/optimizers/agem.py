@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.calling import call_with_accepted
 from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import sgd
@@ -34,14 +34,14 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
         optimizer = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree, **facts: Any) -> PyTree:
-        return call_accepting(optimizer.init, params, **facts)
+        return call_with_accepted(optimizer.init, params, **facts)
 
     def update(
         grads: PyTree, state: PyTree, params: PyTree = None, *, memory: PyTree, **extra: Any
     ) -> tuple[PyTree, PyTree]:
         grads = agreeing(grads, memory)
         extra |= {"memory": memory} | ({"grad": grads} if "grad" in extra else {})
-        result: tuple[PyTree, PyTree] = call_accepting(optimizer.update, grads, state, params, **extra)
+        result: tuple[PyTree, PyTree] = call_with_accepted(optimizer.update, grads, state, params, **extra)
         return result
 
     return with_extra_inputs(init, update, ("memory",), inner=optimizer)

@@ -14,32 +14,32 @@ from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
 from lobench.inner.optimizers.factored import Accumulators, TensorValues
-from lobench.inner.optimizers.features import laid_out, outputs_of, weighted_sum
+from lobench.inner.optimizers.features import feature_layout, network_outputs, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
-    initial_rows,
+    initial_lstm_states,
     linear,
-    loss_buffer,
     loss_features,
     mixed_lstm,
-    new_rows,
+    new_loss_buffer,
     progress_features,
+    zero_lstm_theta,
 )
 
 __all__ = [
-    "BLOCKS",
-    "NARROW",
+    "BLOCK_CHANNELS",
+    "FACTORED_ROWS",
     "Celo",
     "block_accumulators",
     "block_features",
-    "new_schedule",
+    "initial_schedule_state",
     "require_horizon",
-    "scheduled",
+    "schedule_step",
 ]
 
 _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)
 _RMS = np.asarray([0.999], np.float32)
-BLOCKS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)  # channels of each block of features
-NARROW = slice(15, 27)  # rows of the first layer for the factored moments
+BLOCK_CHANNELS = (1, 1, 1, 3, 1, 3, 1, 3, 1, 3, 3, 3, 3, 3)  # channels of each block of features
+FACTORED_ROWS = slice(15, 27)  # rows of the first layer for the factored moments
 _LSTM = 64
 _INPUTS = 18
 
@@ -61,7 +61,7 @@ class Celo(LearnedOptimizer):
         def linear(inputs: int, outputs: int) -> dict[str, jax.Array]:
             return {"w": weights(inputs, outputs), "b": jnp.zeros(outputs)}
 
-        network = {f"w0__{index}": weights(1, channels, 4) for index, channels in enumerate(BLOCKS)}
+        network = {f"w0__{index}": weights(1, channels, 4) for index, channels in enumerate(BLOCK_CHANNELS)}
         network |= {"w1": weights(1, 4, 4), "w2": weights(1, 4, 3)}
         network |= {"b0": jnp.zeros((1, 4)), "b1": jnp.zeros((1, 4)), "b2": jnp.zeros((1, 3))}
         recurrent = {name: linear(_INPUTS, _LSTM) for name in ("linear", "linear_1", "linear_2")}
@@ -69,7 +69,7 @@ class Celo(LearnedOptimizer):
         recurrent |= {name: linear(_LSTM, 1) for name in ("rnn_to_controls", "step_size")}
         return {
             "ff_mod_stack": {"~": network},
-            "lstm_init_state": new_rows(_LSTM),
+            "lstm_init_state": zero_lstm_theta(_LSTM),
             "rnn_params": recurrent,
         }
 
@@ -77,28 +77,28 @@ class Celo(LearnedOptimizer):
         horizon = require_horizon(self, num_steps)
         accumulators = block_accumulators()
         network = theta["ff_mod_stack"]["~"]
-        weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(BLOCKS))])
-        wide = jnp.concatenate([weights[: NARROW.start], weights[NARROW.stop :]])
+        weights = jnp.concatenate([network[f"w0__{index}"][0] for index in range(len(BLOCK_CHANNELS))])
+        full_shape_weights = jnp.concatenate([weights[: FACTORED_ROWS.start], weights[FACTORED_ROWS.stop :]])
         layers = [(network["w1"][0], network["b1"][0]), (network["w2"][0, :, :2], network["b2"][0, :2])]
 
         def init(params: PyTree) -> State:
             num_tensors = len(jax.tree.leaves(params))
-            return {**new_schedule(theta, num_tensors, horizon), **accumulators.init(params)}
+            return {**initial_schedule_state(theta, num_tensors, horizon), **accumulators.init(params)}
 
         def update(
             grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
         ) -> tuple[PyTree, State]:
-            schedule, rates = scheduled(theta, state, value, horizon)
-            leaves = [jnp.clip(laid_out(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
+            schedule, rates = schedule_step(theta, state, value, horizon)
+            leaves = [jnp.clip(feature_layout(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
-                first_layer = weighted_sum(block_features(tensor), wide, tensor.sums)
-                direction, magnitude = outputs_of(first_layer, network["b0"][0], *layers)
+                first_layer = weighted_sum(block_features(tensor), full_shape_weights, tensor.factor_sums)
+                direction, magnitude = network_outputs(first_layer, network["b0"][0], *layers)
                 scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9)
                 return -(direction * scale * jnp.exp(0.001 * magnitude) * 0.001 * rates[index])
 
-            updates, accumulated = accumulators.update(state, leaves, params, weights[NARROW], step)
-            return updates, {**schedule, **accumulated}
+            updates, new_accumulators = accumulators.update(state, leaves, params, weights[FACTORED_ROWS], step)
+            return updates, {**schedule, **new_accumulators}
 
         return optax.GradientTransformationExtraArgs(init, update)
 
@@ -115,13 +115,13 @@ def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
     return num_steps
 
 
-def new_schedule(theta: Theta, num_tensors: int, horizon: int) -> State:
+def initial_schedule_state(theta: Theta, num_tensors: int, horizon: int) -> State:
     """Returns the state of the scheduler before the first update."""
-    rows = initial_rows(theta["lstm_init_state"], num_tensors)
-    return {"step": jnp.int32(0), "losses": loss_buffer(horizon), "rows": rows}
+    rows = initial_lstm_states(theta["lstm_init_state"], num_tensors)
+    return {"step": jnp.int32(0), "losses": new_loss_buffer(horizon), "rows": rows}
 
 
-def scheduled(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:
+def schedule_step(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:
     """Returns the state of the scheduler after an update, and the learning rates, float32[num_tensors]."""
     losses, loss_inputs = loss_features(state["losses"], state["step"], loss)
     progress = progress_features(state["step"], horizon)
@@ -131,7 +131,7 @@ def scheduled(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tupl
     return {"step": state["step"] + 1, "losses": losses, "rows": (h, c)}, rates
 
 
-def block_accumulators(layout: Callable[[jax.Array], jax.Array] = laid_out) -> Accumulators:
+def block_accumulators(layout: Callable[[jax.Array], jax.Array] = feature_layout) -> Accumulators:
     """Returns the accumulators of `block_features`."""
     decays = jnp.asarray(_DECAYS)
     return Accumulators(decays, jnp.asarray(_RMS), decays, layout)
@@ -139,7 +139,7 @@ def block_accumulators(layout: Callable[[jax.Array], jax.Array] = laid_out) -> A
 
 def block_features(tensor: TensorValues) -> list[jax.Array]:
     """Returns the features of one tensor for the per-parameter network, each float32[count, ...] over the tensor."""
-    grad, param, momenta, second_moments, scale, full, _ = tensor
+    grad, param, momenta, second_moments, factor_scales, unfactored, _ = tensor
     inverse_roots = jax.lax.rsqrt(second_moments + 1e-6)
     return [
         grad[None],
@@ -149,7 +149,7 @@ def block_features(tensor: TensorValues) -> list[jax.Array]:
         second_moments,
         momenta * inverse_roots,
         inverse_roots,
-        grad[None] * scale[0] * scale[1],
+        grad[None] * factor_scales[0] * factor_scales[1],
         grad[None] * inverse_roots,
-        momenta * scale[0] * scale[1] if full is None else momenta * jax.lax.rsqrt(full),
+        momenta * factor_scales[0] * factor_scales[1] if unfactored is None else momenta * jax.lax.rsqrt(unfactored),
     ]

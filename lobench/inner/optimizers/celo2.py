@@ -13,13 +13,13 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
-from lobench.inner.optimizers.celo import BLOCKS
+from lobench.inner.optimizers.celo import BLOCK_CHANNELS
 from lobench.inner.optimizers.factored import FactoredMoments
-from lobench.inner.optimizers.features import decayed
+from lobench.inner.optimizers.features import moving_averages
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.theta import leaf_paths
 
-__all__ = ["Celo2", "EloCelo2", "clipped"]
+__all__ = ["Celo2", "EloCelo2", "clip_by_total_norm"]
 
 _DECAYS = np.asarray([0.9, 0.99, 0.999], np.float32)  # rates of the momenta, and of the factored second moments
 _RMS = np.asarray([0.95], np.float32)
@@ -56,17 +56,20 @@ class Celo2(LearnedOptimizer):
 
     def init(self, key: jax.Array) -> Theta:
         """Returns truncated normal weights and zero biases, under the names of the published weights."""
-        keys = iter(jax.random.split(key, len(BLOCKS) + 2))
+        keys = iter(jax.random.split(key, len(BLOCK_CHANNELS) + 2))
 
         def weights(inputs: int, outputs: int, fan_in: int) -> jax.Array:
             return jax.random.truncated_normal(next(keys), -2, 2, (inputs, outputs)) / np.sqrt(fan_in)
 
-        theta = {f"w0.{index}": weights(channels, _WIDTH, sum(BLOCKS)) for index, channels in enumerate(BLOCKS)}
+        theta = {
+            f"w0.{index}": weights(channels, _WIDTH, sum(BLOCK_CHANNELS))
+            for index, channels in enumerate(BLOCK_CHANNELS)
+        }
         theta |= {"dense_w.0": weights(_WIDTH, _WIDTH, _WIDTH), "dense_w.1": weights(_WIDTH, _OUTPUTS, _WIDTH)}
         return theta | {"b0": jnp.zeros(_WIDTH), "dense_b.0": jnp.zeros(_WIDTH), "dense_b.1": jnp.zeros(_OUTPUTS)}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
-        first_layer = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCKS))])
+        first_layer = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCK_CHANNELS))])
         adam = optax.scale_by_adam(b1=float(_DECAYS[0]), b2=float(_RMS[-1]))
 
         def init(params: PyTree) -> State:
@@ -79,7 +82,7 @@ class Celo2(LearnedOptimizer):
             }
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
-            grads = clipped(grads, self.max_norm)
+            grads = clip_by_total_norm(grads, self.max_norm)
             grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
             matrices, vectors = self._learned_and_adamw_leaves(grads, params)
             steps, adam_state = adam.update(vectors, state["adam"])
@@ -92,17 +95,17 @@ class Celo2(LearnedOptimizer):
                 moments = FactoredMoments([leaf.shape for leaf in matrices.values()])
                 no_weights = jnp.zeros((4 * len(_DECAYS), 1))  # this network gets moments on another scale
                 factored, tensor_values = moments.update(state["factored"], list(matrices.values()), decays, no_weights)
-                rows_and_columns = moments.parts(factored)
+                rows_and_columns = moments.moments_by_tensor(factored)
             params_by_path: dict[str, Any] = dict(leaf_paths(params))
             for index, (path, grad) in enumerate(matrices.items()):
-                momenta[path] = momentum_of_leaf = decayed(state["momentum"][path], grad, decays)
-                squares[path] = squares_of_leaf = decayed(state["rms"][path], grad * grad, square_decays)
+                momenta[path] = momentum_of_leaf = moving_averages(state["momentum"][path], grad, decays)
+                squares[path] = squares_of_leaf = moving_averages(state["rms"][path], grad * grad, square_decays)
                 features = _features(
                     grad,
                     params_by_path[path],
                     momentum_of_leaf,
                     squares_of_leaf,
-                    tensor_values.scales[index],
+                    tensor_values.factor_scales[index],
                     rows_and_columns[index],
                 )
                 steps[path] = self._step(theta, first_layer, features)
@@ -154,7 +157,7 @@ class EloCelo2(Celo2):
     max_norm: float | None = 1.0
 
 
-def clipped(grads: PyTree, max_norm: float | None) -> PyTree:
+def clip_by_total_norm(grads: PyTree, max_norm: float | None) -> PyTree:
     """Returns gradients scaled down so that the norm of all tensors together is at most `max_norm`."""
     if max_norm is None:
         return grads
@@ -167,18 +170,18 @@ def _features(
     param: jax.Array,
     momenta: jax.Array,
     second_moments: jax.Array,
-    scale: tuple[jax.Array, jax.Array],
+    factor_scales: tuple[jax.Array, jax.Array],
     factors: tuple[jax.Array, ...],
 ) -> jax.Array:
     """Returns the normalized features of a tensor, float32[30, ...]."""
     grad_row = grad[None]
     inverse_roots = jax.lax.rsqrt(second_moments + 1e-8)
-    scale_product = scale[0] * scale[1]
-    spread = [
+    scale_product = factor_scales[0] * factor_scales[1]
+    broadcast_factors = [
         jnp.broadcast_to(factor, momenta.shape)
         for factor in (*factors, *(jax.lax.rsqrt(factor_of_axis + 1e-8) for factor_of_axis in factors))
     ]
-    plain = [
+    full_shape_features = [
         grad_row,
         jnp.clip(grad_row, -0.1, 0.1),
         param[None],
@@ -189,7 +192,7 @@ def _features(
         grad_row * scale_product,
         grad_row * inverse_roots,
     ]
-    return _normalised(jnp.concatenate([*plain, *spread, momenta * scale_product]))
+    return _normalised(jnp.concatenate([*full_shape_features, *broadcast_factors, momenta * scale_product]))
 
 
 def _normalised(x: jax.Array) -> jax.Array:

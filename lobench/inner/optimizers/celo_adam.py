@@ -11,8 +11,8 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
-from lobench.inner.optimizers.celo import new_schedule, require_horizon, scheduled
-from lobench.inner.optimizers.tensor_lstm import new_linear, new_rows
+from lobench.inner.optimizers.celo import initial_schedule_state, require_horizon, schedule_step
+from lobench.inner.optimizers.tensor_lstm import new_linear, zero_lstm_theta
 
 __all__ = ["CeloAdam"]
 
@@ -40,7 +40,7 @@ class CeloAdam(LearnedOptimizer):
         sizes |= {"rnn/linear": (2 * _LSTM, 4 * _LSTM), "step_size": (_LSTM, 1)}
         keys = jax.random.split(key, len(sizes))
         return {
-            "lstm_init_state": new_rows(_LSTM),
+            "lstm_init_state": zero_lstm_theta(_LSTM),
             "rnn_params": {name: new_linear(key, *size) for (name, size), key in zip(sizes.items(), keys, strict=True)},
         }
 
@@ -51,12 +51,12 @@ class CeloAdam(LearnedOptimizer):
 
         def init(params: PyTree) -> State:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
-            return {**new_schedule(theta, len(zeros), horizon), "m": zeros, "v": zeros}
+            return {**initial_schedule_state(theta, len(zeros), horizon), "m": zeros, "v": zeros}
 
         def update(
             grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
         ) -> tuple[PyTree, State]:
-            schedule, rates = scheduled(theta, state, value, horizon)
+            schedule, rates = schedule_step(theta, state, value, horizon)
             leaves, structure = jax.tree.flatten(grads)
             clipped_grads = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]
             momenta = [beta1 * m + (1 - beta1) * g for m, g in zip(state["m"], clipped_grads, strict=True)]

@@ -11,9 +11,9 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, PyTree, Theta
 from lobench.inner.optimizers.adafac_mlp_lopt import AdafacFeatured
-from lobench.inner.optimizers.celo2 import clipped
+from lobench.inner.optimizers.celo2 import clip_by_total_norm
 from lobench.inner.optimizers.factored import TensorValues
-from lobench.inner.optimizers.features import Units
+from lobench.inner.optimizers.features import LayerOutputs
 from lobench.inner.schedules.schedule import Rate
 
 __all__ = ["ELO"]
@@ -50,12 +50,12 @@ class ELO(AdafacFeatured):
         optimizer = super().opt_fn({**theta, **shifts}, num_steps)
 
         def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: object) -> tuple[PyTree, PyTree]:
-            grads = jax.tree.map(jnp.nan_to_num, clipped(grads, self.max_norm))
+            grads = jax.tree.map(jnp.nan_to_num, clip_by_total_norm(grads, self.max_norm))
             return optimizer.update(grads, state, params)
 
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
-    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
+    def subtracted_step(self, outputs: LayerOutputs, tensor: TensorValues) -> jax.Array:
         direction, magnitude = outputs
         step = direction * jnp.exp(magnitude * self.exp_mult)
         return self.learning_rate * (step + self.weight_decay * tensor.param)

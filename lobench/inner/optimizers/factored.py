@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lobench.inner.optimizer import PyTree, State
-from lobench.inner.optimizers.features import decayed, laid_out, restored
+from lobench.inner.optimizers.features import feature_layout, from_feature_layout, moving_averages
 
-__all__ = ["Accumulators", "Factored", "FactoredMoments", "TensorValues", "factored_axes"]
+__all__ = ["Accumulators", "FactoredMoments", "FactoredValues", "TensorValues", "factored_axes"]
 
 _NORM_EPSILON = 1e-5
 
@@ -31,7 +31,7 @@ class _Segment:
     start: int
     shape: tuple[int, ...]  # broadcastable to the tensor's
     mean_axis: int  # axis of the tensor that the factor is the mean over; -1 if the moment is not factored
-    uses: tuple[float, float]  # 1 where it serves as (row, column)
+    row_and_column_use: tuple[float, float]  # 1 where it serves as (row, column)
 
     @property
     def size(self) -> int:
@@ -39,18 +39,18 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Factored:
+class FactoredValues:
     """Values of factored moments for all tensors of a step.
 
     Attributes:
-      scales: Per tensor, two factors broadcastable to float32[num_decays, ...] whose product scales a gradient.
-      full: Per tensor, the moment float32[num_decays, ...] if the tensor's rank is below 2, else None.
-      sums: Per tensor, arrays to add to a layer's sums, float32[width, ...] and broadcastable to the tensor.
+      factor_scales: Per tensor, two factors broadcastable to float32[num_decays, ...] whose product scales a gradient.
+      unfactored: Per tensor, the moment float32[num_decays, ...] if the tensor's rank is below 2, else None.
+      factor_sums: Per tensor, arrays to add to a layer's sums, float32[width, ...] and broadcastable to the tensor.
     """
 
-    scales: list[tuple[jax.Array, jax.Array]]
-    full: list[jax.Array | None]
-    sums: list[list[jax.Array]]
+    factor_scales: list[tuple[jax.Array, jax.Array]]
+    unfactored: list[jax.Array | None]
+    factor_sums: list[list[jax.Array]]
 
 
 def factored_axes(shape: Sequence[int]) -> tuple[int, int] | None:
@@ -76,17 +76,17 @@ class FactoredMoments:
         for tensor, shape in enumerate(self._shapes):
             axes = factored_axes(shape)
             if axes is None:
-                self._add(tensor, shape, -1, (1.0, 1.0))
+                self._add_segment(tensor, shape, -1, (1.0, 1.0))
                 continue
             for axis, row_and_column in zip(axes, ((1.0, 0.0), (0.0, 1.0)), strict=True):
-                self._add(
+                self._add_segment(
                     tensor,
                     tuple(1 if shape_axis == axis else size for shape_axis, size in enumerate(shape)),
                     axis,
                     row_and_column,
                 )
 
-    def _add(self, tensor: int, shape: tuple[int, ...], axis: int, row_and_column: tuple[float, float]) -> None:
+    def _add_segment(self, tensor: int, shape: tuple[int, ...], axis: int, row_and_column: tuple[float, float]) -> None:
         segment = _Segment(tensor, self._size, shape, axis, row_and_column)
         self._segments.append(segment)
         self._size += segment.size
@@ -97,7 +97,7 @@ class FactoredMoments:
 
     def update(
         self, state: jax.Array, grads: Sequence[jax.Array], decays: jax.Array, weights: jax.Array
-    ) -> tuple[jax.Array, Factored]:
+    ) -> tuple[jax.Array, FactoredValues]:
         """Updates the moments with the gradients of a step. Returns the new state and the values for all tensors.
 
         Args:
@@ -111,26 +111,26 @@ class FactoredMoments:
         means = [
             squares[s.tensor] if s.mean_axis < 0 else squares[s.tensor].mean(axis=s.mean_axis) for s in self._segments
         ]
-        state = decayed(state, jnp.concatenate([mean.ravel() for mean in means]), decays)
+        state = moving_averages(state, jnp.concatenate([mean.ravel() for mean in means]), decays)
         scales = self._scales(state)
-        full: list[jax.Array | None] = [None] * len(self._shapes)
+        unfactored: list[jax.Array | None] = [None] * len(self._shapes)
         scales_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
             scales_by_tensor[segment.tensor].append(self._segment_values(scales, segment))
             if segment.mean_axis < 0:
-                full[segment.tensor] = self._segment_values(state, segment)
+                unfactored[segment.tensor] = self._segment_values(state, segment)
         pairs = [
             (scales_of_tensor[0], scales_of_tensor[1] if len(scales_of_tensor) > 1 else jnp.ones(()))
             for scales_of_tensor in scales_by_tensor
         ]
-        return state, Factored(scales=pairs, full=full, sums=self._sums(state, weights))
+        return state, FactoredValues(factor_scales=pairs, unfactored=unfactored, factor_sums=self._sums(state, weights))
 
-    def parts(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
+    def moments_by_tensor(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
         """Returns the row and column moments of each tensor, broadcastable to it; below rank 2 the moment itself."""
-        moments_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
+        factors_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            moments_by_tensor[segment.tensor].append(self._segment_values(state, segment))
-        return [tuple(moments_of_tensor) for moments_of_tensor in moments_by_tensor]
+            factors_by_tensor[segment.tensor].append(self._segment_values(state, segment))
+        return [tuple(factors) for factors in factors_by_tensor]
 
     def _segment_values(self, rows: jax.Array, segment: _Segment) -> jax.Array:
         return rows[:, segment.start : segment.start + segment.size].reshape(rows.shape[0], *segment.shape)
@@ -144,7 +144,7 @@ class FactoredMoments:
             divisor = jnp.ones(())
             if segment.mean_axis < 0:
                 offsets[segment.start : segment.start + segment.size] = 1e-9
-            elif segment.uses[0]:
+            elif segment.row_and_column_use[0]:
                 axes = factored_axes(self._shapes[segment.tensor])
                 assert axes is not None
                 divisor = self._segment_values(state, segment).mean(axis=axes[1] + 1, keepdims=True) + 1e-9
@@ -155,7 +155,7 @@ class FactoredMoments:
     def _sums(self, state: jax.Array, weights: jax.Array) -> list[list[jax.Array]]:
         num_decays, width = state.shape[0], weights.shape[-1]
         split_weights = weights.reshape(*weights.shape[:-2], 2, 2, num_decays, width)  # (plain, rsqrt), (row, column)
-        segment_uses = jnp.asarray([segment.uses for segment in self._segments])
+        segment_uses = jnp.asarray([segment.row_and_column_use for segment in self._segments])
         if split_weights.ndim == 4:
             segment_weights = jnp.einsum("pucw,su->swpc", split_weights, segment_uses)
         else:
@@ -193,17 +193,17 @@ class TensorValues(NamedTuple):
 
     Attributes:
       grad, param: The gradient and the tensor.
-      m, r: Momenta and second moments after the gradient, each with a leading axis over decays.
-      scale, full, sums: Entries of the tensor in `Factored`.
+      momenta, second_moments: Momenta and second moments after the gradient, each with a leading axis over decays.
+      factor_scales, unfactored, factor_sums: Entries of the tensor in `FactoredValues`.
     """
 
     grad: jax.Array
     param: jax.Array
-    m: jax.Array
-    r: jax.Array
-    scale: tuple[jax.Array, jax.Array]
-    full: jax.Array | None
-    sums: list[jax.Array]
+    momenta: jax.Array
+    second_moments: jax.Array
+    factor_scales: tuple[jax.Array, jax.Array]
+    unfactored: jax.Array | None
+    factor_sums: list[jax.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +219,11 @@ class Accumulators:
     momentum_decays: jax.Array
     rms_decays: jax.Array
     factored_decays: jax.Array
-    layout: Callable[[jax.Array], jax.Array] = laid_out
+    layout: Callable[[jax.Array], jax.Array] = feature_layout
 
     def init(self, params: PyTree) -> State:
         """Returns zero accumulators."""
-        shapes = [laid_out(leaf).shape for leaf in jax.tree.leaves(params)]
+        shapes = [feature_layout(leaf).shape for leaf in jax.tree.leaves(params)]
         return {
             "momentum": [jnp.zeros((len(self.momentum_decays), *shape)) for shape in shapes],
             "rms": [jnp.zeros((len(self.rms_decays), *shape)) for shape in shapes],
@@ -253,11 +253,13 @@ class Accumulators:
         updates, momenta, squares = [], [], []
         for index, (grad, leaf) in enumerate(zip(grads, leaves, strict=True)):
             param = self.layout(leaf)
-            momentum = decayed(state["momentum"][index], grad, self.momentum_decays)
-            rms = decayed(state["rms"][index], grad * grad, self.rms_decays)
-            factored_values = factored.scales[index], factored.full[index], factored.sums[index]
+            momentum = moving_averages(state["momentum"][index], grad, self.momentum_decays)
+            rms = moving_averages(state["rms"][index], grad * grad, self.rms_decays)
+            factored_values = factored.factor_scales[index], factored.unfactored[index], factored.factor_sums[index]
             updates.append(
-                restored(step(index, TensorValues(grad, param, momentum, rms, *factored_values)), jnp.shape(leaf))
+                from_feature_layout(
+                    step(index, TensorValues(grad, param, momentum, rms, *factored_values)), jnp.shape(leaf)
+                )
             )
             momenta.append(momentum)
             squares.append(rms)

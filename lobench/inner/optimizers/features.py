@@ -19,11 +19,11 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 __all__ = [
-    "Units",
-    "decayed",
-    "laid_out",
-    "outputs_of",
-    "restored",
+    "LayerOutputs",
+    "feature_layout",
+    "from_feature_layout",
+    "moving_averages",
+    "network_outputs",
     "rms_norm",
     "step_embedding",
     "tanh_scales",
@@ -33,21 +33,21 @@ __all__ = [
 tanh_scales = np.asarray([1, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5], np.float32)
 
 
-Units = list[jax.Array] | jax.Array  # outputs of a layer: arrays [...], or one array [width, ...] for a wide layer
+LayerOutputs = list[jax.Array] | jax.Array  # arrays [...], or one array [width, ...] for a wide layer
 
 _MAX_SUMMED_UNITS = 8  # largest number of units of a layer computed by sums
 _CACHE_ELEMENTS = 1 << 14  # elements of a tensor that fits into the nearest cache
 _VECTOR_LENGTH = 16  # elements of a vector instruction; loops over a shorter last axis do not use it
 
 
-def laid_out(leaf: jax.Array) -> jax.Array:
+def feature_layout(leaf: jax.Array) -> jax.Array:
     """Returns a tensor of rank at least 1, with its longest axis last if the last one is short, for faster loops."""
     tensor = jnp.reshape(leaf, (1,)) if jnp.ndim(leaf) == 0 else jnp.asarray(leaf)
     return jnp.moveaxis(tensor, _longest_axis(tensor.shape), -1)
 
 
-def restored(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
-    """Returns a tensor from the layout of `laid_out` in its original layout."""
+def from_feature_layout(tensor: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """Returns a tensor from the layout of `feature_layout` in its original layout."""
     if len(shape) < 2 or _longest_axis(shape) == len(shape) - 1:
         return tensor.reshape(shape)
     return jnp.moveaxis(_swap_last_axes(tensor), -2, _longest_axis(shape))
@@ -92,7 +92,7 @@ def step_embedding(step: jax.Array) -> jax.Array:
     return jnp.tanh(step.astype(jnp.float32) / tanh_scales - 1.0)
 
 
-def decayed(old: jax.Array, new: jax.Array, decays: jax.Array) -> jax.Array:
+def moving_averages(old: jax.Array, new: jax.Array, decays: jax.Array) -> jax.Array:
     """Returns d old + (1-d) new for each decay: float32[num_decays, ...]."""
     decay_factors = decays.reshape((-1,) + (1,) * new.ndim)
     return decay_factors * old + (1 - decay_factors) * new[None]
@@ -103,7 +103,7 @@ def rms_norm(feature: jax.Array, axes: Sequence[int] | None = None) -> jax.Array
     return feature * jax.lax.rsqrt(1e-5 + jnp.mean(feature * feature, axis=axes, keepdims=True))
 
 
-def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, other_sums: Sequence[jax.Array]) -> Units:
+def weighted_sum(features: Sequence[jax.Array], weights: jax.Array, other_sums: Sequence[jax.Array]) -> LayerOutputs:
     """First layer of the network: the sum over features of the `rms_norm`ed feature times its weight, per output.
 
     Args:
@@ -156,7 +156,7 @@ def _mean_square(feature: jax.Array) -> jax.Array:
     return jnp.mean(flat * flat, axis=1)
 
 
-def outputs_of(first_layer: Units, bias: jax.Array, *layers: tuple[jax.Array, jax.Array]) -> Units:
+def network_outputs(first_layer: LayerOutputs, bias: jax.Array, *layers: tuple[jax.Array, jax.Array]) -> LayerOutputs:
     """Returns the outputs of a network for one tensor. Outputs that are not used are not computed.
 
     Args:
@@ -170,7 +170,7 @@ def outputs_of(first_layer: Units, bias: jax.Array, *layers: tuple[jax.Array, ja
     return values
 
 
-def _products(inputs: Units, weights: jax.Array) -> Units:
+def _products(inputs: LayerOutputs, weights: jax.Array) -> LayerOutputs:
     if isinstance(inputs, jax.Array):
         return jnp.tensordot(weights.T, inputs, 1)
     # Scalar arithmetic over arrays, which XLA fuses into one pass.
@@ -180,7 +180,7 @@ def _products(inputs: Units, weights: jax.Array) -> Units:
     ]
 
 
-def _with_bias(values: Units, bias: jax.Array) -> Units:
+def _with_bias(values: LayerOutputs, bias: jax.Array) -> LayerOutputs:
     if isinstance(values, jax.Array):
         return values + bias.reshape(-1, *[1] * (values.ndim - 1))
     return [value + bias_of_unit for value, bias_of_unit in zip(values, jax.lax.unstack(bias), strict=True)]

@@ -11,7 +11,7 @@ import optax
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.baselines import adam
 from lobench.inner.optimizers.baselines import momentum as heavy_ball
-from lobench.inner.optimizers.neurons import dot, on_neurons, safe_norm, unit
+from lobench.inner.optimizers.neurons import neuron_dot, neuron_optimizer, normalized_neurons, safe_norm
 from lobench.inner.schedules.schedule import Rate, rate_at
 
 __all__ = ["adam_g", "sgd_g"]
@@ -42,17 +42,19 @@ def sgd_g(
     Source: Cho and Lee 2017, "Riemannian approach to batch normalization", arXiv 1709.09603, algorithm 3.
     """
 
-    def move(
+    def step_leaf(
         grad: jax.Array, weights: jax.Array, momentum_before: jax.Array, axis: int, count: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        point = unit(weights, axis)
+        point = normalized_neurons(weights, axis)
         step = momentum * momentum_before - rate_at(learning_rate, count) * _tangent_component(grad, point, clip, axis)
         end_point, length, direction = _move_along_geodesic(step, point, axis)
         momentum_after = length * (direction * jnp.cos(length) - point * jnp.sin(length))
         return end_point - weights, momentum_after
 
     rest = heavy_ball() if rest is None else rest
-    return on_neurons("sgd_g", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), move, rest, starts_at_one=True)
+    return neuron_optimizer(
+        "sgd_g", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), step_leaf, rest, starts_at_one=True
+    )
 
 
 @configurable
@@ -77,35 +79,35 @@ def adam_g(
     Source: Cho and Lee 2017, "Riemannian approach to batch normalization", arXiv 1709.09603, algorithm 4.
     """
 
-    def begin(leaf: jax.Array, axis: int) -> AdamGState:
+    def init_leaf(leaf: jax.Array, axis: int) -> AdamGState:
         shape = tuple(size if tensor_axis == axis else 1 for tensor_axis, size in enumerate(leaf.shape))
         return AdamGState(jnp.zeros(leaf.shape, jnp.float32), jnp.zeros(shape, jnp.float32))
 
-    def move(
+    def step_leaf(
         grad: jax.Array, weights: jax.Array, moments: AdamGState, axis: int, count: jax.Array
     ) -> tuple[jax.Array, AdamGState]:
-        point = unit(weights, axis)
+        point = normalized_neurons(weights, axis)
         grad = _tangent_component(grad, point, clip, axis)
         mu = b1 * moments.mu + (1 - b1) * grad
-        nu = b2 * moments.nu + (1 - b2) * dot(grad, grad, axis)
+        nu = b2 * moments.nu + (1 - b2) * neuron_dot(grad, grad, axis)
         num_updates = count + 1
         rate = rate_at(learning_rate, count) * jnp.sqrt(1 - b2**num_updates) / (1 - b1**num_updates)
         end_point, length, direction = _move_along_geodesic(-rate * mu / jnp.sqrt(nu + eps), point, axis)
-        component = dot(direction, mu, axis)
+        component = neuron_dot(direction, mu, axis)
         mu = mu - component * (jnp.sin(length) * point + (1 - jnp.cos(length)) * direction)
         return end_point - weights, AdamGState(mu, nu)
 
-    return on_neurons("adam_g", begin, move, adam() if rest is None else rest, starts_at_one=True)
+    return neuron_optimizer("adam_g", init_leaf, step_leaf, adam() if rest is None else rest, starts_at_one=True)
 
 
 def _tangent_component(grad: jax.Array, point: jax.Array, clip: Rate, axis: int) -> jax.Array:
     """Returns the component of a gradient tangent to the sphere, scaled down to norm `clip`."""
-    grad = grad - point * dot(point, grad, axis)
+    grad = grad - point * neuron_dot(point, grad, axis)
     return grad * jnp.minimum(1.0, clip / safe_norm(grad, axis))
 
 
 def _move_along_geodesic(step: jax.Array, point: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Moves points along geodesics. Returns the end points, the distances, and the initial directions."""
-    length = jnp.sqrt(dot(step, step, axis))
-    direction = unit(step, axis)
+    length = jnp.sqrt(neuron_dot(step, step, axis))
+    direction = normalized_neurons(step, axis)
     return point * jnp.cos(length) + direction * jnp.sin(length), length, direction

@@ -12,20 +12,26 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
-from lobench.inner.optimizers.celo import BLOCKS, NARROW, block_accumulators, block_features, require_horizon
+from lobench.inner.optimizers.celo import (
+    BLOCK_CHANNELS,
+    FACTORED_ROWS,
+    block_accumulators,
+    block_features,
+    require_horizon,
+)
 from lobench.inner.optimizers.factored import TensorValues
-from lobench.inner.optimizers.features import Units, laid_out, outputs_of, weighted_sum
+from lobench.inner.optimizers.features import LayerOutputs, feature_layout, network_outputs, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
     clipped_log,
-    initial_rows,
+    initial_lstm_states,
     linear,
-    loss_buffer,
     loss_features,
+    means_and_variances,
     mixed_lstm,
     new_linear,
-    new_rows,
+    new_loss_buffer,
     progress_features,
-    spread,
+    zero_lstm_theta,
 )
 
 __all__ = ["HyperV2", "VeLO"]
@@ -69,10 +75,10 @@ class HyperV2(LearnedOptimizer):
     def init(self, key: jax.Array) -> Theta:
         """Returns scaled normal weights and zero biases."""
         hidden = self.lstm_hidden_size
-        keys = iter(jax.random.split(key, len(BLOCKS) + len(self._widths) + 6))
+        keys = iter(jax.random.split(key, len(BLOCK_CHANNELS) + len(self._widths) + 6))
         widths = self._widths
-        inputs = sum(BLOCKS)
-        shapes = {f"w0__{index}": (channels, widths[0]) for index, channels in enumerate(BLOCKS)}
+        inputs = sum(BLOCK_CHANNELS)
+        shapes = {f"w0__{index}": (channels, widths[0]) for index, channels in enumerate(BLOCK_CHANNELS)}
         shapes |= {f"w{layer}": (widths[layer - 1], widths[layer]) for layer in range(1, len(widths))}
         network = {
             name: jax.random.truncated_normal(next(keys), -2, 2, (self.param_inits, *shape))
@@ -84,18 +90,18 @@ class HyperV2(LearnedOptimizer):
         recurrent["rnn/linear"] = new_linear(next(keys), 2 * hidden, 4 * hidden)
         recurrent["rnn_to_controls"] = new_linear(next(keys), hidden, self.param_inits)
         recurrent["step_size"] = new_linear(next(keys), hidden, 1)
-        return {"ff_mod_stack": {"~": network}, "lstm_init_state": new_rows(hidden), "rnn_params": recurrent}
+        return {"ff_mod_stack": {"~": network}, "lstm_init_state": zero_lstm_theta(hidden), "rnn_params": recurrent}
 
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         horizon = require_horizon(self, num_steps)
         networks = _Networks(theta["ff_mod_stack"]["~"], self._widths)
-        accumulators = block_accumulators(_wide)
+        accumulators = block_accumulators(_float32_layout)
 
         def init(params: PyTree) -> State:
             return {
                 "step": jnp.int32(0),
-                "losses": loss_buffer(_BUGGED_HORIZON if self.use_bugged_loss_features else horizon),
-                "rows": initial_rows(theta["lstm_init_state"], len(jax.tree.leaves(params))),
+                "losses": new_loss_buffer(_BUGGED_HORIZON if self.use_bugged_loss_features else horizon),
+                "rows": initial_lstm_states(theta["lstm_init_state"], len(jax.tree.leaves(params))),
                 **accumulators.init(params),
             }
 
@@ -103,17 +109,17 @@ class HyperV2(LearnedOptimizer):
             grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
         ) -> tuple[PyTree, State]:
             schedule, controls, rates = self._schedule(theta["rnn_params"], state, params, value, horizon)
-            rows = networks.mixed(controls)
-            leaves = [jnp.clip(_wide(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
+            network_rows = networks.mix(controls)
+            leaves = [jnp.clip(_float32_layout(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
 
             def step(index: int, tensor: TensorValues) -> jax.Array:
-                direction, magnitude = networks.apply(rows[index], block_features(tensor), tensor.sums)
+                direction, magnitude = networks.apply(network_rows[index], block_features(tensor), tensor.factor_sums)
                 scale = jnp.sqrt(jnp.mean(tensor.param * tensor.param) + 1e-9) * self.step_mult * rates[index]
                 return -scale * direction * jnp.exp(self.exp_mult * magnitude)
 
-            narrow = networks.first_layers(rows)[:, NARROW]
-            updates, accumulated = accumulators.update(state, leaves, params, narrow, step)
-            return updates, {**schedule, **accumulated}
+            factored_weights = networks.first_layers(network_rows)[:, FACTORED_ROWS]
+            updates, new_accumulators = accumulators.update(state, leaves, params, factored_weights, step)
+            return updates, {**schedule, **new_accumulators}
 
         return optax.GradientTransformationExtraArgs(init, update)
 
@@ -166,43 +172,45 @@ class _Networks:
 
     def __init__(self, stack: dict[str, jax.Array], widths: list[int]) -> None:
         self._widths = widths
-        layers = [jnp.concatenate([stack[f"w0__{index}"] for index in range(len(BLOCKS))], axis=1)]
+        layers = [jnp.concatenate([stack[f"w0__{index}"] for index in range(len(BLOCK_CHANNELS))], axis=1)]
         layers += [stack[f"w{layer}"] for layer in range(1, len(widths))]
         weights_and_biases = [array for layer, weights in enumerate(layers) for array in (weights, stack[f"b{layer}"])]
         count = layers[0].shape[0]
-        self._stack = jnp.concatenate([array.reshape(count, -1) for array in weights_and_biases], axis=1) * (
+        self._stacked_networks = jnp.concatenate([array.reshape(count, -1) for array in weights_and_biases], axis=1) * (
             100 / count
         )
 
-    def mixed(self, controls: jax.Array) -> jax.Array:
+    def mix(self, controls: jax.Array) -> jax.Array:
         """Returns the mixed networks, float32[num_tensors, size], for controls float32[num_tensors, K]."""
-        return controls @ self._stack
+        return controls @ self._stacked_networks
 
     def first_layers(self, rows: jax.Array) -> jax.Array:
         """Returns the first layers' weights, float32[num_tensors, 30, width]."""
-        inputs = sum(BLOCKS)
+        inputs = sum(BLOCK_CHANNELS)
         width = self._widths[0]
         return rows[:, : inputs * width].reshape(-1, inputs, width)
 
-    def apply(self, row: jax.Array, features: list[jax.Array], sums: list[jax.Array]) -> Units:
+    def apply(self, network_row: jax.Array, features: list[jax.Array], factor_sums: list[jax.Array]) -> LayerOutputs:
         """Returns direction and magnitude of one tensor's step."""
-        inputs = sum(BLOCKS)
+        inputs = sum(BLOCK_CHANNELS)
         start = 0
         layers = []
         for width in self._widths:
-            weights = row[start : start + inputs * width].reshape(inputs, width)
-            layers.append((weights, row[start + inputs * width : start + (inputs + 1) * width]))
+            weights = network_row[start : start + inputs * width].reshape(inputs, width)
+            layers.append((weights, network_row[start + inputs * width : start + (inputs + 1) * width]))
             start, inputs = start + (inputs + 1) * width, width
         (first_layer, bias), *hidden, (last_layer, last_bias) = layers
-        wide = jnp.concatenate([first_layer[: NARROW.start], first_layer[NARROW.stop :]])
-        return outputs_of(weighted_sum(features, wide, sums), bias, *hidden, (last_layer[:, :2], last_bias[:2]))
+        full_shape_weights = jnp.concatenate([first_layer[: FACTORED_ROWS.start], first_layer[FACTORED_ROWS.stop :]])
+        return network_outputs(
+            weighted_sum(features, full_shape_weights, factor_sums), bias, *hidden, (last_layer[:, :2], last_bias[:2])
+        )
 
 
 def _tensor_inputs(tensor: jax.Array, momenta: jax.Array, second_moments: jax.Array) -> jax.Array:
     """Returns the inputs that belong to a single tensor, float32[12], from the accumulators before this update."""
     param = tensor.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.maximum(jnp.sum(param * param) / max(param.size, 1), 1e-9))
-    means, variances = spread(
+    means, variances = means_and_variances(
         [momenta.reshape(momenta.shape[0], -1), second_moments.reshape(second_moments.shape[0], -1)]
     )
     # A factor of the accumulators multiplies means, and its square variances.
@@ -213,12 +221,12 @@ def _tensor_inputs(tensor: jax.Array, momenta: jax.Array, second_moments: jax.Ar
     # The original computes r's variance around the mean of m, for three decays.
     var_r = var_r * scale**2 + jnp.square(mean_r - mean_m)
     rank = (np.arange(_NUM_RANKS) == sum(size > 1 for size in tensor.shape)).astype(np.float32)
-    return jnp.concatenate([_log(mean_r), rank, _log(var_m), _log(var_r)])
+    return jnp.concatenate([_log_feature(mean_r), rank, _log_feature(var_m), _log_feature(var_r)])
 
 
-def _wide(leaf: jax.Array) -> jax.Array:
-    return laid_out(leaf).astype(jnp.float32)
+def _float32_layout(leaf: jax.Array) -> jax.Array:
+    return feature_layout(leaf).astype(jnp.float32)
 
 
-def _log(x: jax.Array) -> jax.Array:
+def _log_feature(x: jax.Array) -> jax.Array:
     return 0.5 * clipped_log(10 * x)

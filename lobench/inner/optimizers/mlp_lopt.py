@@ -12,7 +12,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
-from lobench.inner.optimizers.features import decayed, rms_norm, step_embedding
+from lobench.inner.optimizers.features import moving_averages, rms_norm, step_embedding
 from lobench.inner.optimizers.tensor_lstm import new_linear
 
 __all__ = ["MLPLOpt"]
@@ -58,7 +58,7 @@ class MLPLOpt(LearnedOptimizer):
             features, momenta = [], []
             for old, g, p in zip(state["momentum"], jax.tree.leaves(grads), jax.tree.leaves(params), strict=True):
                 grad = jnp.ravel(g)
-                m = decayed(old, grad, jnp.asarray(_DECAYS))
+                m = moving_averages(old, grad, jnp.asarray(_DECAYS))
                 features.append(rms_norm(jnp.concatenate([grad[None], jnp.ravel(p)[None], m]), axes=(1,)))
                 momenta.append(m)
             # All tensors in one product, with coordinates last: the cost of a small network is its number of products.
@@ -66,14 +66,14 @@ class MLPLOpt(LearnedOptimizer):
             hidden = jax.nn.relu(layers[1]["w"].T @ hidden + layers[1]["b"][:, None])
             direction, magnitude = layers[2]["w"].T @ hidden + layers[2]["b"][:, None]
             steps = direction * jnp.exp(magnitude * self.exp_mult) * self.step_mult
-            updates = _split(-steps, grads)
+            updates = _split_like(-steps, grads)
             new_state = {"step": state["step"] + 1, "momentum": momenta}
             return updates, new_state
 
         return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _split(values: jax.Array, template: PyTree) -> PyTree:
+def _split_like(values: jax.Array, template: PyTree) -> PyTree:
     """Cuts float32[size] into the leaves of a tree, in their order and shapes."""
     leaves, structure = jax.tree.flatten(template)
     leaf_ends = np.cumsum([jnp.size(leaf) for leaf in leaves])

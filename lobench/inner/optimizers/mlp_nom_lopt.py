@@ -13,7 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizers.adafac_mlp_lopt import AdafacFeatured
 from lobench.inner.optimizers.factored import TensorValues
-from lobench.inner.optimizers.features import Units, laid_out
+from lobench.inner.optimizers.features import LayerOutputs, feature_layout
 
 __all__ = ["MLPNomLOpt"]
 
@@ -62,10 +62,10 @@ class MLPNomLOpt(AdafacFeatured):
                 expected=", ".join(_ESTIMATORS),
             )
 
-    def laid_out(self, leaf: jax.Array) -> jax.Array:
-        return laid_out(leaf).astype(jnp.float32)
+    def feature_layout(self, leaf: jax.Array) -> jax.Array:
+        return feature_layout(leaf).astype(jnp.float32)
 
-    def subtracted(self, outputs: Units, tensor: TensorValues) -> jax.Array:
+    def subtracted_step(self, outputs: LayerOutputs, tensor: TensorValues) -> jax.Array:
         grad, param, momenta, second_moments, *_ = tensor
         direction, magnitude, nominal, decay = outputs
         if self.aggregate_magnitude:

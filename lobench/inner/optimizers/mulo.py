@@ -45,7 +45,7 @@ class MuLO(AdafacMLPLOpt):
     ) -> None:
         super().__init__(step_mult, exp_mult, hidden_size)
         try:
-            self._hidden = re.compile(hidden) if hidden else None
+            self._hidden_pattern = re.compile(hidden) if hidden else None
         except re.error as error:
             got = f"{hidden!r}: {error}"
             raise ConfigError("MuLO.hidden is not a regular expression", got=got, expected="of re") from None
@@ -58,22 +58,22 @@ class MuLO(AdafacMLPLOpt):
 
         def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
             updates, state = optimizer.update(grads, state, params)
-            factors = jax.tree.unflatten(jax.tree.structure(updates), self._factors(params))
+            factors = jax.tree.unflatten(jax.tree.structure(updates), self._step_factors(params))
             return jax.tree.map(lambda leaf, factor: leaf * factor, updates, factors), state
 
         return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
-    def _factors(self, params: PyTree) -> list[float]:
+    def _step_factors(self, params: PyTree) -> list[float]:
         """Returns the factor of each leaf's step."""
         shapes = {path: leaf.shape for path, leaf in leaf_paths(params).items()}
-        if self._hidden is None:
+        if self._hidden_pattern is None:
             return [1.0] * len(shapes)
-        hidden = {path for path, shape in shapes.items() if len(shape) > 1 and self._hidden.search(path)}
-        if not hidden:
+        hidden_paths = {path for path, shape in shapes.items() if len(shape) > 1 and self._hidden_pattern.search(path)}
+        if not hidden_paths:
             matrices = ", ".join(path for path, shape in shapes.items() if len(shape) > 1)
             raise ConfigError(
                 "MuLO.hidden names no matrix",
-                got=repr(self._hidden.pattern),
+                got=repr(self._hidden_pattern.pattern),
                 expected=f"a pattern that one of these has: {matrices}",
             )
-        return [self._base_width / shape[-2] if path in hidden else 1.0 for path, shape in shapes.items()]
+        return [self._base_width / shape[-2] if path in hidden_paths else 1.0 for path, shape in shapes.items()]

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.calling import call_with_accepted
 from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["dot", "on_neurons", "safe_norm", "unit"]
+__all__ = ["neuron_dot", "neuron_optimizer", "normalized_neurons", "safe_norm"]
 
 # (gradient, weights, state, axis of neurons, updates before this one) -> (update, state)
 Move: TypeAlias = Callable[[jax.Array, jax.Array, PyTree, int, jax.Array], tuple[PyTree, PyTree]]
@@ -31,15 +31,15 @@ class NeuronsState(NamedTuple):
     rest: PyTree  # state of the optimizer of all other leaves
 
 
-def on_neurons(
-    name: str, begin: Callable[[jax.Array, int], PyTree], move: Move, rest: Any, *, starts_at_one: bool = False
+def neuron_optimizer(
+    name: str, init_leaf: Callable[[jax.Array, int], PyTree], step_leaf: Move, rest: Any, *, starts_at_one: bool = False
 ) -> optax.GradientTransformationExtraArgs:
     """Returns an optimizer for the leaves that a task declares scale-invariant, and `rest` for all others.
 
     Args:
       name: Name in error messages.
-      begin: Function of (weights, axis of neurons) that returns the state of a leaf.
-      move: Function that steps a leaf, in float32.
+      init_leaf: Function of (weights, axis of neurons) that returns the state of a leaf.
+      step_leaf: Function that steps a leaf, in float32.
       rest: Optimizer of all other leaves.
       starts_at_one: Whether training starts at weights of norm 1.
     Raises:
@@ -56,11 +56,11 @@ def on_neurons(
 
     def init(params: PyTree, scale_invariant: PyTree, **facts: Any) -> NeuronsState:
         states_of_neurons = tuple(
-            begin(leaf, axis) for leaf, axis in _leaves(params, scale_invariant) if axis is not None
+            init_leaf(leaf, axis) for leaf, axis in _leaves_with_axes(params, scale_invariant) if axis is not None
         )
         other_params = _without_invariant_leaves(params, params, scale_invariant)
         return NeuronsState(
-            jnp.zeros([], jnp.int32), states_of_neurons, call_accepting(rest.init, other_params, **facts)
+            jnp.zeros([], jnp.int32), states_of_neurons, call_with_accepted(rest.init, other_params, **facts)
         )
 
     def update(
@@ -68,16 +68,21 @@ def on_neurons(
     ) -> tuple[PyTree, NeuronsState]:
         grads_and_params = [_without_invariant_leaves(tree, params, scale_invariant) for tree in (grads, params)]
         extra |= {"scale_invariant": scale_invariant} | ({"grad": grads_and_params[0]} if "grad" in extra else {})
-        moves, rest_state = call_accepting(rest.update, grads_and_params[0], state.rest, grads_and_params[1], **extra)
+        rest_updates, rest_state = call_with_accepted(
+            rest.update, grads_and_params[0], state.rest, grads_and_params[1], **extra
+        )
         structure: Any = jax.tree.structure(params)
         updates = []
         states = []
         neuron_states = iter(state.own)
         for (leaf, axis), grad, update_of_leaf in zip(
-            _leaves(params, scale_invariant), jax.tree.leaves(grads), structure.flatten_up_to(moves), strict=True
+            _leaves_with_axes(params, scale_invariant),
+            jax.tree.leaves(grads),
+            structure.flatten_up_to(rest_updates),
+            strict=True,
         ):
             if axis is not None:
-                update_of_leaf, new_state = move(
+                update_of_leaf, new_state = step_leaf(
                     _as_float32(grad), _as_float32(leaf), next(neuron_states), axis, state.num_updates
                 )
                 states.append(new_state)
@@ -86,8 +91,8 @@ def on_neurons(
 
     def initial_params(params: PyTree, scale_invariant: PyTree) -> PyTree:
         leaves = [
-            leaf if axis is None else unit(_as_float32(leaf), axis).astype(leaf.dtype)
-            for leaf, axis in _leaves(params, scale_invariant)
+            leaf if axis is None else normalized_neurons(_as_float32(leaf), axis).astype(leaf.dtype)
+            for leaf, axis in _leaves_with_axes(params, scale_invariant)
         ]
         structure: Any = jax.tree.structure(params)
         return structure.unflatten(leaves)
@@ -96,7 +101,7 @@ def on_neurons(
     return with_extra_inputs(init, update, ("scale_invariant",), name=name, inner=rest, initial_params=start)
 
 
-def _leaves(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, int | None]]:
+def _leaves_with_axes(params: PyTree, scale_invariant: PyTree) -> list[tuple[jax.Array, int | None]]:
     structure: Any = jax.tree.structure(params)
     return list(zip(jax.tree.leaves(params), structure.flatten_up_to(scale_invariant), strict=True))
 
@@ -115,7 +120,7 @@ def _as_float32(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float32)
 
 
-def dot(left: jax.Array, right: jax.Array, axis: int) -> jax.Array:
+def neuron_dot(left: jax.Array, right: jax.Array, axis: int) -> jax.Array:
     """Returns the inner product for each neuron, with all other axes of size 1."""
     other_axes = tuple(tensor_axis for tensor_axis in range(left.ndim) if tensor_axis != axis)
     return jnp.sum(left * right, axis=other_axes, keepdims=True)
@@ -123,10 +128,10 @@ def dot(left: jax.Array, right: jax.Array, axis: int) -> jax.Array:
 
 def safe_norm(weights: jax.Array, axis: int) -> jax.Array:
     """Returns the norm of each neuron's weights; 1 if they are all 0, so that it can be a divisor."""
-    norm = jnp.sqrt(dot(weights, weights, axis))
+    norm = jnp.sqrt(neuron_dot(weights, weights, axis))
     return jnp.where(norm > 0, norm, 1.0)
 
 
-def unit(weights: jax.Array, axis: int) -> jax.Array:
+def normalized_neurons(weights: jax.Array, axis: int) -> jax.Array:
     """Returns each neuron's weights divided by their norm."""
     return weights / safe_norm(weights, axis)

@@ -12,7 +12,15 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
-from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, new_rows, spread
+from lobench.inner.optimizers.tensor_lstm import (
+    clipped_log,
+    initial_lstm_states,
+    linear,
+    lstm,
+    means_and_variances,
+    new_linear,
+    zero_lstm_theta,
+)
 
 __all__ = ["NNAdam"]
 
@@ -48,7 +56,7 @@ class NNAdam(LearnedOptimizer):
         initial_hyper = _log_scaled(jnp.asarray(values, jnp.float32)[:, None])[:, 0]
         control_layer = {"w": jnp.zeros((hidden, len(_NAMES))), "b": jnp.zeros(len(_NAMES))}
         return {
-            "lstm_init_state": new_rows(hidden),
+            "lstm_init_state": zero_lstm_theta(hidden),
             "rnn_params": {"rnn/linear": new_linear(key, _NUM_INPUTS + hidden, 4 * hidden)},
             "rnn_to_controls_params": {"rnn_to_controls": control_layer},
             **{f"per_layer_{name}": initial_hyper[index] for index, name in enumerate(_NAMES)},
@@ -65,12 +73,12 @@ class NNAdam(LearnedOptimizer):
                 "m": zeros,
                 "r": zeros,
                 "hyper": jnp.tile(initial, (1, len(zeros))),  # float32[4, num_tensors]
-                "rows": initial_rows(theta["lstm_init_state"], len(zeros)),
+                "rows": initial_lstm_states(theta["lstm_init_state"], len(zeros)),
             }
 
         def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
             values = _from_log_scale(state["hyper"])
-            updates, momenta, squares, spreads = [], [], [], []
+            updates, momenta, squares, tensor_moments = [], [], [], []
             tensors = zip(jax.tree.leaves(grads), jax.tree.leaves(params), state["m"], state["r"], strict=True)
             for index, (grad, p, m, r) in enumerate(tensors):
                 lr, beta1, beta2, epsilon = values[:, index]
@@ -78,11 +86,13 @@ class NNAdam(LearnedOptimizer):
                 m = beta1 * m + (1 - beta1) * g
                 r = beta2 * r + (1 - beta2) * (g * g)
                 updates.append(-(lr * (1 + epsilon) / (epsilon + jnp.sqrt(r + 1e-10)) * m))
-                spreads.append(_tensor_moments(g, m, p.astype(jnp.float32), r))
+                tensor_moments.append(_tensor_moments(g, m, p.astype(jnp.float32), r))
                 momenta.append(m)
                 squares.append(r)
             ranks = np.asarray([jnp.ndim(leaf) for leaf in jax.tree.leaves(params)])
-            rows = lstm(recurrent, _inputs(state["hyper"], ranks, jnp.stack(spreads, axis=1)), state["rows"])
+            rows = lstm(
+                recurrent, _lstm_inputs(state["hyper"], ranks, jnp.stack(tensor_moments, axis=1)), state["rows"]
+            )
             hyper = state["hyper"] + self.output_scale * linear(controls, rows[0]).T
             hyper = hyper - self.decay_strength * (hyper - initial)
             new_state = {"m": momenta, "r": squares, "hyper": _log_scaled(_from_log_scale(hyper)), "rows": rows}
@@ -106,19 +116,19 @@ def _from_log_scale(hyper: jax.Array) -> jax.Array:
 
 def _tensor_moments(g: jax.Array, m: jax.Array, p: jax.Array, r: jax.Array) -> jax.Array:
     """Returns the network's inputs for one tensor: means of g, m, p, r and |g|, then variances of the first four."""
-    means, variances = spread([leaf.reshape(1, -1) for leaf in (g, m, p, r, jnp.abs(g))])
+    means, variances = means_and_variances([leaf.reshape(1, -1) for leaf in (g, m, p, r, jnp.abs(g))])
     return jnp.concatenate([means, variances[:4]])
 
 
-def _inputs(hyper: jax.Array, ranks: np.ndarray, spreads: jax.Array) -> jax.Array:
+def _lstm_inputs(hyper: jax.Array, ranks: np.ndarray, tensor_moments: jax.Array) -> jax.Array:
     """Returns the LSTM's inputs, float32[num_tensors, 19], in the order of their names in the original."""
     lr, beta1, beta2, epsilon = 0.2 * jnp.clip(hyper, -5, 5)
     is_bias, is_scalar = (np.where(ranks == rank, 1.0, -1.0).astype(np.float32) for rank in (1, 0))
     (sign_g, sign_m, sign_p, sign_r, _), (log_g, log_m, log_p, log_r, log_abs) = (
-        jnp.sign(spreads[:5]),
-        0.5 * clipped_log(spreads[:5]),
+        jnp.sign(tensor_moments[:5]),
+        0.5 * clipped_log(tensor_moments[:5]),
     )
-    variances = 0.5 * clipped_log(spreads[5:])
+    variances = 0.5 * clipped_log(tensor_moments[5:])
     columns = [
         beta1,
         beta2,

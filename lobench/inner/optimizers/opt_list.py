@@ -60,7 +60,7 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
     Source: Metz et al. 2020, "Using a thousand optimization tasks to learn hyperparameter search strategies",
     arXiv 2002.11887; the rule is that of google/learned_optimization's `OptList`.
     """
-    setting = _entry(_columns(file or _installed_list()), index)
+    setting = _setting_at(_settings_by_name(file or _installed_list()), index)
     rate = Schedule(lambda num_steps: functools.partial(_rate, setting, num_steps), "opt_list")
 
     def init(params: PyTree) -> OptListState:
@@ -76,12 +76,12 @@ def opt_list(index: int = 0, file: str = "") -> optax.GradientTransformationExtr
         mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad, state.mu, grads)
         nu = jax.tree.map(lambda old, grad: b2 * old + (1 - b2) * grad**2, state.nu, grads)
 
-        def move(mu: jax.Array, nu: jax.Array, grad: jax.Array, param: jax.Array) -> jax.Array:
+        def step_leaf(mu: jax.Array, nu: jax.Array, grad: jax.Array, param: jax.Array) -> jax.Array:
             momentum = jnp.where(setting["use_nesterov"], b1 * mu + (1 - b1) * grad, mu)
             preconditioned = momentum / (jnp.sqrt(nu) + setting["epsilon"])
             return -corrected_rate * (preconditioned + setting["adamw_weight_decay"] * param)
 
-        return jax.tree.map(move, mu, nu, grads, params), OptListState(num_updates, mu, nu)
+        return jax.tree.map(step_leaf, mu, nu, grads, params), OptListState(num_updates, mu, nu)
 
     return optax.with_extra_args_support(optax.GradientTransformation(init, update))
 
@@ -111,7 +111,7 @@ def _installed_list() -> str:
 
 
 @functools.cache
-def _columns(path: str) -> dict[str, np.ndarray]:
+def _settings_by_name(path: str) -> dict[str, np.ndarray]:
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))
         return {name: np.asarray([entry[name] for entry in entries]) for name in _NAMES}
@@ -124,7 +124,7 @@ def _columns(path: str) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _entry(columns: dict[str, np.ndarray], index: Any) -> dict[str, Any]:
+def _setting_at(columns: dict[str, np.ndarray], index: Any) -> dict[str, Any]:
     if isinstance(index, jax.Array):  # traced: one program computes the whole grid
         position = index.astype(jnp.int32)
         return {name: jnp.asarray(column)[position] for name, column in columns.items()}

@@ -44,13 +44,15 @@ class OptaxNames:
             f"{module.__name__}.{name}"
             for module in _MODULES_OF_OPTAX
             for name in dir(module)
-            if _function(module, name)
+            if _public_function(module, name)
         ]
 
     def optimizers(self) -> dict[str, Callable[..., Any]]:
         """Returns all optimizers by their full names: functions with a learning rate, or known as optimizers."""
         functions = {
-            f"{module.__name__}.{name}": _function(module, name) for module in _MODULES_OF_OPTAX for name in dir(module)
+            f"{module.__name__}.{name}": _public_function(module, name)
+            for module in _MODULES_OF_OPTAX
+            for name in dir(module)
         }
         return {name: function for name, function in functions.items() if function and _is_optimizer(function)}
 
@@ -63,8 +65,8 @@ class OptaxNames:
           One name for each function, whichever selector is used; None if optax has no such function.
         """
         path, _, name = selector.removeprefix("optax.").rpartition(".")
-        modules = _modules(path, selector.startswith("optax."))
-        function = next(filter(None, (_function(module_name, name) for module_name in modules)), None)
+        modules = _candidate_modules(path, selector.startswith("optax."))
+        function = next(filter(None, (_public_function(module_name, name) for module_name in modules)), None)
         if function is None:
             return None
         module_name = next(
@@ -80,7 +82,7 @@ def _register(function: Callable[..., Any], name: str, module_name: str) -> None
     gin.external_configurable(_adapt(function, name), name=name, module=module_name)
 
 
-def _modules(path: str, names_optax: bool) -> list[ModuleType]:
+def _candidate_modules(path: str, names_optax: bool) -> list[ModuleType]:
     """Returns the modules of optax in which a name with this path is looked up."""
     if not path:
         return [optax] if names_optax else list(_MODULES_OF_OPTAX)
@@ -92,7 +94,7 @@ def _modules(path: str, names_optax: bool) -> list[ModuleType]:
     return [module]
 
 
-def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:
+def _public_function(module: ModuleType, name: str) -> Callable[..., Any] | None:
     candidate = None if name.startswith("_") else getattr(module, name, None)
     return candidate if inspect.isroutine(candidate) or isinstance(candidate, functools.partial) else None
 

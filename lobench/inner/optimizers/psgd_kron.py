@@ -10,7 +10,14 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.tensor_axes import along, diagonal, gram, over_leaves, solve_upper_transposed, squares
+from lobench.inner.optimizers.tensor_axes import (
+    gram,
+    gram_diagonal,
+    map_leaves,
+    multiply_axis,
+    reshape_to_axis,
+    solve_upper_transposed,
+)
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.vmap_periodic import when
 
@@ -99,33 +106,39 @@ def _update(
 
     def fit_factors() -> PyTree:
         keys = iter(jax.random.split(key, len(jax.tree.leaves(whitened))))
-        return over_leaves(lambda grad, factors: (_fit(grad, factors, next(keys), rate),), whitened, state.factors)[0]
+        return map_leaves(
+            lambda grad, factors: (_fit_factors(grad, factors, next(keys), rate),), whitened, state.factors
+        )[0]
 
     factors = when(state.step % update_interval == 0, fit_factors, state.factors)
 
-    def preconditioned(grad: jax.Array, shaped: jax.Array, factors: _FactorsByAxis) -> tuple[jax.Array]:
+    def preconditioned(grad: jax.Array, original_shape_leaf: jax.Array, factors: _FactorsByAxis) -> tuple[jax.Array]:
         for axis, factor in enumerate(factors):
             is_triangle = factor.ndim == 2
-            grad = along(grad, factor.T @ factor, axis) if is_triangle else grad * diagonal(factor**2, grad, axis)
+            grad = (
+                multiply_axis(grad, factor.T @ factor, axis)
+                if is_triangle
+                else grad * reshape_to_axis(factor**2, grad, axis)
+            )
         if max_rms is not None:
             grad = grad * jnp.minimum(1, max_rms / (jnp.sqrt(jnp.square(grad).mean()) + _TINY))
-        return (grad.reshape(shaped.shape),)
+        return (grad.reshape(original_shape_leaf.shape),)
 
-    (moves,) = over_leaves(preconditioned, whitened, mu, factors)
+    (moves,) = map_leaves(preconditioned, whitened, mu, factors)
     return moves, PsgdKronState(state.step + 1, mu, factors)
 
 
-def _fit(grad: jax.Array, factors: _FactorsByAxis, key: jax.Array, rate: float) -> _FactorsByAxis:
+def _fit_factors(grad: jax.Array, factors: _FactorsByAxis, key: jax.Array, rate: float) -> _FactorsByAxis:
     """Returns the factors after a step that lowers E[g^T P g + v^T P^-1 v] over P = Q^T Q, with noise v."""
     preconditioned_grad = grad
     preconditioned_noise = jax.random.normal(key, grad.shape)
     for axis, factor in enumerate(factors):
         if factor.ndim == 2:
-            preconditioned_grad = along(preconditioned_grad, factor, axis)
+            preconditioned_grad = multiply_axis(preconditioned_grad, factor, axis)
             preconditioned_noise = _times_inverse_transposed(preconditioned_noise, factor, axis)
         else:
-            preconditioned_grad = preconditioned_grad * diagonal(factor, preconditioned_grad, axis)
-            preconditioned_noise = preconditioned_noise / diagonal(factor, preconditioned_noise, axis)
+            preconditioned_grad = preconditioned_grad * reshape_to_axis(factor, preconditioned_grad, axis)
+            preconditioned_noise = preconditioned_noise / reshape_to_axis(factor, preconditioned_noise, axis)
     return tuple(
         _next_factor(factor, preconditioned_grad, preconditioned_noise, axis, rate)
         for axis, factor in enumerate(factors)
@@ -141,8 +154,8 @@ def _times_inverse_transposed(tensor: jax.Array, factor: jax.Array, axis: int) -
 
 def _next_factor(factor: jax.Array, a: jax.Array, b: jax.Array, axis: int, rate: float) -> jax.Array:
     if factor.ndim == 1:
-        gram_a = squares(a, axis)
-        gram_b = squares(b, axis)
+        gram_a = gram_diagonal(a, axis)
+        gram_b = gram_diagonal(b, axis)
         return factor - rate / ((gram_a + gram_b).max(initial=0) + _TINY) * (gram_a - gram_b) * factor
     gram_a = gram(a, axis)
     gram_b = gram(b, axis)

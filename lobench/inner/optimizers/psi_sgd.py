@@ -10,18 +10,18 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizers.neurons import dot, on_neurons
+from lobench.inner.optimizers.neurons import neuron_dot, neuron_optimizer
 from lobench.inner.schedules.schedule import Rate, rate_at
 
 __all__ = ["psi_sgd"]
 
-_WIDEST = 16  # exponent of a norm, up and down, before it is brought back to 1
+_MAX_EXPONENT = 16  # exponent of a norm, up and down, before it is brought back to 1
 _BIAS, _MANTISSA = 127, 23  # in the bits of a float32
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
-class _Moved:
+class _ScaledUpdate:
     """An update u with an exponent k per neuron: `params + update` is exactly (params + u) 2^k.
 
     An array could not represent it, because (params + u) 2^k - params would be rounded. A zero update changes nothing.
@@ -42,10 +42,10 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
 
 
 def _exponent(norm_square: jax.Array) -> jax.Array:
-    """Returns the exponent, int32, of the power of two that scales a norm to 1/2 .. 2; 0 for norms within `_WIDEST`."""
+    """Returns the exponent, int32, of the power of two that scales a norm to 1/2 .. 2; 0 if it is in range."""
     square_exponent = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
     norm_exponent = square_exponent >> 1
-    is_outside = (jnp.abs(norm_exponent) > _WIDEST) & (norm_square > 0) & jnp.isfinite(norm_square)
+    is_outside = (jnp.abs(norm_exponent) > _MAX_EXPONENT) & (norm_square > 0) & jnp.isfinite(norm_square)
     return jnp.where(is_outside, -norm_exponent, 0)
 
 
@@ -68,13 +68,13 @@ def psi_sgd(
     Source: Yi 2022, "Accelerating training of batch normalization: a manifold perspective", arXiv 2101.02916.
     """
 
-    def move(
+    def step_leaf(
         grad: jax.Array, weights: jax.Array, momentum_before: jax.Array, axis: int, count: jax.Array
     ) -> tuple[Any, jax.Array]:
-        step = momentum * momentum_before - rate_at(learning_rate, count) * dot(weights, weights, axis) * grad
+        step = momentum * momentum_before - rate_at(learning_rate, count) * neuron_dot(weights, weights, axis) * grad
         new_weights = weights + step
-        exponent = jnp.where(protect, _exponent(dot(new_weights, new_weights, axis)), 0)
-        return _Moved(step, exponent), step * _power_of_two(exponent)
+        scale_exponent = jnp.where(protect, _exponent(neuron_dot(new_weights, new_weights, axis)), 0)
+        return _ScaledUpdate(step, scale_exponent), step * _power_of_two(scale_exponent)
 
     rest = optax.sgd(learning_rate, momentum) if rest is None else rest
-    return on_neurons("psi_sgd", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), move, rest)
+    return neuron_optimizer("psi_sgd", lambda leaf, axis: jnp.zeros(leaf.shape, jnp.float32), step_leaf, rest)

@@ -13,8 +13,16 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
-from lobench.inner.optimizers.features import decayed, rms_norm, tanh_scales
-from lobench.inner.optimizers.tensor_lstm import clipped_log, initial_rows, linear, lstm, new_linear, new_rows, spread
+from lobench.inner.optimizers.features import moving_averages, rms_norm, tanh_scales
+from lobench.inner.optimizers.tensor_lstm import (
+    clipped_log,
+    initial_lstm_states,
+    linear,
+    lstm,
+    means_and_variances,
+    new_linear,
+    zero_lstm_theta,
+)
 
 __all__ = ["RNNMLPLOpt"]
 
@@ -67,7 +75,7 @@ class RNNMLPLOpt(LearnedOptimizer):
         return {
             "initial_from_lstm": jax.random.normal(next(keys), (self.from_lstm_size,)) / np.sqrt(self.from_lstm_size),
             "initial_from_mlp": jax.random.normal(next(keys), (self.from_mlp_size,)) / np.sqrt(self.from_mlp_size),
-            "lstm_init_state": new_rows(hidden),
+            "lstm_init_state": zero_lstm_theta(hidden),
             "rnn_params": {"rnn/linear": new_linear(next(keys), tensor_inputs, 4 * hidden)},
             "rnn_to_ff_params": {"rnn_to_ff": new_linear(next(keys), hidden, self.lstm_to_ff)},
             "rnn_to_in_params": {"rnn_to_in": new_linear(next(keys), hidden, self.from_lstm_size)},
@@ -85,7 +93,7 @@ class RNNMLPLOpt(LearnedOptimizer):
                 "norm": jnp.float32(1 - _CLIP_DECAY),
                 "m": [jnp.zeros((len(decays), size)) for size in sizes],
                 "r": [jnp.zeros((len(decays), size)) for size in sizes],
-                "rows": initial_rows(theta["lstm_init_state"], len(sizes)),
+                "rows": initial_lstm_states(theta["lstm_init_state"], len(sizes)),
                 "from_mlp": jnp.tile(theta["initial_from_mlp"], (len(sizes), 1)),
                 "from_lstm": jnp.asarray(theta["initial_from_lstm"]),
             }
@@ -98,11 +106,11 @@ class RNNMLPLOpt(LearnedOptimizer):
             loss, loss_inputs = _loss_features(state["loss"], value, step)
             norm, clipped_grads = _clip_grads(state["norm"], [_row(leaf) for leaf in leaves], step)
             momenta = [
-                decayed(old, clipped_grad[0], decays)
+                moving_averages(old, clipped_grad[0], decays)
                 for old, clipped_grad in zip(state["m"], clipped_grads, strict=True)
             ]
             squares = [
-                decayed(old, clipped_grad[0] * clipped_grad[0], decays)
+                moving_averages(old, clipped_grad[0] * clipped_grad[0], decays)
                 for old, clipped_grad in zip(state["r"], clipped_grads, strict=True)
             ]
             param_rows = [_row(leaf) for leaf in jax.tree.leaves(params)]
@@ -197,8 +205,8 @@ def _tensor_inputs(
     grad: jax.Array, param: jax.Array, momenta: jax.Array, second_moments: jax.Array, shape: tuple[int, ...]
 ) -> jax.Array:
     """Returns the LSTM's inputs for a tensor's values and shape, float32[16], in the order of the original's names."""
-    (mean_p,), (var_p,) = spread([param])
-    (mean_m, mean_r), (var_m, var_r) = spread([momenta.reshape(1, -1), second_moments.reshape(1, -1)])
+    (mean_p,), (var_p,) = means_and_variances([param])
+    (mean_m, mean_r), (var_m, var_r) = means_and_variances([momenta.reshape(1, -1), second_moments.reshape(1, -1)])
     sizes = [max(size, 1) for size in (*shape, 1, 1, 1, 1)[:_NUM_SHAPE]]
     return jnp.stack(
         [

@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.tensor_axes import along, diagonal, eigh, gram, over_leaves, squares
+from lobench.inner.optimizers.tensor_axes import eigh, gram, gram_diagonal, map_leaves, multiply_axis, reshape_to_axis
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.vmap_periodic import when
 
@@ -80,28 +80,28 @@ def _update(
         grad = grad.astype(jnp.float32)
         tensor = jnp.atleast_1d(grad)
         new_grams = (
-            gram(tensor, axis) if factor.ndim == 2 else squares(tensor, axis) for axis, factor in enumerate(grams)
+            gram(tensor, axis) if factor.ndim == 2 else gram_diagonal(tensor, axis) for axis, factor in enumerate(grams)
         )
         return momentum * mu + (1 - momentum) * grad, tuple(map(jnp.add, grams, new_grams))
 
     def roots_of(grad: jax.Array, grams: _FactorsByAxis) -> tuple[_FactorsByAxis]:
-        return (tuple(_root(gram, len(grams), eps) for gram in grams),)
+        return (tuple(_inverse_root(gram, len(grams), eps) for gram in grams),)
 
     def preconditioned(mu: jax.Array, roots: _FactorsByAxis) -> tuple[jax.Array]:
         tensor = jnp.atleast_1d(mu)
         for axis, root in enumerate(roots):
             is_full = root.ndim == 2
-            tensor = along(tensor, root, axis) if is_full else tensor * diagonal(root, tensor, axis)
+            tensor = multiply_axis(tensor, root, axis) if is_full else tensor * reshape_to_axis(root, tensor, axis)
         return (tensor.reshape(mu.shape),)
 
-    mu, grams = over_leaves(add_gradient, grads, state.mu, state.grams)
+    mu, grams = map_leaves(add_gradient, grads, state.mu, state.grams)
     is_due = (state.step % update_interval == 0) | (state.step < update_interval)
-    roots = when(is_due, lambda: over_leaves(roots_of, grads, grams)[0], state.roots)
-    (moves,) = over_leaves(preconditioned, mu, roots)
+    roots = when(is_due, lambda: map_leaves(roots_of, grads, grams)[0], state.roots)
+    (moves,) = map_leaves(preconditioned, mu, roots)
     return moves, ShampooState(state.step + 1, mu, grams, roots)
 
 
-def _root(matrix: jax.Array, order: int, eps: float) -> jax.Array:
+def _inverse_root(matrix: jax.Array, order: int, eps: float) -> jax.Array:
     """Returns H^(-1/2k) of a tensor with k axes. Eigenvalues below `eps`, as after rounding, count as `eps`."""
     power = -1 / (2 * order)
     if matrix.ndim == 1:

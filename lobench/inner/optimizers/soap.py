@@ -10,7 +10,7 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.tensor_axes import along, eigh, gram, orthogonal, over_leaves
+from lobench.inner.optimizers.tensor_axes import eigh, gram, map_leaves, multiply_axis, orthogonal_factor
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.vmap_periodic import when
 
@@ -102,7 +102,7 @@ def _update(
         results = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
         return (*results, grams)
 
-    moves, mu, nu, grams = over_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
+    moves, mu, nu, grams = map_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
     first_bases = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
     bases, mu = when(is_due, lambda: _rotate_bases(grams, first_bases, mu), (first_bases, mu))
@@ -112,19 +112,19 @@ def _update(
 def _rotate_bases(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:
     """Returns the next bases, and the mean in these bases."""
     new_bases = jax.tree.map(_orthogonal_iteration, grams, bases)
-    (mu,) = over_leaves(lambda leaf, old, new: (_into_bases(_out_of_bases(leaf, old), new),), mu, bases, new_bases)
+    (mu,) = map_leaves(lambda leaf, old, new: (_into_bases(_out_of_bases(leaf, old), new),), mu, bases, new_bases)
     return new_bases, mu
 
 
 def _into_bases(tensor: jax.Array, bases: _FactorsByAxis) -> jax.Array:
     for axis, basis in enumerate(bases):
-        tensor = tensor if basis is None else along(tensor, basis.T, axis)
+        tensor = tensor if basis is None else multiply_axis(tensor, basis.T, axis)
     return tensor
 
 
 def _out_of_bases(tensor: jax.Array, bases: _FactorsByAxis) -> jax.Array:
     for axis, basis in enumerate(bases):
-        tensor = tensor if basis is None else along(tensor, basis, axis)
+        tensor = tensor if basis is None else multiply_axis(tensor, basis, axis)
     return tensor
 
 
@@ -134,4 +134,4 @@ def _eigenvectors(matrix: jax.Array) -> jax.Array:
 
 
 def _orthogonal_iteration(matrix: jax.Array, basis: jax.Array) -> jax.Array:
-    return orthogonal(matrix @ basis)
+    return orthogonal_factor(matrix @ basis)

@@ -10,7 +10,16 @@ import jax.numpy as jnp
 
 from lobench.inner.optimizer import PyTree
 
-__all__ = ["along", "diagonal", "eigh", "gram", "orthogonal", "over_leaves", "solve_upper_transposed", "squares"]
+__all__ = [
+    "eigh",
+    "gram",
+    "gram_diagonal",
+    "map_leaves",
+    "multiply_axis",
+    "orthogonal_factor",
+    "reshape_to_axis",
+    "solve_upper_transposed",
+]
 
 
 def gram(tensor: jax.Array, axis: int) -> jax.Array:
@@ -19,17 +28,17 @@ def gram(tensor: jax.Array, axis: int) -> jax.Array:
     return jnp.tensordot(tensor, tensor, (other_axes, other_axes))
 
 
-def squares(tensor: jax.Array, axis: int) -> jax.Array:
+def gram_diagonal(tensor: jax.Array, axis: int) -> jax.Array:
     """Returns the diagonal of `gram`, float[d]."""
     return jnp.square(tensor).sum(_other_axes(tensor, axis))
 
 
-def along(tensor: jax.Array, matrix: jax.Array, axis: int) -> jax.Array:
+def multiply_axis(tensor: jax.Array, matrix: jax.Array, axis: int) -> jax.Array:
     """Returns a tensor with one axis multiplied by a matrix: `M G` for a matrix's axis 0, `G M^T` for its axis 1."""
     return jnp.moveaxis(jnp.tensordot(matrix, tensor, (1, axis)), 0, axis)
 
 
-def diagonal(vector: jax.Array, tensor: jax.Array, axis: int) -> jax.Array:
+def reshape_to_axis(vector: jax.Array, tensor: jax.Array, axis: int) -> jax.Array:
     """Reshapes a vector so that multiplying a tensor by it scales the entries along one axis."""
     return vector.reshape([-1 if tensor_axis == axis else 1 for tensor_axis in range(tensor.ndim)])
 
@@ -38,7 +47,7 @@ def _other_axes(tensor: jax.Array, axis: int) -> tuple[int, ...]:
     return tuple(tensor_axis for tensor_axis in range(tensor.ndim) if tensor_axis != axis)
 
 
-def over_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *other_trees: PyTree) -> tuple[PyTree, ...]:
+def map_leaves(function: Callable[..., tuple[PyTree, ...]], tree: PyTree, *other_trees: PyTree) -> tuple[PyTree, ...]:
     """Calls a function with each leaf of a tree and the matching subtrees of others; returns one tree per result.
 
     Args:
@@ -64,7 +73,7 @@ def eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @jax.custom_batching.sequential_vmap  # type: ignore[untyped-decorator]  # of jax
-def orthogonal(matrix: jax.Array) -> jax.Array:
+def orthogonal_factor(matrix: jax.Array) -> jax.Array:
     """Returns the Q of a matrix's QR decomposition."""
     return jnp.linalg.qr(matrix)[0]
 

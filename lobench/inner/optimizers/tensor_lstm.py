@@ -17,16 +17,16 @@ __all__ = [
     "LossBuffer",
     "RowStates",
     "clipped_log",
-    "initial_rows",
+    "initial_lstm_states",
     "linear",
-    "loss_buffer",
     "loss_features",
     "lstm",
+    "means_and_variances",
     "mixed_lstm",
     "new_linear",
-    "new_rows",
+    "new_loss_buffer",
     "progress_features",
-    "spread",
+    "zero_lstm_theta",
 ]
 
 _PROGRESS = np.asarray([0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1], np.float32)
@@ -48,12 +48,12 @@ def linear(theta: Layer, x: jax.Array) -> jax.Array:
     return x @ theta["w"] + theta["b"]
 
 
-def new_rows(hidden: int) -> Layer:
+def zero_lstm_theta(hidden: int) -> Layer:
     """Returns a zero `lstm_init_state` of theta, for an LSTM of that width."""
     return {"hidden": jnp.zeros((1, hidden)), "cell": jnp.zeros((1, hidden))}
 
 
-def initial_rows(theta: Layer, num_tensors: int) -> RowStates:
+def initial_lstm_states(theta: Layer, num_tensors: int) -> RowStates:
     """Returns the initial state of each tensor, from theta's `lstm_init_state`."""
     return jnp.tile(theta["hidden"], (num_tensors, 1)), jnp.tile(theta["cell"], (num_tensors, 1))
 
@@ -75,7 +75,7 @@ def mixed_lstm(theta: dict[str, Layer], x: jax.Array, states: RowStates) -> RowS
     return lstm(theta["rnn/linear"], linear(theta["linear_2"], x) + mixed_inputs, states)
 
 
-def loss_buffer(horizon: int) -> LossBuffer:
+def new_loss_buffer(horizon: int) -> LossBuffer:
     """Returns the buffer of losses before the first update, for a training of `horizon` updates."""
     # Must equal the original to the last bit, because the features divide differences of nearly equal numbers. A
     # constant would be rounded differently by the compiler.
@@ -117,7 +117,7 @@ def clipped_log(x: jax.Array) -> jax.Array:
     return jnp.clip(jnp.log(1e-8 + jnp.abs(x)), -5, 5)
 
 
-def spread(channels: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def means_and_variances(channels: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Returns mean and variance of each channel of a tensor, float32[total channels]; 0 for an empty tensor.
 
     Args:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
 from lobench.inner.schedules.schedule import Rate, Schedule
-from lobench.inner.schedules.setting_checks import check_numbers, check_whole
+from lobench.inner.schedules.setting_checks import check_integers, check_numbers
 
 __all__ = ["constant", "cosine", "exponential", "linear", "step"]
 
@@ -71,7 +71,7 @@ def _check_decay(name: str, peak: Rate, factor: Rate, every: int | None) -> None
     check_numbers(name, peak=peak)
     check_numbers(name, above=0, factor=factor)
     if every is not None:
-        check_whole(name, at_least=1, every=every)
+        check_integers(name, at_least=1, every=every)
 
 
 def last_step(num_steps: int) -> int:
@@ -80,7 +80,7 @@ def last_step(num_steps: int) -> int:
 
 
 def _decay_between(
-    peak: Rate, final: Rate, num_steps: int, shape: Callable[[jax.Array], jax.Array]
+    peak: Rate, final: Rate, num_steps: int, decay_shape: Callable[[jax.Array], jax.Array]
 ) -> Callable[[jax.Array], jax.Array]:
     final_step = last_step(num_steps)
 
@@ -88,6 +88,6 @@ def _decay_between(
         remaining = (
             final_step - jnp.clip(count, 0, final_step)
         ) / final_step  # 1 at the first update, 0 at the last one and after it
-        return final + (peak - final) * shape(remaining)
+        return final + (peak - final) * decay_shape(remaining)
 
     return schedule

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
 from lobench.inner.schedules.schedule import LossSchedule, Rate
-from lobench.inner.schedules.setting_checks import check_numbers, check_whole
+from lobench.inner.schedules.setting_checks import check_integers, check_numbers
 
 __all__ = ["plateau"]
 
@@ -76,6 +76,6 @@ def plateau(
     check_numbers("plateau", rate=rate)
     check_numbers("plateau", above=0, at_most=1, factor=factor)
     check_numbers("plateau", at_least=0, at_most=1, rtol=rtol)
-    check_whole("plateau", at_least=1, patience=patience, window=window)
-    check_whole("plateau", at_least=0, cooldown=cooldown)
+    check_integers("plateau", at_least=1, patience=patience, window=window)
+    check_integers("plateau", at_least=0, cooldown=cooldown)
     return _Plateau(rate, factor, patience, cooldown, rtol, window)

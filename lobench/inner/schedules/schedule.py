@@ -22,12 +22,12 @@ __all__ = [
     "LossSchedule",
     "Rate",
     "Schedule",
-    "Watch",
+    "ScheduleReads",
+    "active_horizon",
     "any_schedules",
     "horizon_reads",
     "note_horizon_read",
     "rate_at",
-    "within",
 ]
 
 Rate: TypeAlias = Any  # a float, float32[] when traced, or a schedule
@@ -72,7 +72,7 @@ class Schedule:
         horizon = _HORIZON.get()
         if horizon is None:
             raise self._unresolved_error()
-        with within(horizon.counted_from_zero()):
+        with active_horizon(horizon.for_inner_schedules()):
             return self.at(count - horizon.first_step if horizon.first_step else count, horizon)
 
     def at(self, count: Count, horizon: Horizon) -> jax.Array:
@@ -93,7 +93,7 @@ class Schedule:
         """
 
         def schedule(count: Count) -> jax.Array:
-            with within(Horizon(num_steps)):
+            with active_horizon(Horizon(num_steps)):
                 return self(count)
 
         return schedule
@@ -110,9 +110,9 @@ class Schedule:
         horizon = _HORIZON.get()
         if horizon is None:
             raise self._unresolved_error()
-        horizon.watch.counted = True
-        with within(horizon.counted_from_zero()):
-            return self.at(horizon.watch.count - horizon.origin, horizon)
+        horizon.reads.used_as_number = True
+        with active_horizon(horizon.for_inner_schedules()):
+            return self.at(horizon.reads.count - horizon.origin, horizon)
 
     def __jax_array__(self) -> jax.Array:
         return jnp.asarray(self._current_rate())
@@ -188,7 +188,7 @@ class LossSchedule(Schedule):
         """Returns the rate after the losses in `state`, float32[]."""
 
     def at(self, count: Count, horizon: Horizon) -> jax.Array:
-        return self.rate(horizon.watch.state_of(self, horizon.origin))
+        return self.rate(horizon.reads.state_of(self, horizon.origin))
 
     def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
         raise ConfigError(
@@ -207,7 +207,7 @@ class _ComputedSchedule(Schedule):
         self._operands = operands  # kept alive with this schedule
 
 
-class Watch:
+class ScheduleReads:
     """Values that the schedules of one update read, and the schedules that read them.
 
     Attributes:
@@ -220,11 +220,11 @@ class Watch:
     def __init__(self, count: Count = 0, states: dict[tuple[LossSchedule, int], PyTree] | None = None) -> None:
         self.count = count
         self.states = states or {}
-        self.counted = False
-        self.asked: dict[tuple[LossSchedule, int], None] = {}
+        self.used_as_number = False
+        self.loss_schedules: dict[tuple[LossSchedule, int], None] = {}
 
     def state_of(self, schedule: LossSchedule, origin: int) -> PyTree:
-        self.asked[schedule, origin] = None
+        self.loss_schedules[schedule, origin] = None
         return self.states[schedule, origin] if (schedule, origin) in self.states else schedule.init()
 
 
@@ -235,22 +235,22 @@ class Horizon:
     Attributes:
       num_steps: Number of updates.
       first_step: The optimizer's own count at the first update.
-      origin: `watch.count` at the first update.
-      watch: Values read in the present update.
+      origin: `reads.count` at the first update.
+      reads: Values read in the present update.
     """
 
     num_steps: int
     first_step: int = 0
     origin: int = 0
-    watch: Watch = field(default_factory=Watch)
+    reads: ScheduleReads = field(default_factory=ScheduleReads)
 
-    def counted_from_zero(self) -> Horizon:
+    def for_inner_schedules(self) -> Horizon:
         """Returns the horizon of schedules inside a schedule. They count steps from the start of the outer schedule."""
-        return Horizon(self.num_steps, 0, self.origin, self.watch)
+        return Horizon(self.num_steps, 0, self.origin, self.reads)
 
-    def after(self, steps: int) -> Horizon:
+    def remaining_after(self, steps: int) -> Horizon:
         """Returns the horizon that remains after some steps; it has at least one update."""
-        return Horizon(max(self.num_steps - steps, 1), 0, self.origin + steps, self.watch)
+        return Horizon(max(self.num_steps - steps, 1), 0, self.origin + steps, self.reads)
 
 
 _HORIZON: ContextVar[Horizon | None] = ContextVar("horizon", default=None)
@@ -258,7 +258,7 @@ _READS: ContextVar[list[None] | None] = ContextVar("reads", default=None)
 
 
 @contextlib.contextmanager
-def within(horizon: Horizon) -> Iterator[None]:
+def active_horizon(horizon: Horizon) -> Iterator[None]:
     """Sets the updates over which schedules run while the body runs."""
     token = _HORIZON.set(horizon)
     try:

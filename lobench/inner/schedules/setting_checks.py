@@ -12,7 +12,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.number_checks import is_number, require_integer
 from lobench.inner.schedules.schedule import Schedule
 
-__all__ = ["check_numbers", "check_whole"]
+__all__ = ["check_integers", "check_numbers"]
 
 
 def check_numbers(
@@ -35,7 +35,7 @@ def check_numbers(
             raise ConfigError(f"{schedule}.{name}", got=repr(value), expected="a number")
 
 
-def check_whole(schedule: str, *, at_least: int, **values: Any) -> None:
+def check_integers(schedule: str, *, at_least: int, **values: Any) -> None:
     """Raises ConfigError if a value is not an integer, or is too small."""
     for name, value in values.items():
         require_integer(f"{schedule}.{name}", value, at_least=at_least)

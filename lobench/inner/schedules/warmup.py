@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.configurable import configurable
-from lobench.inner.schedules.schedule import Horizon, Rate, Schedule, rate_at, within
-from lobench.inner.schedules.setting_checks import check_numbers, check_whole
+from lobench.inner.schedules.schedule import Horizon, Rate, Schedule, active_horizon, rate_at
+from lobench.inner.schedules.setting_checks import check_integers, check_numbers
 
 __all__ = ["warmup"]
 
@@ -18,7 +18,7 @@ class _Warmup(Schedule):
         self._steps, self._then, self._initial = steps, then, initial
 
     def at(self, count: jax.Array, horizon: Horizon) -> jax.Array:
-        with within(horizon.after(self._steps)):
+        with active_horizon(horizon.remaining_after(self._steps)):
             target = rate_at(self._then, jnp.int32(0))
             rate_after_warmup = rate_at(self._then, count - self._steps)
         warmup_rate = self._initial + (target - self._initial) * count / max(self._steps, 1)
@@ -32,7 +32,7 @@ def warmup(steps: int = 100, then: Rate = 1e-3, initial: Rate = 0.0) -> Schedule
     `then` is a rate, or a schedule of optax or lobench. It counts from its own start, over the updates that remain
     after the warm-up: `cosine` after 100 of 1,000 updates runs over 900.
     """
-    check_whole("warmup", at_least=0, steps=steps)
+    check_integers("warmup", at_least=0, steps=steps)
     check_numbers("warmup", initial=initial)
     if not callable(then):
         check_numbers("warmup", then=then)

@@ -17,7 +17,7 @@ from lobench.inner.tasks.labelled import LABELLED, Labelled
 from lobench.inner.tasks.measured import LossStateAux, MeasuredTask, ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
 from lobench.inner.tasks.objectives import sigmoid_cross_entropy
-from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.splits import make_datasets
 
 __all__ = ["ImageAutoencoder", "ImageVAE"]
 
@@ -36,7 +36,7 @@ class _Reconstruction(ReferencedTask):
         self.data = LABELLED[data]
         self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(self.data.splits, arguments.integer(self, "batch_size", batch_size))
+        self.datasets = make_datasets(self.data.splits, arguments.integer(self, "batch_size", batch_size))
 
 
 @configurable

@@ -14,7 +14,7 @@ from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask, Refere
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain
 from lobench.inner.tasks.normalization import Norm
 from lobench.inner.tasks.objectives import classification
-from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.splits import make_datasets
 
 __all__ = ["Classifier"]
 
@@ -44,7 +44,7 @@ class Classifier(ReferencedTask, MeasuredTask):
         self.reference_loss = math.log(self.data.num_classes)
         self._activation = ACTIVATIONS[activation]
         self._gain = init_gain(activation)
-        self.datasets = datasets(self.data.splits, arguments.integer(self, "batch_size", batch_size))
+        self.datasets = make_datasets(self.data.splits, arguments.integer(self, "batch_size", batch_size))
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
         """Returns logits float32[batch, num_classes] for float32[batch, num_inputs], and the state after them."""

@@ -15,7 +15,7 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.data import load
 from lobench.inner.tasks.measured import ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
-from lobench.inner.tasks.splits import Splits, datasets
+from lobench.inner.tasks.splits import Splits, make_datasets
 
 __all__ = ["PatchDenoiser", "patch_splits"]
 
@@ -74,7 +74,7 @@ class PatchDenoiser(ReferencedTask):
         self._noise_std = arguments.number(self, "noise_std", noise_std, at_least=1e-3)
         self.reference_loss = self._noise_std**2  # loss without denoising
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(_splits_of(side), arguments.integer(self, "batch_size", batch_size))
+        self.datasets = make_datasets(_splits_of(side), arguments.integer(self, "batch_size", batch_size))
 
     @property
     def linear_floor(self) -> float:

@@ -55,18 +55,18 @@ def mnist_splits(side: int = _SIDE) -> Splits:
     """
     mnist = load("mnist5k")
     # Whole numbers below 2^53, which sum exactly in any order: the same bits on every machine.
-    cover = _cover(side).astype(np.float64)
-    sums = cover @ mnist["image"].reshape(-1, _SIDE, _SIDE).astype(np.float64) @ cover.T
+    overlaps = _pixel_overlaps(side).astype(np.float64)
+    sums = overlaps @ mnist["image"].reshape(-1, _SIDE, _SIDE).astype(np.float64) @ overlaps.T
     image = (sums / (255 * _SIDE**2)).astype(np.float32).reshape(len(sums), side * side)
     examples = {"image": image, "label": mnist["label"].astype(np.int32)}
     return permuted_splits(examples, num_valid=500, num_test=500)
 
 
-def _cover(side: int) -> np.ndarray:
+def _pixel_overlaps(side: int) -> np.ndarray:
     """Returns the overlap of new and original pixels, times side: int64[side, 28], rows sum to 28."""
-    edges = np.arange(side + 1) * _SIDE
+    pixel_edges = np.arange(side + 1) * _SIDE
     pixel_starts = np.arange(_SIDE) * side
-    overlap = np.minimum(edges[1:, None], pixel_starts + side) - np.maximum(edges[:-1, None], pixel_starts)
+    overlap = np.minimum(pixel_edges[1:, None], pixel_starts + side) - np.maximum(pixel_edges[:-1, None], pixel_starts)
     return np.maximum(overlap, 0)
 
 

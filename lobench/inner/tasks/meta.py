@@ -23,8 +23,8 @@ from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask, Refere
 from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.objectives import accuracy, softmax_cross_entropy
 from lobench.inner.tasks.quadratic import QuadraticFamily
-from lobench.inner.tasks.splits import datasets
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
+from lobench.inner.tasks.splits import make_datasets
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, wrap_task_or_family
 
 __all__ = ["DatasetDistillation", "Distillation", "ESSmoothed", "MetaTraining"]
 
@@ -108,10 +108,10 @@ def ESSmoothed(*, task: Any = None, std: float = 0.05, num_pairs: int = 8) -> Ta
     arguments.number("ESSmoothed", "std", std, at_least=1e-8)
     arguments.integer("ESSmoothed", "num_pairs", num_pairs)
     task = DigitsMLP(hidden_sizes=(16,)) if task is None else task
-    return wrapped("ESSmoothed", task, lambda inner: _Smoothed(inner, std, num_pairs))
+    return wrap_task_or_family("ESSmoothed", task, lambda inner: _Smoothed(inner, std, num_pairs))
 
 
-class _Smoothed(Wrapping):
+class _Smoothed(TaskWrapper):
     def __init__(self, task: Task, std: float, num_pairs: int) -> None:
         super().__init__(task)
         self._std, self._num_pairs = std, num_pairs
@@ -221,7 +221,7 @@ class DatasetDistillation(ReferencedTask, MeasuredTask):
     def __init__(self, *, images_per_class: int = 1, num_unroll: int = 10, batch_size: int = 64) -> None:
         self._num_unroll = arguments.integer(self, "num_unroll", num_unroll)
         self._labels = np.tile(np.arange(NUM_CLASSES), arguments.integer(self, "images_per_class", images_per_class))
-        self.datasets = datasets(digits_splits, arguments.integer(self, "batch_size", batch_size))
+        self.datasets = make_datasets(digits_splits, arguments.integer(self, "batch_size", batch_size))
 
     def init(self, key: jax.Array) -> Params:
         images = 0.1 * jax.random.normal(key, (len(self._labels), NUM_PIXELS), jnp.float32)

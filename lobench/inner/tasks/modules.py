@@ -20,7 +20,7 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.labelled import LABELLED
 from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask
 from lobench.inner.tasks.objectives import classification, relative_loss
-from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.splits import make_datasets
 
 __all__ = ["module_task"]
 
@@ -61,7 +61,7 @@ def module_task(
     if isinstance(data, str):
         arguments.choice("module_task", "data", data, LABELLED)
         dataset = LABELLED[data]
-        splits = datasets(dataset.splits, arguments.integer("module_task", "batch_size", batch_size))
+        splits = make_datasets(dataset.splits, arguments.integer("module_task", "batch_size", batch_size))
         inputs = inputs or dataset.kind
         reference_loss = math.log(dataset.num_classes)
     else:
@@ -84,16 +84,16 @@ class _ModuleTask(MeasuredTask):
         network: _Network,
         datasets: Datasets,
         loss: Loss,
-        inputs: str,
+        input_field: str,
         input_shape: tuple[int, ...],
-        reference: float,
+        reference_loss: float,
     ) -> None:
         self.datasets: Datasets = datasets
         self._network = network
         self._loss = loss
-        self._inputs = inputs
-        self._shape = input_shape
-        self._reference = reference
+        self._input_field = input_field
+        self._input_shape = input_shape
+        self._reference_loss = reference_loss
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, state = self._network.init(key, self._examples(self._example_batch()))
@@ -112,7 +112,7 @@ class _ModuleTask(MeasuredTask):
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to a uniform guess, if it is a cross entropy with known classes."""
-        return relative_loss(loss, self._reference) if self._reference else loss
+        return relative_loss(loss, self._reference_loss) if self._reference_loss else loss
 
     def _loss_and_aux(self, outputs: Any, data: Batch) -> tuple[jax.Array, Aux]:
         result = self._loss(outputs, data)
@@ -124,17 +124,17 @@ class _ModuleTask(MeasuredTask):
         return jnp.asarray(loss, jnp.float32), dict(aux)
 
     def _examples(self, data: Batch) -> jax.Array:
-        if not isinstance(data, Mapping) or self._inputs not in data:
+        if not isinstance(data, Mapping) or self._input_field not in data:
             names = ", ".join(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
-            raise ConfigError("module_task.inputs", got=repr(self._inputs), expected=f"of a batch: {names}")
-        examples = jnp.asarray(data[self._inputs])
-        if not self._shape:
+            raise ConfigError("module_task.inputs", got=repr(self._input_field), expected=f"of a batch: {names}")
+        examples = jnp.asarray(data[self._input_field])
+        if not self._input_shape:
             return examples
-        if math.prod(examples.shape[1:]) != math.prod(self._shape):
+        if math.prod(examples.shape[1:]) != math.prod(self._input_shape):
             raise ConfigError(
-                "module_task.input_shape", got=f"{self._shape}", expected=f"as many as {list(examples.shape[1:])}"
+                "module_task.input_shape", got=f"{self._input_shape}", expected=f"as many as {list(examples.shape[1:])}"
             )
-        return examples.reshape(len(examples), *self._shape)
+        return examples.reshape(len(examples), *self._input_shape)
 
     def _example_batch(self) -> Batch:
         """Returns a batch from which shapes are read."""
@@ -177,14 +177,14 @@ class _Network:
         """Returns the outputs of a batch, and the state after it."""
         raise NotImplementedError
 
-    def make(self, kind: type, **arguments: Any) -> Any:
+    def make(self, module_type: type, **arguments: Any) -> Any:
         """Creates the module.
 
         Raises:
           ConfigError: The factory returned another type.
         """
         module = self.factory(**arguments)
-        if not isinstance(module, kind):
+        if not isinstance(module, module_type):
             raise ConfigError(
                 "module_task.module", got=f"a {type(module).__name__}", expected=f"what makes a module of {self.name}"
             )

@@ -14,7 +14,7 @@ from lobench.inner.tasks.classifier import Classifier
 from lobench.inner.tasks.measured import ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
 from lobench.inner.tasks.normalization import norm_init, norm_of, normalized
-from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.splits import make_datasets
 from lobench.inner.tasks.tables import diabetes_splits
 
 __all__ = ["DiabetesMLP", "MLPClassifier"]
@@ -96,7 +96,7 @@ class DiabetesMLP(ReferencedTask):
         self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes)
         arguments.choice(self, "activation", activation, ACTIVATIONS)
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(diabetes_splits, arguments.integer(self, "batch_size", batch_size))
+        self.datasets = make_datasets(diabetes_splits, arguments.integer(self, "batch_size", batch_size))
 
     @property
     def floor(self) -> float:

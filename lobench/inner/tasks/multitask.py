@@ -20,7 +20,7 @@ from lobench.inner.tasks.digits import NUM_CLASSES, NUM_PIXELS, digits_splits
 from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, dense_init, init_gain, layers_init, through_layers
 from lobench.inner.tasks.objectives import accuracy, relative_loss, sigmoid_cross_entropy, softmax_cross_entropy
-from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.splits import make_datasets
 
 __all__ = ["MultiTask", "MultiTaskDigits", "MultiTaskRegression"]
 
@@ -86,16 +86,16 @@ class MultiTask(MeasuredTask):
         )
 
 
-def _net_init(key: jax.Array, widths: tuple[int, ...], outputs: tuple[int, ...], gain: float) -> dict[str, Params]:
+def _net_init(key: jax.Array, widths: tuple[int, ...], output_sizes: tuple[int, ...], gain: float) -> dict[str, Params]:
     """Returns a `trunk` of hidden layers, and the `heads`: a linear layer with consecutive columns for each loss.
 
     The columns of a head depend on its number and width only, and the trunk does not depend on the heads.
     """
     trunk_key, heads_key = jax.random.split(key)
     columns = [
-        dense_init(jax.random.fold_in(heads_key, index), widths[-1], width) for index, width in enumerate(outputs)
+        dense_init(jax.random.fold_in(heads_key, index), widths[-1], width) for index, width in enumerate(output_sizes)
     ]
-    heads = {"w0": jnp.concatenate(columns, axis=1), "b0": jnp.zeros(sum(outputs), jnp.float32)}
+    heads = {"w0": jnp.concatenate(columns, axis=1), "b0": jnp.zeros(sum(output_sizes), jnp.float32)}
     return {"trunk": layers_init(trunk_key, widths, gain), "heads": heads}
 
 
@@ -224,7 +224,7 @@ class MultiTaskDigits(MultiTask):
         self._hidden_sizes = arguments.sizes(self, "hidden_sizes", hidden_sizes, min_count=1)
         arguments.choice(self, "activation", activation, ACTIVATIONS)
         self._activation, self._gain = ACTIVATIONS[activation], init_gain(activation)
-        self.datasets = datasets(digits_splits, arguments.integer(self, "batch_size", batch_size))
+        self.datasets = make_datasets(digits_splits, arguments.integer(self, "batch_size", batch_size))
 
     @property
     def metric_directions(self) -> Mapping[str, str]:  # type: ignore[override]

@@ -12,7 +12,7 @@ from lobench.inner.tasks.labelled import Labelled
 from lobench.inner.tasks.measured import Aux, LossStateAux
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.tasks.networks import Params
-from lobench.inner.tasks.wrappers.wrapping import Wrapping
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper
 
 __all__ = ["Permuted"]
 
@@ -47,7 +47,7 @@ class Permuted(TaskFamily):
         return _PermutedTask(self._task, self._data, cfg)
 
 
-class _PermutedTask(Wrapping):
+class _PermutedTask(TaskWrapper):
     """A permuted task: its input i is input `pixel_perm[i]` of the data, and label l becomes `label_perm[l]`."""
 
     def __init__(self, task: Task, data: Labelled, cfg: PyTree) -> None:

@@ -61,7 +61,7 @@ class HeatPINN(MeasuredTask):
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         x, t = data["inside"].T
-        u, _, u_xx, u_t = self.jet(params, data["inside"])
+        u, _, u_xx, u_t = self.values_and_derivatives(params, data["inside"])
         zeros = jnp.zeros_like(data["start"])
         ones = jnp.ones_like(data["ends"])
         edge = jnp.concatenate(
@@ -88,7 +88,7 @@ class HeatPINN(MeasuredTask):
         """Returns u at points float32[num_points, 2], float32[num_points]."""
         return through_layers(params, points, jnp.tanh)[:, 0]
 
-    def jet(self, params: Params, points: jax.Array) -> jax.Array:
+    def values_and_derivatives(self, params: Params, points: jax.Array) -> jax.Array:
         """Returns u, u_x, u_xx and u_t at points float32[num_points, 2], float32[4, num_points]."""
         # The four pass a layer as one product, and tanh by its derivatives, which is cheaper than forward
         # mode twice.
@@ -150,7 +150,7 @@ class StiffODE(Task):
 
         return self.loss_of(learned_part, data)
 
-    def true_rest(self, y: jax.Array) -> jax.Array:
+    def true_nonlinear_part(self, y: jax.Array) -> jax.Array:
         """Returns the true nonlinear part, which the network learns, float32[batch, 2]."""
         first_variable, stiffness = y[:, 0], self._stiffness
         second_rest = ((stiffness - 1) * first_variable + stiffness * first_variable**2) / (1 + first_variable) ** 2
@@ -161,8 +161,8 @@ class StiffODE(Task):
 
         def step(y: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
             start_slope = nonlinear_part(y)
-            halfway = jnp.asarray(self._decay) * y + self._first_weight * start_slope
-            y = halfway + self._second_weight * (nonlinear_part(halfway) - start_slope)
+            predicted = jnp.asarray(self._decay) * y + self._first_weight * start_slope
+            y = predicted + self._second_weight * (nonlinear_part(predicted) - start_slope)
             return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
 
         _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))

@@ -96,8 +96,8 @@ class SignalGRU(Classifier):
         }
 
     def logits(self, params: Params, state: PyTree, inputs: jax.Array, *, training: bool) -> tuple[jax.Array, PyTree]:
-        units = {name: params[name] for name in ("w_in", "w_state", "b")}
+        gru_params = {name: params[name] for name in ("w_in", "w_state", "b")}
         both_directions = jnp.stack([inputs.T, inputs.T[::-1]])[..., None]  # float32[2, length, batch, 1]
-        outputs = jax.vmap(functools.partial(recurrent_outputs, cell="gru"))(units, both_directions)
-        flat = outputs.transpose(2, 0, 1, 3).reshape(inputs.shape[0], -1)
-        return flat @ params["w_out"] + params["b_out"], state
+        outputs = jax.vmap(functools.partial(recurrent_outputs, cell="gru"))(gru_params, both_directions)
+        flat_outputs = outputs.transpose(2, 0, 1, 3).reshape(inputs.shape[0], -1)
+        return flat_outputs @ params["w_out"] + params["b_out"], state

@@ -20,7 +20,7 @@ from lobench.core.errors import ConfigError
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import SPLITS, ArrayDataset, Datasets
 
-__all__ = ["Splits", "datasets", "permuted_splits", "row_datasets", "scikit_table"]
+__all__ = ["Splits", "make_datasets", "permuted_splits", "row_datasets", "scikit_table"]
 
 _SEED = 12345
 
@@ -49,7 +49,7 @@ def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test
 
 
 @functools.cache
-def datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
+def make_datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
     """Returns the splits of `load` as datasets."""
     splits = load()
     return Datasets(**{split: ArrayDataset(getattr(splits, split), batch_size) for split in SPLITS})

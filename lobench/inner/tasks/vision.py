@@ -66,9 +66,9 @@ class _PatchClassifier(Classifier):
 
     def _patches(self, images: jax.Array) -> jax.Array:
         """Returns the patches row by row, float32[batch, length, patch * patch]."""
-        across = self.data.shape[0] // self._patch
-        cells = images.reshape(-1, across, self._patch, across, self._patch)
-        return cells.transpose(0, 1, 3, 2, 4).reshape(-1, self._length, self._patch**2)
+        patches_per_side = self.data.shape[0] // self._patch
+        patch_grid = images.reshape(-1, patches_per_side, self._patch, patches_per_side, self._patch)
+        return patch_grid.transpose(0, 1, 3, 2, 4).reshape(-1, self._length, self._patch**2)
 
 
 @configurable
@@ -99,8 +99,8 @@ class MixerClassifier(_PatchClassifier):
     def layers(self, params: dict[str, Params], x: jax.Array) -> jax.Array:
         norms = params["norms"]
         for layer in range(self._num_layers):
-            turned = jnp.swapaxes(layer_norm(x, *norms[f"patches{layer}"]), 1, 2)
-            x = x + jnp.swapaxes(through_layers(params[f"patches{layer}"], turned, self._activation), 1, 2)
+            transposed = jnp.swapaxes(layer_norm(x, *norms[f"patches{layer}"]), 1, 2)
+            x = x + jnp.swapaxes(through_layers(params[f"patches{layer}"], transposed, self._activation), 1, 2)
             normed = layer_norm(x, *norms[f"features{layer}"])
             x = x + through_layers(params[f"features{layer}"], normed, self._activation)
         return layer_norm(x, *norms["last"])

@@ -78,7 +78,7 @@ class SavePoints:
             else save_every > 0 and step % save_every == 0
         )
 
-    def took(self, seconds: float) -> None:
+    def record_save(self, seconds: float) -> None:
         """Records the duration of a save. Large states are saved less often."""
         self._last_save, self._wait_seconds = time.monotonic(), max(_SAVE_SECONDS, seconds / _MAX_SAVE_SHARE)
 
@@ -92,7 +92,7 @@ def state_of(carry: Carry, header: Mapping[str, Any]) -> SavedState:
     return SavedState(leaves, {**header, **counters})
 
 
-def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_steps: Sequence[int]) -> Carry:
+def carry_of(state: SavedState, carry_shape: Carry, *, eval_steps: Sequence[int], log_steps: Sequence[int]) -> Carry:
     """Returns a block from its saved state, with room for the evaluations and the log of this training.
 
     The training that saved it may have been shorter. Its last evaluation is kept if this training evaluates at the same
@@ -101,15 +101,17 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
 
     Args:
       state: Saved state.
-      shape: Carry of this training, in the phase of the state.
+      carry_shape: Carry of this training, in the phase of the state.
       eval_steps, log_steps: Steps of this training's evaluations and log.
     Raises:
       StateMismatch: The state has other leaves, or was evaluated at other steps.
     """
     header = state.header
     step = int(state.header["step"])
-    leaves_by_path = {path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _leaves_by_path(shape).items()}
-    structure = jax.tree.structure(_saved_state(shape))
+    leaves_by_path = {
+        path: _restored_leaf(state.leaves, path, leaf) for path, leaf in _leaves_by_path(carry_shape).items()
+    }
+    structure = jax.tree.structure(_saved_state(carry_shape))
     opt_state, params, model_state, diverged_at = jax.tree.unflatten(structure, leaves_by_path.values())
     saved_steps = list(header["eval_steps"])[: header["num_evals"]]
     earlier_evals = [
@@ -125,7 +127,7 @@ def carry_of(state: SavedState, shape: Carry, *, eval_steps: Sequence[int], log_
     num_logs = bisect.bisect_left(log_steps, step)
 
     def new_rows_of(field_name: str, copy_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> dict[str, Any]:
-        new_rows = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(shape, field_name).items()}
+        new_rows = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in getattr(carry_shape, field_name).items()}
         return {
             name: copy_rows(_saved_leaf(state.leaves, f"{field_name}:{name}"), new) for name, new in new_rows.items()
         }

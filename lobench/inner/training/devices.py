@@ -26,20 +26,20 @@ def num_parts(case: Case, width: int) -> int:
     return next(count for count in range(max_parts, 0, -1) if width % count == 0)
 
 
-def shard(function: Callable[..., Any], parts: int, arguments: Axes, results: Axes) -> Callable[..., Any]:
+def shard(function: Callable[..., Any], parts: int, argument_axes: Axes, result_axes: Axes) -> Callable[..., Any]:
     """Returns `function` computed in parts, one per device. Values without an axis are passed to each part whole.
 
     Args:
       function: Function whose parts do not depend on each other.
       parts: Number of parts.
-      arguments: Axes of its arguments.
-      results: Axes of its results. All parts must return equal values for results without an axis.
+      argument_axes: Axes of its arguments.
+      result_axes: Axes of its results. All parts must return equal values for results without an axis.
     """
     if parts == 1:
         return function
     specs_of = functools.partial(jax.tree.map, _spec, is_leaf=_is_none)
     return jax.shard_map(
-        function, mesh=_mesh(parts), in_specs=specs_of(arguments), out_specs=specs_of(results), check_vma=False
+        function, mesh=_mesh(parts), in_specs=specs_of(argument_axes), out_specs=specs_of(result_axes), check_vma=False
     )
 
 

@@ -56,8 +56,8 @@ class _TimedSteps(TrainingLoop):
             if longer_count > 2 * num_steps:  # the chunk was too short for a sample
                 num_steps = longer_count
                 continue
-            self.clock.took(1, 1 + num_steps, wall, cpu, evaluates_end=False)
-            self.clock.called(call_seconds)
+            self.clock.record_chunk(1, 1 + num_steps, wall, cpu, evaluates_end=False)
+            self.clock.record_call(call_seconds)
             if wall > _LONG_SECONDS and len(self.clock.samples) >= 3:
                 break
         return True

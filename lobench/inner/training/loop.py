@@ -14,7 +14,7 @@ from lobench.inner.host_call import host_error
 from lobench.inner.training.checkpointing import SavedState, SavePoints, Saves, StateMismatch, carry_of, state_of
 from lobench.inner.training.compile_cache import Found, ProgramLayout
 from lobench.inner.training.devices import place
-from lobench.inner.training.prefetch import FIRST_CHUNK, Feed, empty, next_chunk, next_read
+from lobench.inner.training.prefetch import FIRST_CHUNK, Feed, empty, next_chunk, num_batches_to_read
 from lobench.inner.training.recorder import Recorder
 from lobench.inner.training.seed_block import Carry
 from lobench.inner.training.step_clock import StepClock
@@ -126,7 +126,7 @@ class TrainingLoop:
             shape = self._carry_shape(phase)
         recorder = self._recorder
         self.carry = carry_of(state, shape, eval_steps=recorder.eval_steps, log_steps=recorder.log_steps)
-        self._feed.go_on_from(step, header["positions"])
+        self._feed.continue_from(step, header["positions"])
         self._step, self._phase, self.resumed_at = step, phase, step
         self.wall_seconds, self.cpu_seconds = header["wall_seconds"], header["cpu_seconds"]
         self.at_once = header.get("at_once", 0)
@@ -183,7 +183,7 @@ class TrainingLoop:
             start = self._step
             full_stop = stop = self._stop_after(start, chunk_size)
             if not is_first and not self._feed.feeds_training:
-                stop = self.clock.stop(start, stop)
+                stop = self.clock.chunk_end(start, stop)
             batches = self._feed.next_chunk(stop - start)
             if stop < self.end:
                 self._feed.read_ahead(self._stop_after(stop) - stop)
@@ -223,18 +223,18 @@ class TrainingLoop:
         cpu = time.process_time() - cpu
         if not is_first:
             is_end = steps.stop == self._spans[self._phase].stop
-            self.clock.took(steps.start, steps.stop, wall, cpu, evaluates_end=is_end)
+            self.clock.record_chunk(steps.start, steps.stop, wall, cpu, evaluates_end=is_end)
             if self.clock.needs_call and not is_end and not self._feed.feeds_training:
                 wall = time.perf_counter()
                 carry = program.program(*placed_arguments, batches, carry, steps.stop, steps.stop)
                 carry.step.block_until_ready()
-                self.clock.called(time.perf_counter() - wall)
+                self.clock.record_call(time.perf_counter() - wall)
         return carry
 
     def _stop_after(self, start: int, chunk_size: int = FIRST_CHUNK) -> int:
         """Returns the step at which a chunk that starts at `start` ends."""
         span = next(span for span in self._spans if start < span.stop)
-        num_steps = next_read(start - self.resumed_at) if self._feed.feeds_training else chunk_size
+        num_steps = num_batches_to_read(start - self.resumed_at) if self._feed.feeds_training else chunk_size
         return min(start + num_steps, span.stop, self.end, self._save_points.next_stop(start))
 
     def _save(self, program: Found, *, is_final: bool = False) -> None:
@@ -253,7 +253,7 @@ class TrainingLoop:
             "cpu_seconds": self.cpu_seconds,
         }
         self._saves.save(state_of(self.carry, header), is_final=is_final)
-        self._save_points.took(time.perf_counter() - started_at)
+        self._save_points.record_save(time.perf_counter() - started_at)
 
     def _count_seconds(self) -> None:
         last_times = self._counted_at

@@ -43,26 +43,26 @@ class _Perturbed(TrainingLoop):
 
     def _program(self, phase: int) -> Found:
         phase_program = super()._program(phase)
-        return phase_program._replace(program=functools.partial(self._moved, phase_program))
+        return phase_program._replace(program=functools.partial(self._run_perturbed, phase_program))
 
-    def _moved(self, phase_program: Found, *arguments: Any) -> Carry:
+    def _run_perturbed(self, phase_program: Found, *arguments: Any) -> Carry:
         *placed_arguments, batches, carry, start, stop = arguments
         if start > 0:  # the first call makes the initial parameters itself
             key = jax.random.fold_in(jax.random.PRNGKey(self._number), start)
-            carry = carry._replace(params=_moved(carry.params, key))
+            carry = carry._replace(params=_perturbed_params(carry.params, key))
         new_carry: Carry = phase_program.program(*placed_arguments, batches, carry, start, stop)
         return new_carry
 
 
 @jax.jit
-def _moved(params: PyTree, key: jax.Array) -> PyTree:
+def _perturbed_params(params: PyTree, key: jax.Array) -> PyTree:
     """Moves each number up or down by one unit in the last place, at random."""
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(key, max(len(leaves), 1))
-    return jax.tree.unflatten(structure, [_leaf_moved(leaf, key) for leaf, key in zip(leaves, keys, strict=False)])
+    return jax.tree.unflatten(structure, [_perturbed_leaf(leaf, key) for leaf, key in zip(leaves, keys, strict=False)])
 
 
-def _leaf_moved(leaf: jax.Array, key: jax.Array) -> jax.Array:
+def _perturbed_leaf(leaf: jax.Array, key: jax.Array) -> jax.Array:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         return leaf
     eps = float(jnp.finfo(leaf.dtype).eps)  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ from lobench.inner.optimizer import PyTree, Theta
 from lobench.inner.task import Index
 from lobench.inner.training.parallel_sessions import num_updates
 
-__all__ = ["Handover", "LaterPhase", "PhasePlace", "handed_over", "later_phases", "stepper_in"]
+__all__ = ["Handover", "LaterPhase", "PhasePlace", "handed_over", "later_phases", "phase_stepper"]
 
 # State of a learning rate in an optimizer's state: the count of a schedule, or nothing for a constant.
 _RATES: tuple[Any, ...] = (optax.ScaleByScheduleState, optax.EmptyState)
@@ -70,7 +70,7 @@ class LaterPhase:
     usual: tuple[float, ...] = ()
 
 
-def stepper_in(case: Case, index: int, theta: Theta, replacement: Any = None) -> Stepper:
+def phase_stepper(case: Case, index: int, theta: Theta, replacement: Any = None) -> Stepper:
     """Returns the stepper of a case's phase.
 
     Args:
@@ -93,7 +93,7 @@ def later_phases(
     """Returns the phases after the first one, as `TrainingProgram` expects them.
 
     Args:
-      case: As for `stepper_in`.
+      case: As for `phase_stepper`.
       make_stepper: Function of (index of the phase, theta, *settings) that returns a `Stepper`.
       usual: Placeholder values of the settings, by phase.
     """

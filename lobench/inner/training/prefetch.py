@@ -22,7 +22,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import IteratorDataset
 from lobench.inner.training.parallel_sessions import num_replicas
 
-__all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "next_read"]
+__all__ = ["FIRST_CHUNK", "ITERATOR_CHUNK", "Feed", "empty", "next_chunk", "num_batches_to_read"]
 
 FIRST_CHUNK = 25  # inner steps before the first progress report or stop
 _CHUNK_SECONDS = 0.5
@@ -90,7 +90,7 @@ class Feed:
         self._chunks_ahead: collections.deque[tuple[int, Future[_Chunk]]] = collections.deque()
         self._reader = _Reader()
         try:
-            chunk = self._reader.read(self._read_first).result()
+            chunk = self._reader.read(self._read_first_batches).result()
         except BaseException:
             self.close()
             raise
@@ -131,14 +131,14 @@ class Feed:
         """
         return self._positions if self.feeds_training else None
 
-    def go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
+    def continue_from(self, step: int, positions: Sequence[Any] | None) -> None:
         """Reopens the training iterators, and continues with the batch of a step."""
         if self.feeds_training:
-            self._reader.read(lambda: self._go_on_from(step, positions)).result()
+            self._reader.read(lambda: self._continue_from(step, positions)).result()
 
     # Runs in the reader's thread:
 
-    def _read_first(self) -> PyTree:
+    def _read_first_batches(self) -> PyTree:
         """Opens the iterators.
 
         Returns their first batches, from which callers take the shapes. The first chunk contains these batches too.
@@ -154,7 +154,7 @@ class Feed:
     def _read(self, count: int) -> _Chunk:
         """Copies each batch to its place when it is read, while it is in the processor's cache."""
         first_batches, self._first_batches = self._first_batches, []
-        chunk = jax.tree.map(_room_for_chunk, self._example_batch)
+        chunk = jax.tree.map(_empty_aligned_chunk, self._example_batch)
         structure: Any = jax.tree.structure(chunk)
         rows = jax.tree.leaves(chunk)
         for replica, iterator in enumerate(self._iterators):
@@ -183,7 +183,7 @@ class Feed:
         except (TypeError, ValueError):
             return None
 
-    def _go_on_from(self, step: int, positions: Sequence[Any] | None) -> None:
+    def _continue_from(self, step: int, positions: Sequence[Any] | None) -> None:
         self._iterators = self._open()
         self._first_batches = []
         for index, iterator in enumerate(self._iterators):
@@ -219,7 +219,7 @@ def next_chunk(chunk: int, seconds: float) -> int:
     return chunk * max(1, min(_MAX_GROWTH, int(_CHUNK_SECONDS / max(seconds, 1e-9))))
 
 
-def next_read(num_read: int) -> int:
+def num_batches_to_read(num_read: int) -> int:
     """Returns the number of batches to read next after `num_read`: 5, 5, 10, 20, 40, and then always 50."""
     return min(ITERATOR_CHUNK, max(_MIN_CHUNK, num_read))
 
@@ -260,15 +260,15 @@ def _unlike_batch_error(shape_text: object, expected: object) -> ConfigError:
     )
 
 
-def _room_for_chunk(example: np.ndarray) -> np.ndarray:
+def _empty_aligned_chunk(example_leaf: np.ndarray) -> np.ndarray:
     """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA uses it without a copy."""
-    shape = (ITERATOR_CHUNK, *example.shape)
-    if example.dtype.hasobject:
-        return np.empty(shape, example.dtype)
-    size = math.prod(shape) * example.dtype.itemsize
+    shape = (ITERATOR_CHUNK, *example_leaf.shape)
+    if example_leaf.dtype.hasobject:
+        return np.empty(shape, example_leaf.dtype)
+    size = math.prod(shape) * example_leaf.dtype.itemsize
     buffer = np.empty(size + _ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % _ALIGNMENT
-    return buffer[start : start + size].view(example.dtype).reshape(shape)
+    return buffer[start : start + size].view(example_leaf.dtype).reshape(shape)
 
 
 def _copy_leaf(row: np.ndarray, index: tuple[int, int], leaf: Any) -> None:

@@ -25,7 +25,7 @@ from lobench.inner.training.prefetch import Feed
 from lobench.inner.training.seed_block import Carry, Trained
 from lobench.inner.training.train import TrainingProgram
 
-__all__ = ["Look", "ReplayState", "ReplayedProgram"]
+__all__ = ["ReplayState", "ReplayedProgram", "ReplayedStep"]
 
 
 class ReplayState(NamedTuple):
@@ -36,7 +36,7 @@ class ReplayState(NamedTuple):
     model_state: PyTree
 
 
-class Look(NamedTuple):
+class ReplayedStep(NamedTuple):
     """One inner step of a replayed training.
 
     Attributes:
@@ -89,7 +89,7 @@ class ReplayedProgram(TrainingProgram):
         theta: Theta,
         block: SeedBlock,
         seed: int,
-        look: Callable[[Look], bool],
+        on_step: Callable[[ReplayedStep], bool],
         *,
         settings: Sequence[float] = (),
         task_index: int = 0,
@@ -100,7 +100,7 @@ class ReplayedProgram(TrainingProgram):
         Args:
           theta, block, settings, end: As for `run`.
           seed: Seed of the block to replay.
-          look: Function called with each step. Returns whether to continue.
+          on_step: Function called with each step. Returns whether to continue.
           task_index: Index of the seed's task, for a task family.
         Raises:
           UsageError: The case has no task with this number.
@@ -136,7 +136,7 @@ class ReplayedProgram(TrainingProgram):
             step_values = observe_functions[phase](
                 phase_program.given, single_replica, self._arrays, chunk, jnp.int32(step), tuple(state_before)
             )
-            return look(Look(step, state_before, state_after, jax.tree.map(np.asarray, step_values)))
+            return on_step(ReplayedStep(step, state_before, state_after, jax.tree.map(np.asarray, step_values)))
 
         feed = Feed(self._datasets, block, self._tasks_per_seed, self._case)
         with contextlib.closing(feed):

@@ -21,12 +21,12 @@ __all__ = ["Ranges", "rule_inputs"]
 # Lowest and highest value of each input, float32[num_inputs], by leaf of theta, such as `w0[8]` for 8 inputs.
 Ranges: TypeAlias = dict[str, tuple[jax.Array, jax.Array]]
 
-_MOVES = (
+_MOVE_PRIMITIVES = (
     "slice", "dynamic_slice", "squeeze", "reshape", "transpose", "broadcast_in_dim", "convert_element_type", "copy",
     "gather", "expand_dims", "rev",
 )  # fmt: skip
-_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_LOOPS = ("scan", "while", "cond")
+_CALL_PARAMETERS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_LOOP_PRIMITIVES = ("scan", "while", "cond")
 
 
 def rule_inputs(rule: Callable[[Theta], PyTree], theta: Theta) -> Ranges:
@@ -77,7 +77,11 @@ class _Reader:
     def _evaluate(self, equation: Any, inputs: list[Any], marks: list[Any]) -> tuple[list[Any], list[Any]]:
         name = equation.primitive.name
         inner_program = _inner_program(equation)
-        if inner_program is not None and name not in _LOOPS and len(inner_program.jaxpr.invars) == len(inputs):
+        if (
+            inner_program is not None
+            and name not in _LOOP_PRIMITIVES
+            and len(inner_program.jaxpr.invars) == len(inputs)
+        ):
             return self.read(
                 inner_program.jaxpr, inner_program.consts, inputs, [False] * len(inner_program.consts), marks
             )
@@ -100,9 +104,9 @@ class _Reader:
                 axes = equation.params["dimension_numbers"][0][input_index] if name == "dot_general" else ()
                 self._record_range(theta_marks[0], inputs[input_index], axes)
             return True
-        if name in _MOVES and theta_marks:
+        if name in _MOVE_PRIMITIVES and theta_marks:
             return marks[0] if isinstance(marks[0], str) else True
-        return any(mark is True for mark in marks) or (name in _LOOPS and bool(theta_marks))
+        return any(mark is True for mark in marks) or (name in _LOOP_PRIMITIVES and bool(theta_marks))
 
     def _record_range(self, leaf: str, values: jax.Array, axes: Any) -> None:
         """Records an array that is multiplied with a leaf. Each position along a contracted axis is one input."""
@@ -119,7 +123,7 @@ class _Reader:
 
 def _inner_program(equation: Any) -> Any:
     """Returns the program that an equation calls; None if it calls no program."""
-    for name in _CALLS:
+    for name in _CALL_PARAMETERS:
         program = equation.params.get(name)
         if program is not None:
             return program if hasattr(program, "consts") else ClosedJaxpr(program, ())

@@ -78,7 +78,7 @@ def _inner_programs(equation: Any) -> Iterator[Any]:
 
 
 def in_slices(
-    function: Callable[..., Any], size: int, width: int, arguments: Axes, results: Axes
+    function: Callable[..., Any], size: int, width: int, argument_axes: Axes, result_axes: Axes
 ) -> Callable[..., Any]:
     """Returns a function that computes `function` for `width` of `size` replicas or thetas at a time.
 
@@ -86,42 +86,46 @@ def in_slices(
       function: Function of slices. Leaves of slices of one have no leading axis.
       size: Number of replicas or thetas.
       width: Number per slice, a divisor of `size`.
-      arguments: Axes of its arguments.
-      results: Axes of its results. All slices must return equal values for results without an axis.
+      argument_axes: Axes of its arguments.
+      result_axes: Axes of its results. All slices must return equal values for results without an axis.
     """
     if width == size:
         return function
 
     def sliced(*values: Any) -> Any:
-        axes = _axes_of_leaves(arguments, values)
+        axes = _axes_of_leaves(argument_axes, values)
         leaves, structure = jax.tree.flatten(values)
-        sliced_leaves = [_cut(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None]
+        sliced_leaves = [
+            _cut_into_slices(leaf, axis, width) for leaf, axis in zip(leaves, axes, strict=True) if axis is not None
+        ]
 
         def compute_slice(_: None, slices: list[jax.Array]) -> tuple[None, Any]:
             slice_leaves = iter(slices)
-            arguments = [leaf if axis is None else next(slice_leaves) for leaf, axis in zip(leaves, axes, strict=True)]
-            return None, function(*jax.tree.unflatten(structure, arguments))
+            argument_axes = [
+                leaf if axis is None else next(slice_leaves) for leaf, axis in zip(leaves, axes, strict=True)
+            ]
+            return None, function(*jax.tree.unflatten(structure, argument_axes))
 
         _, outputs = jax.lax.scan(compute_slice, None, sliced_leaves)
         output_leaves, output_structure = jax.tree.flatten(outputs)
         joined_leaves = [
-            _join(leaf, axis, width)
-            for leaf, axis in zip(output_leaves, _axes_of_leaves(results, outputs), strict=True)
+            _join_slices(leaf, axis, width)
+            for leaf, axis in zip(output_leaves, _axes_of_leaves(result_axes, outputs), strict=True)
         ]
         return jax.tree.unflatten(output_structure, joined_leaves)
 
     return sliced
 
 
-def _axes_of_leaves(axes: Axes, values: Any) -> list[int | None]:
+def _axes_of_leaves(axes: Axes, tree: Any) -> list[int | None]:
     """Returns the axis of each leaf."""
     axes_by_subtree = jax.tree.map(
-        lambda axis, subtree: [axis] * len(jax.tree.leaves(subtree)), axes, values, is_leaf=lambda axis: axis is None
+        lambda axis, subtree: [axis] * len(jax.tree.leaves(subtree)), axes, tree, is_leaf=lambda axis: axis is None
     )
     return jax.tree.leaves(axes_by_subtree, is_leaf=lambda axis: axis is None)
 
 
-def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
+def _cut_into_slices(leaf: Any, axis: int, width: int) -> jax.Array:
     """Cuts an array along an axis into slices of `width` trainings.
 
     Returns:
@@ -136,7 +140,7 @@ def _cut(leaf: Any, axis: int, width: int) -> jax.Array:
     return jnp.moveaxis(leaf.reshape(*shape_before, size // width, width, *shape_behind), axis, 0)
 
 
-def _join(leaf: jax.Array, axis: int | None, width: int) -> jax.Array:
+def _join_slices(leaf: jax.Array, axis: int | None, width: int) -> jax.Array:
     if axis is None:
         return leaf[0]
     leaf = jnp.moveaxis(leaf, 0, axis)

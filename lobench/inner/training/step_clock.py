@@ -47,21 +47,24 @@ class StepClock:
         is_wanted = len(self.calls) < _MAX_CALLS and self._num_calls < min(3, len(self._samples))
         return is_wanted and self._has_time_for(self._num_calls)
 
-    def called(self, seconds: float) -> None:
+    def record_call(self, seconds: float) -> None:
         """Records the duration of a call without steps."""
         self.calls.append(seconds)
         self._num_calls += 1
 
-    def _has_time_for(self, num_more_calls: int) -> bool:
+    def _has_time_for(self, num_further_calls: int) -> bool:
         """Returns whether the training is long enough for further calls. True as long as no times are known."""
         training_seconds = min(self.samples, default=math.inf) * self._eval_steps[-1]
-        return num_more_calls == 0 or (num_more_calls + 1) * self._call_seconds <= _MAX_TOTAL_SHARE * training_seconds
+        return (
+            num_further_calls == 0
+            or (num_further_calls + 1) * self._call_seconds <= _MAX_TOTAL_SHARE * training_seconds
+        )
 
     @property
     def _call_seconds(self) -> float:
         return statistics.median(self.calls) if self.calls else 0.0
 
-    def stop(self, start: int, stop: int) -> int:
+    def chunk_end(self, start: int, stop: int) -> int:
         """Returns the end of a chunk that starts at `start` and may continue to `stop`."""
         next_evaluation = self._next_evaluation(start)
         is_cheap = 3 * self._call_seconds * (self.num_cuts + 1) <= _MAX_CUT_SHARE * self._elapsed_seconds
@@ -76,7 +79,7 @@ class StepClock:
         self.num_cuts += chunk_end < stop
         return chunk_end
 
-    def took(self, start: int, stop: int, wall: float, cpu: float, *, evaluates_end: bool) -> None:
+    def record_chunk(self, start: int, stop: int, wall: float, cpu: float, *, evaluates_end: bool) -> None:
         """Records the duration of a chunk; `evaluates_end`: the program evaluated after its last step."""
         self._elapsed_seconds += wall
         if stop - start >= _MIN_STEPS and self._next_evaluation(start) >= stop and not evaluates_end:

@@ -111,11 +111,11 @@ def key_of(seed: jax.Array | np.ndarray | np.uint32 | int) -> jax.Array:
     return jax.random.key(seed, impl="threefry2x32")
 
 
-def stream(replica: Replica, which: int) -> jax.Array:
+def stream(replica: Replica, stream_index: int) -> jax.Array:
     """Returns the key of one stream of a training."""
     if replica.streams:
-        return _as_key(replica.streams[which])
-    return jax.random.fold_in(key_of(replica.seed), which)
+        return _as_key(replica.streams[stream_index])
+    return jax.random.fold_in(key_of(replica.seed), stream_index)
 
 
 def _as_key(data: jax.Array | np.ndarray) -> jax.Array:
@@ -245,7 +245,7 @@ class Evaluation(NamedTuple):
 
 
 def draw_evaluation(
-    datasets: dict[str, Any], arrays: PyTree, fed: PyTree, replica: Replica, num_batches: int
+    datasets: dict[str, Any], arrays: PyTree, iterator_batches: PyTree, replica: Replica, num_batches: int
 ) -> dict[str, Evaluation]:
     """Returns the evaluation of one training. A key of the dictionary is a list of splits, joined by commas."""
     evaluation_by_split = {}
@@ -257,7 +257,7 @@ def draw_evaluation(
             dataset_of_replica = dataset.of(replica) if isinstance(dataset, DataPerTask) else dataset
             batches = jax.vmap(dataset_of_replica.sample)(data_keys)
         else:
-            batches = fed.get(split)
+            batches = iterator_batches.get(split)
         evaluation_by_split[split] = Evaluation(loss_keys, batches)
     splits_by_shape: dict[str, list[str]] = {}
     for split, evaluation in evaluation_by_split.items():

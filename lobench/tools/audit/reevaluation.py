@@ -280,7 +280,7 @@ class Repeats:
         has_theta = any(sighting.has_theta for sighting in row.sightings)
         if has_theta and sha256 not in self._thetas:
             raise NotRepeatable("the bundle does not have the theta", where=row.where)
-        theta = ThetaLeaves.at(str(self._thetas[sha256]) if has_theta else "", where=row.where)
+        theta = ThetaLeaves.from_file(str(self._thetas[sha256]) if has_theta else "", where=row.where)
         environment = DeviceLeases(devices_here(os.environ)).lease(0, row.case.num_gpus)
         if environment != runner.environment:
             runner.close()

@@ -230,9 +230,9 @@ def unchanged_leaves(leaves: Mapping[str, np.ndarray], optimizer: str) -> Conver
 
 def _split_first_layer(leaf: np.ndarray, names: Sequence[str], where: str) -> dict[str, np.ndarray]:
     """Splits the weights of a first layer by block of features."""
-    from lobench.inner.optimizers.celo import BLOCKS
+    from lobench.inner.optimizers.celo import BLOCK_CHANNELS
 
-    if leaf.ndim != 3 or leaf.shape[1] != sum(BLOCKS):
+    if leaf.ndim != 3 or leaf.shape[1] != sum(BLOCK_CHANNELS):
         raise UsageError("no first layers of VeLO", where=where, got=str(leaf.shape), expected="[networks, 30, width]")
-    blocks = np.split(leaf, np.cumsum(BLOCKS)[:-1], axis=1)
+    blocks = np.split(leaf, np.cumsum(BLOCK_CHANNELS)[:-1], axis=1)
     return dict(zip(names, blocks, strict=True))

@@ -104,7 +104,7 @@ def debug(
     manager = plugins_of([str(folder)], progress)
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
-        _, theta = ThetaLeaves.read(checkpoint, manager, allow_pickle=allow_pickle)
+        _, theta = ThetaLeaves.read_checkpoint(checkpoint, manager, allow_pickle=allow_pickle)
     layers = layers_at(
         checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=trained_params, variant=variant
     )
@@ -114,11 +114,11 @@ def debug(
             where=f"{spec.suite}/{spec.name}",
             next_step="give --checkpoint PATH or --optimizer 'adam()'",
         )
-    from lobench.evaluation.runner import claim_for, wrong_threads
+    from lobench.evaluation.runner import claim_for, wrong_threads_error
     from lobench.tools.debug.replayed_case import replay_case  # imports jax, which reads the number of threads
 
     if not claim_for(spec, layers):
-        raise wrong_threads(1, spec.path)
+        raise wrong_threads_error(1, spec.path)
     log(f"replaying {spec.suite}/{spec.name}, seed {seed}")
     replay = replay_case(layers, spec, theta, seed, task_index=settings.task_index)
     training, home_note = replay.training, ""

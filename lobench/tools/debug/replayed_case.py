@@ -17,7 +17,7 @@ from lobench.evaluation.programs import Programs, programs_kept_for_user
 from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.theta import leaf_paths
-from lobench.inner.training.replay import Look, ReplayedProgram, ReplayState
+from lobench.inner.training.replay import ReplayedProgram, ReplayedStep, ReplayState
 from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Place, Ranges, Training, diagnose
 
 __all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
@@ -59,15 +59,15 @@ def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_
     runner = BlockRunner(layers)
     bound_case = runner.bind(spec, "", theta.own_bindings)
     block = block_of(bound_case.info.blocks(), seed)
-    runner.claim(bound_case)
-    program = Programs().of(bound_case, block.size, ReplayedProgram).program
+    runner.claim_backend_for(bound_case)
+    program = Programs().warm_program(bound_case, block.size, ReplayedProgram).program
     assert isinstance(program, ReplayedProgram)
-    matched_theta = runner.theta_of(bound_case, theta)
+    matched_theta = runner.optimizer_theta(bound_case, theta)
     steps: list[DiagnosedStep] = []
     dtypes: dict[str, str] = {}
     num_bad_steps = 0
 
-    def look(look: Look) -> bool:
+    def look(look: ReplayedStep) -> bool:
         nonlocal num_bad_steps
         dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
         steps.append(step_of(look))
@@ -129,7 +129,7 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     return SeedBlock(start=start, size=size)
 
 
-def step_of(replayed_step: Look) -> DiagnosedStep:
+def step_of(replayed_step: ReplayedStep) -> DiagnosedStep:
     """Summarizes the values of one step."""
     weights_before = leaf_paths(replayed_step.before.params)
     weights_after = leaf_paths(replayed_step.after.params)

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lobench.inner.optimizers.features import laid_out, restored
+from lobench.inner.optimizers.features import feature_layout, from_feature_layout
 
 SHAPES = [(), (7,), (5, 32), (32, 5), (64, 32), (3, 20, 5), (20, 3, 5)]
 
 
 def there_and_back(leaf: jax.Array) -> jax.Array:
-    return restored(laid_out(leaf), leaf.shape)
+    return from_feature_layout(feature_layout(leaf), leaf.shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -111,7 +111,7 @@ def test_a_required_one_trains_a_network_with_all_its_real_settings_as_arguments
     bound = bind(suite, f"{name}(){settings}")
     is_bound = [not isinstance(value, LeftToDefault) for value in bound.settings.values]
     assert sorted(itertools.compress(bound.settings.values, is_bound)) == sorted(REQUIRED[name].values())
-    warm = Programs().of(bound, 2)
+    warm = Programs().warm_program(bound, 2)
     curves = warm.program.run({}, SeedBlock(start=0, size=2), settings=bound.settings.values)
     assert curves is not None
     losses = np.asarray(curves.metrics["train/loss"])

@@ -24,10 +24,10 @@ from lobench.inner.optimizers import agem, sgd
 from lobench.inner.task import Datasets
 from lobench.inner.tasks.continual import PermutedStream, RotatedDigits, RotatedStream, SplitDigits, SplitStream
 from lobench.inner.tasks.continual.memory import Examples, Memory
-from lobench.inner.tasks.continual.stream import over_tasks
+from lobench.inner.tasks.continual.stream import continual_metrics
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.multilayer import MLPClassifier
-from lobench.inner.training.phase_transitions import later_phases, stepper_in
+from lobench.inner.training.phase_transitions import later_phases, phase_stepper
 from lobench.inner.training.train import TrainingProgram
 from lobench.testing.bits import COMPILED_FAST
 from lobench.testing.tasks import TaskContract
@@ -53,8 +53,8 @@ def program_of(
     total = steps * len(phases)
     case = Case(**{"eval_every": 4, "eval_batches": 2, **values}, num_inner_steps=total, phases=phases, save_every=1)
     task.check_case(case)
-    later = later_phases(case, lambda index, theta: stepper_in(case, index, theta))
-    first = functools.partial(stepper_in, case, 0)
+    later = later_phases(case, lambda index, theta: phase_stepper(case, index, theta))
+    first = functools.partial(phase_stepper, case, 0)
     return TrainingProgram(case, task, first, num_seeds, (), later, are_alike=are_alike and bool(later))
 
 
@@ -130,12 +130,12 @@ def test_images_turn_around_their_middle_and_signals_along_a_ring() -> None:
 def test_what_was_forgotten_by_hand() -> None:
     accuracy = np.float32([[[0.5, 0.9, 0.9, 0.6, 0.7, 0.4]], [[0.5, 0.4, 0.95, 0.8, 0.8, 0.9]], [[0.5, 0, 0, 0, 1, 1]]])
     metrics = {f"test/accuracy_task_{task}": accuracy[task] for task in range(3)}
-    found = over_tasks(metrics, [0, 5, 10, 20, 25, 30], [10, 20, 30])
+    found = continual_metrics(metrics, [0, 5, 10, 20, 25, 30], [10, 20, 30])
     np.testing.assert_array_equal(found["train/task"], [[0, 0, 0, 1, 2, 2]])
     np.testing.assert_allclose(found["test/forgetting"], [[0, 0, 0, 0.3, 0.1, 0.2]], atol=1e-7)
     # Of task 1 the accuracy at its own end was .8; at the end of all it is .9.
     np.testing.assert_allclose(found["test/backward_transfer"], [[0, 0, 0, -0.3, -0.1, -0.2]], atol=1e-7)
-    part = over_tasks({name: values[:, :4] for name, values in metrics.items()}, [0, 5, 10, 20], [10, 20, 30])
+    part = continual_metrics({name: values[:, :4] for name, values in metrics.items()}, [0, 5, 10, 20], [10, 20, 30])
     np.testing.assert_allclose(part["test/forgetting"], [[0, 0, 0, 0.3]], atol=1e-7)
 
 
@@ -147,7 +147,7 @@ def test_one_program_is_that_of_all_phases_and_gives_what_each_phase_of_its_own_
     for name, values in found.metrics.items():
         np.testing.assert_allclose(np.asarray(values), np.asarray(apart.metrics[name]), atol=1e-5, err_msg=name)
     assert len({id(compiled) for compiled in program._compile_caches}) == 1
-    expected = over_tasks({k: np.asarray(v) for k, v in found.metrics.items()}, list(found.eval_steps), [6, 12])
+    expected = continual_metrics({k: np.asarray(v) for k, v in found.metrics.items()}, list(found.eval_steps), [6, 12])
     for name in ("test/forgetting", "train/backward_transfer", "train/task"):
         np.testing.assert_array_equal(np.asarray(found.metrics[name]), expected[name])
     of_tasks = [np.asarray(found.metrics[f"test/accuracy_task_{j}"]) for j in range(2)]
@@ -196,7 +196,7 @@ def test_a_task_is_evaluated_with_its_own_batch_norm() -> None:
         is_new = protocol == "new"
         assert (entered["scale0"] == (1 if is_new else 3)).all()
         assert (after["network"]["mean0"] == (0 if is_new else 7)).all()
-        own = [task._norm_of(jnp.int32(j), entered, after) for j in range(3)]
+        own = [task._norm_of_task(jnp.int32(j), entered, after) for j in range(3)]
         assert [float(one["scale0"][0]) for one in own] == [3.0, *([1.0, 1.0] if is_new else [3.0, 3.0])]
 
 
@@ -217,7 +217,7 @@ def test_global_statistics_are_those_of_one_pass_over_the_data_of_all_tasks_so_f
 
 def test_a_memory_is_filled_evenly_over_the_first_pass_and_gives_what_came_before() -> None:
     memory = Memory.empty(3, 4, 1)
-    after = jax.jit(Memory.after, static_argnums=4)
+    after = jax.jit(Memory.after_step, static_argnums=4)
     drawn = jax.jit(Memory.draw, static_argnums=3)
     assert not drawn(memory, KEY, 0, 5)[1]
     for task, steps in ((0, 10), (1, 5)):
@@ -281,10 +281,10 @@ def test_an_interleaved_stream_trains_all_tasks_at_once() -> None:
 def test_a_head_says_which_classes_count(head: str, visible: tuple[int, int]) -> None:
     task = SplitStream(task=network(), head=head)
     logits, tasks = jnp.zeros((1, 10)), jnp.array([1])
-    shown = [int((task.masked(logits, tasks, training=training) == 0).sum()) for training in (True, False)]
+    shown = [int((task.mask_logits(logits, tasks, training=training) == 0).sum()) for training in (True, False)]
     assert tuple(shown) == visible
     if head == "masked":
-        assert np.flatnonzero(task.masked(logits, tasks, training=True)[0] == 0).tolist() == [2, 3]
+        assert np.flatnonzero(task.mask_logits(logits, tasks, training=True)[0] == 0).tolist() == [2, 3]
         assert float(task.normalizer(jnp.log(2.0))) == pytest.approx(1.0)
 
 

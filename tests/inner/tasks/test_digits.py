@@ -5,7 +5,7 @@ import numpy as np
 
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks.digits import digits_splits
-from lobench.inner.tasks.splits import datasets
+from lobench.inner.tasks.splits import make_datasets
 
 
 def test_splits_are_the_documented_rows():
@@ -27,9 +27,9 @@ def test_splits_are_the_documented_rows():
 
 
 def test_datasets_share_their_arrays():
-    small, large = datasets(digits_splits, 8), datasets(digits_splits, 64)
+    small, large = make_datasets(digits_splits, 8), make_datasets(digits_splits, 64)
     assert small.train.arrays["image"] is large.train.arrays["image"]
-    assert datasets(digits_splits, 8) is small
+    assert make_datasets(digits_splits, 8) is small
     assert (small.test.batch_size, large.test.batch_size) == (8, 64)
 
 

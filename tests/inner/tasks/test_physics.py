@@ -24,7 +24,7 @@ def test_the_derivatives_are_those_of_automatic_differentiation():
     def u(x, t):
         return task.values(params, jnp.stack([x, t])[None])[0]
 
-    for found, wanted in zip(jax.jit(task.jet)(params, points), derivatives(u, points), strict=True):
+    for found, wanted in zip(jax.jit(task.values_and_derivatives)(params, points), derivatives(u, points), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
@@ -34,7 +34,7 @@ def test_the_exact_solution_has_no_loss_and_no_error(monkeypatch):
     def exact(x, t):
         return jnp.sin(jnp.pi * x) * jnp.exp(-0.3 * jnp.pi**2 * t)
 
-    monkeypatch.setattr(task, "jet", lambda params, points: derivatives(exact, points))
+    monkeypatch.setattr(task, "values_and_derivatives", lambda params, points: derivatives(exact, points))
     monkeypatch.setattr(task, "values", lambda params, points: exact(*points.T))
     batch = task.datasets.train.sample(KEY)
     loss, _, metrics = jax.jit(task.loss_with_state_and_aux)({}, None, KEY, batch)
@@ -50,7 +50,7 @@ def test_a_network_comes_near_the_heat_equations_solution(train):
 
 def integrated(task, start, num_steps, step):
     """Explicit Euler steps of the whole equation."""
-    slope = jax.jit(lambda y: task.true_rest(y) - y * jnp.array([1.0, 100.0]))
+    slope = jax.jit(lambda y: task.true_nonlinear_part(y) - y * jnp.array([1.0, 100.0]))
     y = jnp.asarray(start)
     for _ in range(num_steps):
         y = y + step * slope(y)
@@ -62,7 +62,7 @@ def test_the_exact_solution_solves_the_stiff_equation_and_explicit_steps_explode
     start = np.array([[1.0, 0.1], [0.5, 2.0]], np.float32)
     np.testing.assert_allclose(integrated(task, start, 2000, 2.5e-4), task.exact(start, 0.5), rtol=1e-3)
     assert np.abs(integrated(task, start, 20, 0.1)).max() > 1e6
-    assert float(task.loss_of(task.true_rest, jnp.asarray(start))) < 1e-4
+    assert float(task.loss_of(task.true_nonlinear_part, jnp.asarray(start))) < 1e-4
 
 
 def test_a_network_learns_the_stiff_equation(train):

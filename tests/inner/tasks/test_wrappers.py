@@ -258,7 +258,7 @@ def moved(make: Any, width: int, parametrisation: str, rate: float) -> float:
     def stepped(params: Any) -> tuple[Any, Any]:
         grads = jax.grad(lambda p: task.loss_with_state(p, None, KEY, batch)[0])(params)
         step = grads if parametrisation == "sgd" else jax.tree.map(jnp.sign, grads)
-        logits = logits_of(params if task is net else task.at(params))
+        logits = logits_of(params if task is net else task.wrapped_params(params))
         return logits, jax.tree.map(lambda leaf, moved: leaf - rate * moved, params, step)
 
     step = jax.jit(stepped, compiler_options=COMPILED_FAST)

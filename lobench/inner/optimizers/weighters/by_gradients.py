@@ -10,7 +10,13 @@ import optax
 
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, one_over, weighed
+from lobench.inner.optimizers.weighters.weighing import (
+    LossInputs,
+    WeightingRule,
+    inverse_weights,
+    scale_to_sum_k,
+    weighting_optimizer,
+)
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.setting_checks import check_numbers
 
@@ -20,7 +26,7 @@ _ROUNDING = 1e-5  # relative to the mean length; smaller differences count as eq
 _LEAST_WEIGHT = 1e-6  # because a step of Adam might make a weight negative
 
 
-class _Rates(NamedTuple):
+class _GradNormState(NamedTuple):
     is_begun: jax.Array  # bool[]
     first: jax.Array  # float32[K], the losses of the first step
     adam: PyTree  # state of the Adam that changes the weights
@@ -47,23 +53,25 @@ def gradnorm(
     check_numbers("gradnorm", weight_rate=weight_rate, above=0.0)
     adam = optax.scale_by_adam()
 
-    def start(count: int) -> tuple[_Rates, jax.Array]:
-        ones = jnp.ones(count, jnp.float32)
-        return _Rates(jnp.bool_(False), ones, adam.init(ones)), ones
+    def start(num_losses: int) -> tuple[_GradNormState, jax.Array]:
+        ones = jnp.ones(num_losses, jnp.float32)
+        return _GradNormState(jnp.bool_(False), ones, adam.init(ones)), ones
 
-    def weigh(memory: _Rates, weights: jax.Array, inputs: Seen) -> tuple[_Rates, jax.Array]:
-        first_losses = jnp.where(memory.is_begun, memory.first, inputs.losses)
+    def weigh(rule_state: _GradNormState, weights: jax.Array, inputs: LossInputs) -> tuple[_GradNormState, jax.Array]:
+        first_losses = jnp.where(rule_state.is_begun, rule_state.first, inputs.losses)
         loss_ratios = jnp.where(first_losses == 0, 1.0, inputs.losses / jnp.where(first_losses == 0, 1.0, first_losses))
-        norms = _lengths(inputs)
+        norms = _gradient_norms(inputs)
         weighted_norms = weights * norms
         target = weighted_norms.mean() * (loss_ratios / loss_ratios.mean()) ** alpha
         excess = weighted_norms - target
         sign = jnp.where(jnp.abs(excess) <= _ROUNDING * weighted_norms.mean(), 0.0, jnp.sign(excess))
-        step, state = adam.update(sign * norms, memory.adam)
+        step, state = adam.update(sign * norms, rule_state.adam)
         new_weights = jnp.maximum(weights - weight_rate * step, _LEAST_WEIGHT)
-        return _Rates(jnp.bool_(True), first_losses, state), of_sum_k(new_weights)
+        return _GradNormState(jnp.bool_(True), first_losses, state), scale_to_sum_k(new_weights)
 
-    return weighed("gradnorm", inner, WeightingRule(start=start, weigh=weigh, sees_gradients=True, shared=shared))
+    return weighting_optimizer(
+        "gradnorm", inner, WeightingRule(start=start, weigh=weigh, uses_gradients=True, shared=shared)
+    )
 
 
 @configurable
@@ -76,10 +84,12 @@ def slw(inner: Any = None, shared: str = "") -> optax.GradientTransformationExtr
     Source: Crawshaw and Kosecka 2021 (arXiv 2109.08218), which approximates these norms; see `slaw`.
     """
 
-    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, one_over(_lengths(inputs))
+    def weigh(rule_state: PyTree, weights: jax.Array, inputs: LossInputs) -> tuple[PyTree, jax.Array]:
+        return rule_state, inverse_weights(_gradient_norms(inputs))
 
-    return weighed("slw", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True, shared=shared))
+    return weighting_optimizer(
+        "slw", inner, WeightingRule(weigh=weigh, uses_current_losses=True, uses_gradients=True, shared=shared)
+    )
 
 
 @configurable
@@ -96,14 +106,14 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     Source: Yu et al. 2020 (arXiv 2001.06782), algorithm 1.
     """
 
-    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
+    def weigh(rule_state: PyTree, weights: jax.Array, inputs: LossInputs) -> tuple[PyTree, jax.Array]:
         assert inputs.gram is not None
         gram = inputs.gram
-        count = len(weights)
+        num_losses = len(weights)
 
         def projection(index: jax.Array, key: jax.Array) -> jax.Array:
             """Returns the projected gradient of one loss, as weights of all gradients."""
-            order = jax.random.permutation(key, count)
+            order = jax.random.permutation(key, num_losses)
 
             def project(position: jax.Array, projection: jax.Array) -> jax.Array:
                 other_index = order[position]
@@ -111,18 +121,20 @@ def pcgrad(inner: Any = None) -> optax.GradientTransformationExtraArgs:
                 square = gram[other_index, other_index]
                 is_conflict = (product < 0) & (square > 0) & (other_index != index)
                 share = jnp.where(is_conflict, product / jnp.where(square > 0, square, 1.0), 0.0)
-                return projection - share * jax.nn.one_hot(other_index, count, dtype=gram.dtype)
+                return projection - share * jax.nn.one_hot(other_index, num_losses, dtype=gram.dtype)
 
-            unit_weights = jax.nn.one_hot(index, count, dtype=gram.dtype)
-            return jax.lax.fori_loop(0, count, project, unit_weights)
+            unit_weights = jax.nn.one_hot(index, num_losses, dtype=gram.dtype)
+            return jax.lax.fori_loop(0, num_losses, project, unit_weights)
 
-        projected = jax.vmap(projection)(jnp.arange(count), jax.random.split(inputs.key, count))
-        return memory, projected.sum(axis=0)
+        projected = jax.vmap(projection)(jnp.arange(num_losses), jax.random.split(inputs.key, num_losses))
+        return rule_state, projected.sum(axis=0)
 
-    return weighed("pcgrad", inner, WeightingRule(weigh=weigh, is_prompt=True, sees_gradients=True))
+    return weighting_optimizer(
+        "pcgrad", inner, WeightingRule(weigh=weigh, uses_current_losses=True, uses_gradients=True)
+    )
 
 
-def _lengths(inputs: Seen) -> jax.Array:
+def _gradient_norms(inputs: LossInputs) -> jax.Array:
     """Returns the norms of the losses' gradients, float32[K]."""
     assert inputs.gram is not None
     return jnp.sqrt(jnp.diagonal(inputs.gram))

@@ -9,9 +9,15 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, one_over, weighed
+from lobench.inner.optimizers.weighters.weighing import (
+    LossInputs,
+    WeightingRule,
+    inverse_weights,
+    scale_to_sum_k,
+    weighting_optimizer,
+)
 from lobench.inner.schedules.schedule import Rate
-from lobench.inner.schedules.setting_checks import check_numbers, check_whole
+from lobench.inner.schedules.setting_checks import check_integers, check_numbers
 
 __all__ = ["dwa", "lbtw", "mldw", "slaw"]
 
@@ -50,23 +56,23 @@ def dwa(inner: Any = None, temperature: Rate = 2.0, window: int = 25) -> optax.G
     Source: Liu et al. 2019 (arXiv 1803.10704), section 3.2.
     """
     check_numbers("dwa", temperature=temperature, above=0.0)
-    check_whole("dwa", window=window, at_least=1)
+    check_integers("dwa", window=window, at_least=1)
 
-    def start(count: int) -> tuple[_Windows, jax.Array]:
-        zeros = jnp.zeros(count, jnp.float32)
-        return _Windows(jnp.int32(0), zeros, zeros, zeros), jnp.ones(count, jnp.float32)
+    def start(num_losses: int) -> tuple[_Windows, jax.Array]:
+        zeros = jnp.zeros(num_losses, jnp.float32)
+        return _Windows(jnp.int32(0), zeros, zeros, zeros), jnp.ones(num_losses, jnp.float32)
 
-    def weigh(memory: _Windows, weights: jax.Array, inputs: Seen) -> tuple[_Windows, jax.Array]:
-        num_steps = memory.num_steps + 1
-        total = memory.total + inputs.losses
+    def weigh(rule_state: _Windows, weights: jax.Array, inputs: LossInputs) -> tuple[_Windows, jax.Array]:
+        num_steps = rule_state.num_steps + 1
+        total = rule_state.total + inputs.losses
         is_end = num_steps % window == 0
-        last_mean = jnp.where(is_end, total / window, memory.last)
-        mean_before = jnp.where(is_end, memory.last, memory.before)
+        last_mean = jnp.where(is_end, total / window, rule_state.last)
+        mean_before = jnp.where(is_end, rule_state.last, rule_state.before)
         new_weights = len(weights) * jax.nn.softmax(_ratio(last_mean, mean_before) / temperature)
         weights = jnp.where(is_end & (num_steps >= 2 * window), new_weights, weights)
         return _Windows(num_steps, jnp.where(is_end, 0.0, total), last_mean, mean_before), weights
 
-    return weighed("dwa", inner, WeightingRule(start=start, weigh=weigh))
+    return weighting_optimizer("dwa", inner, WeightingRule(start=start, weigh=weigh))
 
 
 class _LossHistory(NamedTuple):
@@ -74,8 +80,8 @@ class _LossHistory(NamedTuple):
     losses: jax.Array  # float32[K], losses that the present ones are compared with
 
 
-def _empty_history(count: int) -> tuple[_LossHistory, jax.Array]:
-    return _LossHistory(jnp.int32(0), jnp.zeros(count, jnp.float32)), jnp.ones(count, jnp.float32)
+def _empty_history(num_losses: int) -> tuple[_LossHistory, jax.Array]:
+    return _LossHistory(jnp.int32(0), jnp.zeros(num_losses, jnp.float32)), jnp.ones(num_losses, jnp.float32)
 
 
 @configurable
@@ -89,14 +95,14 @@ def lbtw(inner: Any = None, alpha: Rate = 0.5, window: int = 100) -> optax.Gradi
     Source: Liu et al. 2019, "Loss-balanced task weighting to reduce negative transfer", AAAI.
     """
     check_numbers("lbtw", alpha=alpha, at_least=0.0)
-    check_whole("lbtw", window=window, at_least=1)
+    check_integers("lbtw", window=window, at_least=1)
 
-    def weigh(memory: _LossHistory, weights: jax.Array, inputs: Seen) -> tuple[_LossHistory, jax.Array]:
-        start_losses = jnp.where(memory.num_steps % window == 0, inputs.losses, memory.losses)
+    def weigh(rule_state: _LossHistory, weights: jax.Array, inputs: LossInputs) -> tuple[_LossHistory, jax.Array]:
+        start_losses = jnp.where(rule_state.num_steps % window == 0, inputs.losses, rule_state.losses)
         loss_ratios = jnp.maximum(_ratio(inputs.losses, start_losses), 0.0)
-        return _LossHistory(memory.num_steps + 1, start_losses), of_sum_k(loss_ratios**alpha)
+        return _LossHistory(rule_state.num_steps + 1, start_losses), scale_to_sum_k(loss_ratios**alpha)
 
-    return weighed("lbtw", inner, WeightingRule(start=_empty_history, weigh=weigh))
+    return weighting_optimizer("lbtw", inner, WeightingRule(start=_empty_history, weigh=weigh))
 
 
 @configurable
@@ -115,14 +121,14 @@ def mldw(inner: Any = None, decay: Rate = 0.9, gamma: Rate = 2.0) -> optax.Gradi
     check_numbers("mldw", decay=decay, at_least=0.0, at_most=1.0)
     check_numbers("mldw", gamma=gamma, at_least=0.0)
 
-    def weigh(memory: _LossHistory, weights: jax.Array, inputs: Seen) -> tuple[_LossHistory, jax.Array]:
-        average = jnp.where(memory.num_steps == 0, inputs.losses, memory.losses)
+    def weigh(rule_state: _LossHistory, weights: jax.Array, inputs: LossInputs) -> tuple[_LossHistory, jax.Array]:
+        average = jnp.where(rule_state.num_steps == 0, inputs.losses, rule_state.losses)
         # 1 - p without cancellation, since the average changes by (1 - decay) times the difference.
         fall = jnp.maximum((1 - decay) * (1 - _ratio(inputs.losses, average)), 0.0)
-        new_weights = of_sum_k(fall**gamma * -jnp.log1p(-fall))
-        return _LossHistory(memory.num_steps + 1, average + (1 - decay) * (inputs.losses - average)), new_weights
+        new_weights = scale_to_sum_k(fall**gamma * -jnp.log1p(-fall))
+        return _LossHistory(rule_state.num_steps + 1, average + (1 - decay) * (inputs.losses - average)), new_weights
 
-    return weighed("mldw", inner, WeightingRule(start=_empty_history, weigh=weigh))
+    return weighting_optimizer("mldw", inner, WeightingRule(start=_empty_history, weigh=weigh))
 
 
 class _Spread(NamedTuple):
@@ -145,18 +151,18 @@ def slaw(inner: Any = None, decay: Rate = 0.99) -> optax.GradientTransformationE
     """
     check_numbers("slaw", decay=decay, at_least=0.0, at_most=1.0)
 
-    def start(count: int) -> tuple[_Spread, jax.Array]:
-        zeros = jnp.zeros(count, jnp.float32)
-        return _Spread(jnp.int32(0), zeros, zeros), jnp.ones(count, jnp.float32)
+    def start(num_losses: int) -> tuple[_Spread, jax.Array]:
+        zeros = jnp.zeros(num_losses, jnp.float32)
+        return _Spread(jnp.int32(0), zeros, zeros), jnp.ones(num_losses, jnp.float32)
 
-    def weigh(memory: _Spread, weights: jax.Array, inputs: Seen) -> tuple[_Spread, jax.Array]:
-        mean = jnp.where(memory.num_steps == 0, inputs.losses, memory.mean)
+    def weigh(rule_state: _Spread, weights: jax.Array, inputs: LossInputs) -> tuple[_Spread, jax.Array]:
+        mean = jnp.where(rule_state.num_steps == 0, inputs.losses, rule_state.mean)
         difference = inputs.losses - mean
         # This equals E[L^2] - E[L]^2, without the difference of two large numbers.
-        variance = decay * (memory.variance + (1 - decay) * difference**2)
+        variance = decay * (rule_state.variance + (1 - decay) * difference**2)
         mean = mean + (1 - decay) * difference
         deviation = jnp.maximum(jnp.sqrt(variance), _LEAST_SPREAD * jnp.abs(mean))
-        new_weights = one_over(deviation)
-        return _Spread(memory.num_steps + 1, mean, variance), new_weights
+        new_weights = inverse_weights(deviation)
+        return _Spread(rule_state.num_steps + 1, mean, variance), new_weights
 
-    return weighed("slaw", inner, WeightingRule(start=start, weigh=weigh, is_prompt=True))
+    return weighting_optimizer("slaw", inner, WeightingRule(start=start, weigh=weigh, uses_current_losses=True))

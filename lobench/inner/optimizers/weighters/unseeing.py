@@ -12,7 +12,7 @@ import optax
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
-from lobench.inner.optimizers.weighters.weighing import Seen, WeightingRule, of_sum_k, weighed
+from lobench.inner.optimizers.weighters.weighing import LossInputs, WeightingRule, scale_to_sum_k, weighting_optimizer
 from lobench.inner.schedules.schedule import Rate
 from lobench.inner.schedules.setting_checks import check_numbers
 
@@ -32,22 +32,22 @@ def constant_weights(
       weights: One weight per loss; their sum must be their number: `(0.5, 1.5)`. None: 1 each.
     """
     if weights is not None:
-        _check(weights)
+        _check_weights(weights)
 
-    def start(count: int) -> tuple[PyTree, jax.Array]:
-        if weights is not None and len(weights) != count:
-            num_weights = f"{len(weights)} of them"
-            expected = f"{count}, one for each loss of the task"
-            raise ConfigError("constant_weights.weights", got=num_weights, expected=expected)
-        return (), of_sum_k(jnp.asarray(weights or (1.0,) * count, jnp.float32))
+    def start(num_losses: int) -> tuple[PyTree, jax.Array]:
+        if weights is not None and len(weights) != num_losses:
+            weights_text = f"{len(weights)} of them"
+            expected = f"{num_losses}, one for each loss of the task"
+            raise ConfigError("constant_weights.weights", got=weights_text, expected=expected)
+        return (), scale_to_sum_k(jnp.asarray(weights or (1.0,) * num_losses, jnp.float32))
 
-    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, weights
+    def weigh(rule_state: PyTree, weights: jax.Array, inputs: LossInputs) -> tuple[PyTree, jax.Array]:
+        return rule_state, weights
 
-    return weighed("constant_weights", inner, WeightingRule(start=start, weigh=weigh))
+    return weighting_optimizer("constant_weights", inner, WeightingRule(start=start, weigh=weigh))
 
 
-def _check(weights: object) -> None:
+def _check_weights(weights: object) -> None:
     """Raises ConfigError unless the weights are numbers >= 0 whose sum is their count."""
     where = "constant_weights.weights"
     weights_text = repr(weights)
@@ -74,10 +74,10 @@ def noisy(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformationExt
     """
     check_numbers("noisy", std=std, at_least=0.0)
 
-    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, _softmax(jnp.ones_like(weights), std, inputs.key)
+    def weigh(rule_state: PyTree, weights: jax.Array, inputs: LossInputs) -> tuple[PyTree, jax.Array]:
+        return rule_state, _noisy_softmax(jnp.ones_like(weights), std, inputs.key)
 
-    return weighed("noisy", inner, WeightingRule(weigh=weigh))
+    return weighting_optimizer("noisy", inner, WeightingRule(weigh=weigh))
 
 
 @configurable
@@ -91,12 +91,12 @@ def random_walk(inner: Any = None, std: Rate = 1.0) -> optax.GradientTransformat
     """
     check_numbers("random_walk", std=std, at_least=0.0)
 
-    def weigh(memory: PyTree, weights: jax.Array, inputs: Seen) -> tuple[PyTree, jax.Array]:
-        return memory, _softmax(weights, std, inputs.key)
+    def weigh(rule_state: PyTree, weights: jax.Array, inputs: LossInputs) -> tuple[PyTree, jax.Array]:
+        return rule_state, _noisy_softmax(weights, std, inputs.key)
 
-    return weighed("random_walk", inner, WeightingRule(weigh=weigh))
+    return weighting_optimizer("random_walk", inner, WeightingRule(weigh=weigh))
 
 
-def _softmax(weights: jax.Array, std: Rate, key: jax.Array) -> jax.Array:
+def _noisy_softmax(weights: jax.Array, std: Rate, key: jax.Array) -> jax.Array:
     noise = std * jax.random.normal(key, weights.shape, jnp.float32)
     return len(weights) * jax.nn.softmax(weights + noise)

@@ -16,27 +16,27 @@ import jax.numpy as jnp
 import optax
 
 from lobench.core.errors import ConfigError
-from lobench.inner.extra_inputs.calling import call_accepting
+from lobench.inner.extra_inputs.calling import call_with_accepted
 from lobench.inner.extra_inputs.optimizer_side import with_extra_inputs
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.baselines import adam
 
 __all__ = [
-    "Seen",
-    "Weighted",
+    "LossInputs",
+    "WeighterState",
     "WeightingRule",
-    "as_inner",
-    "named_weights",
-    "of_sum_k",
-    "one_over",
-    "several",
-    "weighed",
+    "as_inner_optimizer",
+    "inverse_weights",
+    "require_several",
+    "scale_to_sum_k",
+    "weight_metrics",
+    "weighting_optimizer",
 ]
 
 _TASK_INPUTS = ("task_losses", "task_gradients")
 
 
-class Seen(NamedTuple):
+class LossInputs(NamedTuple):
     """Properties of the losses in one step.
 
     Attributes:
@@ -50,11 +50,11 @@ class Seen(NamedTuple):
     key: jax.Array
 
 
-class Weighted(NamedTuple):
+class WeighterState(NamedTuple):
     """Optimizer state of a loss weighter.
 
     Attributes:
-      weights: Weights of the next step, float32[K]; of the last step for rules with `is_prompt`.
+      weights: Weights of the next step, float32[K]; of the last step for rules with `uses_current_losses`.
       memory: State of the rule.
       inner: State of the inner optimizer.
     """
@@ -71,19 +71,19 @@ class WeightingRule:
     Attributes:
       weigh: Function of (memory, weights, seen) that returns (memory, weights), weights float32[K].
       start: Function of K that returns the memory and the weights before the first step.
-      is_prompt: Whether the weights of a step depend on its own losses, instead of those of earlier steps.
-      sees_gradients: Whether the rule uses the inner products of the losses' gradients.
+      uses_current_losses: Whether the weights of a step depend on its own losses, instead of those of earlier steps.
+      uses_gradients: Whether the rule uses the inner products of the losses' gradients.
       shared: Part of the parameters whose gradients are used, "trunk". "": all parameters.
     """
 
-    weigh: Callable[[PyTree, jax.Array, Seen], tuple[PyTree, jax.Array]]
+    weigh: Callable[[PyTree, jax.Array, LossInputs], tuple[PyTree, jax.Array]]
     start: Callable[[int], tuple[PyTree, jax.Array]] = lambda count: ((), jnp.ones(count, jnp.float32))
-    is_prompt: bool = False
-    sees_gradients: bool = False
+    uses_current_losses: bool = False
+    uses_gradients: bool = False
     shared: str = ""
 
 
-def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransformationExtraArgs:
+def weighting_optimizer(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransformationExtraArgs:
     """Returns an optimizer that steps an inner optimizer with the losses weighted by a rule.
 
     Args:
@@ -91,42 +91,46 @@ def weighed(name: str, inner: Any, rule: WeightingRule) -> optax.GradientTransfo
       inner: optax transformation. None: `adam()`.
       rule: Weighting rule.
     """
-    inner = as_inner(name, inner)
+    inner = as_inner_optimizer(name, inner)
 
-    def init(params: PyTree, num_losses: int) -> Weighted:
-        memory, weights = rule.start(several(name, num_losses))
-        return Weighted(weights, memory, inner.init(params))
+    def init(params: PyTree, num_losses: int) -> WeighterState:
+        memory, weights = rule.start(require_several(name, num_losses))
+        return WeighterState(weights, memory, inner.init(params))
 
     def update(
         grads: PyTree,
-        state: Weighted,
+        state: WeighterState,
         params: PyTree,
         *,
         task_losses: jax.Array,
         weighted_gradient: Callable[[jax.Array], PyTree],
         key: jax.Array,
         task_gradients: PyTree = None,
-    ) -> tuple[PyTree, Weighted]:
+    ) -> tuple[PyTree, WeighterState]:
         rule_key, inner_key = jax.random.split(key)
-        gram = _gram(name, task_gradients, rule.shared) if rule.sees_gradients else None
-        memory, weights = rule.weigh(state.memory, state.weights, Seen(task_losses, gram, rule_key))
-        share = (weights if rule.is_prompt else state.weights) / len(task_losses)
-        gradient = _weighted_sum(share, task_gradients) if rule.sees_gradients else weighted_gradient(share)
-        value = jnp.sum(share * task_losses)
-        updates, inner_state = call_accepting(inner.update, gradient, state.inner, params, value=value, key=inner_key)
-        return updates, Weighted(weights, memory, inner_state)
+        gram = _gram(name, task_gradients, rule.shared) if rule.uses_gradients else None
+        memory, weights = rule.weigh(state.memory, state.weights, LossInputs(task_losses, gram, rule_key))
+        mean_weights = (weights if rule.uses_current_losses else state.weights) / len(task_losses)
+        gradient = (
+            _weighted_sum(mean_weights, task_gradients) if rule.uses_gradients else weighted_gradient(mean_weights)
+        )
+        value = jnp.sum(mean_weights * task_losses)
+        updates, inner_state = call_with_accepted(
+            inner.update, gradient, state.inner, params, value=value, key=inner_key
+        )
+        return updates, WeighterState(weights, memory, inner_state)
 
-    def eval_params(state: Weighted, params: PyTree) -> PyTree:
+    def eval_params(state: WeighterState, params: PyTree) -> PyTree:
         inner_eval_params = getattr(inner, "eval_params", None)
         return params if inner_eval_params is None else inner_eval_params(state.inner, params)
 
-    extra_inputs = _TASK_INPUTS if rule.sees_gradients else _TASK_INPUTS[:1]
+    extra_inputs = _TASK_INPUTS if rule.uses_gradients else _TASK_INPUTS[:1]
     return with_extra_inputs(
-        init, update, extra_inputs, name=name, inner=inner, eval_params=eval_params, metrics=named_weights
+        init, update, extra_inputs, name=name, inner=inner, eval_params=eval_params, metrics=weight_metrics
     )
 
 
-def as_inner(name: str, inner: Any) -> Any:
+def as_inner_optimizer(name: str, inner: Any) -> Any:
     """Returns the inner optimizer of a weighter, `adam()` for None.
 
     Raises:
@@ -143,7 +147,7 @@ def as_inner(name: str, inner: Any) -> Any:
     return inner
 
 
-def several(name: str, num_losses: int) -> int:
+def require_several(name: str, num_losses: int) -> int:
     """Returns the number of losses. Raises ConfigError if there are fewer than two."""
     if num_losses < 2:
         advice = f"bind a task with more, or the optimizer inside of {name}"
@@ -153,23 +157,23 @@ def several(name: str, num_losses: int) -> int:
     return num_losses
 
 
-def of_sum_k(weights: jax.Array) -> jax.Array:
+def scale_to_sum_k(weights: jax.Array) -> jax.Array:
     """Returns weights float32[K] >= 0, scaled so that they sum to K; all 1 if they sum to 0."""
     total = weights.sum()
     scaled_weights = len(weights) * weights / jnp.where(total == 0, 1, total)
     return jnp.where(total == 0, jnp.ones_like(weights), scaled_weights)
 
 
-def one_over(lengths: jax.Array) -> jax.Array:
+def inverse_weights(lengths: jax.Array) -> jax.Array:
     """Returns weights proportional to 1 / lengths, float32[K], that sum to K.
 
     Lengths of 0 become the least positive one.
     """
     min_length = jnp.min(lengths, initial=jnp.inf, where=lengths > 0)
-    return of_sum_k(jnp.where(lengths > 0, min_length / jnp.where(lengths > 0, lengths, 1.0), 1.0))
+    return scale_to_sum_k(jnp.where(lengths > 0, min_length / jnp.where(lengths > 0, lengths, 1.0), 1.0))
 
 
-def named_weights(state: Weighted) -> dict[str, jax.Array]:
+def weight_metrics(state: WeighterState) -> dict[str, jax.Array]:
     """Returns the weights as metrics, `weight_task_1` and so on."""
     return {f"weight_task_{index + 1}": state.weights[index] for index in range(len(state.weights))}
 
@@ -187,6 +191,8 @@ def _gram(name: str, gradients: PyTree, shared: str) -> jax.Array:
     return gram
 
 
-def _weighted_sum(share: jax.Array, gradients: PyTree) -> PyTree:
+def _weighted_sum(mean_weights: jax.Array, gradients: PyTree) -> PyTree:
     """Returns the weighted sum of gradients, leaves [K, ...]."""
-    return jax.tree.map(lambda leaf: jnp.tensordot(share.astype(leaf.dtype), leaf, 1, precision="highest"), gradients)
+    return jax.tree.map(
+        lambda leaf: jnp.tensordot(mean_weights.astype(leaf.dtype), leaf, 1, precision="highest"), gradients
+    )

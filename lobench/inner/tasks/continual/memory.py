@@ -33,7 +33,7 @@ class Memory(NamedTuple):
             jnp.zeros(num_tasks, jnp.int32),
         )
 
-    def after(self, batch: Examples, task: jax.Array, step: jax.Array, num_steps: int) -> Memory:
+    def after_step(self, batch: Examples, task: jax.Array, step: jax.Array, num_steps: int) -> Memory:
         """Returns the memory after a step on a task.
 
         Example: with 4 slots and a pass of 8 steps, slots are filled at steps 0, 2, 4 and 6, with the first, second,

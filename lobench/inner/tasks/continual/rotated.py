@@ -45,8 +45,10 @@ class RotatedStream(Stream):
         kind, shape = self.labelled.kind, self.labelled.shape
         if kind == "features":
             raise ConfigError(f"{name}.task", got="data of features", expected="images or signals, which can be turned")
-        maps = [_rotation(shape[0], angle) if kind == "image" else _ring_shift(shape[0], angle) for angle in angles]
-        self._maps = np.stack(maps).astype(np.float32)  # [num_tasks, num_inputs, num_inputs]
+        task_maps = [
+            _rotation(shape[0], angle) if kind == "image" else _ring_shift(shape[0], angle) for angle in angles
+        ]
+        self._maps = np.stack(task_maps).astype(np.float32)  # [num_tasks, num_inputs, num_inputs]
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
         return data[self.labelled.kind] @ jnp.asarray(self._maps)[task], data["label"]

@@ -56,14 +56,14 @@ class SplitStream(Stream):
         is_used = train["label"] < self.classes_per_task * self.num_tasks
         return jnp.asarray(train[self.labelled.kind][is_used]), train["label"][is_used] // self.classes_per_task
 
-    def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
+    def mask_logits(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
         if self.head == "single" or (self.head == "partial" and not training):
             return logits
         task_of_class = jnp.arange(self.labelled.num_classes) // self.classes_per_task
         return jnp.where(task_of_class == tasks[:, None], logits, _IMPOSSIBLE)
 
     @property
-    def num_guessed(self) -> int:
+    def num_candidate_classes(self) -> int:
         return self.classes_per_task if self.head == "masked" else self.labelled.num_classes
 
 

@@ -24,9 +24,9 @@ from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.tasks.networks import Params
 from lobench.inner.tasks.normalization import RUNNING_DECAY
 from lobench.inner.tasks.objectives import accuracy, relative_loss, softmax_cross_entropy
-from lobench.inner.tasks.wrappers.wrapping import Wrapping
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper
 
-__all__ = ["Stream", "over_tasks"]
+__all__ = ["Stream", "continual_metrics"]
 
 
 _DIRECTIONS = {"forgetting": "min", "backward_transfer": "max"}
@@ -37,7 +37,9 @@ def _accuracy_of_task(index: int) -> str:
     return f"accuracy_task_{index}"
 
 
-def over_tasks(metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]) -> dict[str, np.ndarray]:
+def continual_metrics(
+    metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
+) -> dict[str, np.ndarray]:
     """Returns forgetting and backward transfer of each split, and the index of the current task (`train/task`).
 
     R[l, j] is the accuracy on task j at the end of task l. At an evaluation during task i, forgetting is the mean over
@@ -110,7 +112,7 @@ def _initial_norm(leaves: Params) -> Params:
 
 
 @dataclasses.dataclass(kw_only=True, eq=False, repr=False)
-class Stream(Wrapping):
+class Stream(TaskWrapper):
     """Tasks of one classifier, trained one after another: a phase of the training is a task.
 
     `loss` and `accuracy` of an evaluation are means over the tasks started so far; `accuracy_task_0`, ... are those of
@@ -148,21 +150,21 @@ class Stream(Wrapping):
         num_tasks = self.num_tasks
         protocol = self.protocol
         interleaved = self.interleaved
-        self.classifier = _for_protocol(name, classifier, protocol, self.groups)
+        self.classifier = _classifier_for_protocol(name, classifier, protocol, self.groups)
         self.labelled = classifier.data
         super().__init__(self.classifier)
         arguments.integer(self, "num_tasks", num_tasks)
         memory_size = arguments.integer(self, "memory_size", self.memory_size, at_least=0)
-        self._remembers = memory_size > 0 and not interleaved
+        self._has_memory = memory_size > 0 and not interleaved
         self.num_phases = 1 if interleaved else num_tasks
         self.metric_directions = _DIRECTIONS | {_accuracy_of_task(task): "max" for task in range(num_tasks)}
-        self._has_own_norm = protocol in _OWN_NORM and num_tasks > 1
+        self._has_norm_per_task = protocol in _OWN_NORM and num_tasks > 1
         advice = f"bind {name}.memory_size = 50, say: the examples kept of each task"
         if memory_size:
             self.memory_loss = self._memory_loss
         else:
             self.gives_if = {"memory": advice}
-        if self.replay and not self._remembers:
+        if self.replay and not self._has_memory:
             cause = "interleaved = True: no task is earlier than another" if interleaved else "memory_size = 0"
             next_step = "" if interleaved else advice
             raise ConfigError(
@@ -184,12 +186,12 @@ class Stream(Wrapping):
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
         """Returns the training inputs of all tasks, float32[rows, num_inputs], and their tasks, int32[rows]."""
 
-    def masked(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
+    def mask_logits(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
         """Returns the logits, float32[b, num_classes], without the classes that are impossible in an example's task."""
         return logits
 
     @property
-    def num_guessed(self) -> int:
+    def num_candidate_classes(self) -> int:
         """Number of classes among which an evaluation chooses."""
         return self.labelled.num_classes
 
@@ -199,10 +201,10 @@ class Stream(Wrapping):
             "task": jnp.int32(self.num_tasks - 1 if self.interleaved else 0),
             "network": network,
         }
-        if self._remembers:
+        if self._has_memory:
             state["memory"] = Memory.empty(self.num_tasks, self.memory_size, self.labelled.num_inputs)
             state["step"] = jnp.int32(0)
-        if self._has_own_norm:
+        if self._has_norm_per_task:
             leaves = _norm_leaves(params, network)
             state["stored"] = {name: jnp.stack([leaf] * self.num_tasks) for name, leaf in leaves.items()}
             if self.protocol == "frozen":
@@ -211,7 +213,7 @@ class Stream(Wrapping):
 
     def enter_phase(self, params: PyTree, state: PyTree, index: Index) -> tuple[PyTree, PyTree]:
         network = state["network"]
-        if self._has_own_norm:
+        if self._has_norm_per_task:
             leaves = _norm_leaves(params, network)
             stored_rows = {name: rows.at[index - 1].set(leaves[name]) for name, rows in state["stored"].items()}
             state = {**state, "stored": stored_rows}
@@ -220,7 +222,7 @@ class Stream(Wrapping):
             elif self.protocol == "frozen":
                 frozen = {name: jnp.where(index == 1, params[name], leaf) for name, leaf in state["frozen"].items()}
                 state = {**state, "frozen": frozen}
-        if self._remembers:
+        if self._has_memory:
             state = {**state, "step": jnp.zeros_like(state["step"])}
         return params, {**state, "task": jnp.asarray(index, jnp.int32), "network": network}
 
@@ -241,8 +243,8 @@ class Stream(Wrapping):
         loss = softmax_cross_entropy(logits, trained_batch.labels)
         size = len(batch.labels)
         new_state = {**state, "network": network}
-        if self._remembers:
-            new_state["memory"] = state["memory"].after(batch, state["task"], state["step"], self._steps_of_a_pass)
+        if self._has_memory:
+            new_state["memory"] = state["memory"].after_step(batch, state["task"], state["step"], self._steps_per_pass)
             new_state["step"] = state["step"] + 1
         return loss, new_state, {"accuracy": accuracy(logits[:size], batch.labels)}
 
@@ -252,11 +254,11 @@ class Stream(Wrapping):
 
         def loss_and_accuracy(task: jax.Array) -> tuple[jax.Array, jax.Array]:
             task_weights, network = weights, common_network
-            if self._has_own_norm:
-                task_weights, network = _with_norm_leaves(weights, network, self._norm_of(task, weights, state))
+            if self._has_norm_per_task:
+                task_weights, network = _with_norm_leaves(weights, network, self._norm_of_task(task, weights, state))
             inputs, labels = self.examples(data, task)
             logits, _ = self.classifier.logits(task_weights, network, inputs, training=False)
-            logits = self.masked(logits, jnp.broadcast_to(task, labels.shape), training=False)
+            logits = self.mask_logits(logits, jnp.broadcast_to(task, labels.shape), training=False)
             return softmax_cross_entropy(logits, labels), accuracy(logits, labels)
 
         tasks = jnp.arange(self.num_tasks)
@@ -271,12 +273,12 @@ class Stream(Wrapping):
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss relative to a uniform guess: 1 is untrained, 0 perfect, 2 the maximum."""
-        return relative_loss(loss, math.log(self.num_guessed))
+        return relative_loss(loss, math.log(self.num_candidate_classes))
 
     def metrics_over_phases(
         self, metrics: Mapping[str, np.ndarray], steps: Sequence[int], ends: Sequence[int]
     ) -> Mapping[str, np.ndarray]:
-        return over_tasks(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
+        return continual_metrics(metrics, steps, ends) if len(ends) == self.num_tasks > 1 else {}
 
     def check_case(self, case: Case) -> None:
         count = max(len(case.phases), 1)
@@ -298,7 +300,7 @@ class Stream(Wrapping):
                 expected="a stream of two tasks or more",
                 next_step="ask for test/accuracy, or bind more tasks",
             )
-        if self._remembers and case.sessions == "mean":
+        if self._has_memory and case.sessions == "mean":
             raise ConfigError(
                 f"{self.name}.memory_size: replicas whose mean makes one update have no memory in common",
                 got="Case.sessions = 'mean'",
@@ -306,7 +308,7 @@ class Stream(Wrapping):
             )
 
     @property
-    def _steps_of_a_pass(self) -> int:
+    def _steps_per_pass(self) -> int:
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
         return -(-train.num_examples // train.batch_size)
@@ -323,7 +325,7 @@ class Stream(Wrapping):
 
     def _memory_loss(self, params: PyTree, state: PyTree, key: jax.Array) -> jax.Array:
         """Returns the loss on as many examples of earlier tasks as a batch has; 0 for an empty memory."""
-        if not self._remembers:
+        if not self._has_memory:
             return jnp.float32(0.0)
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
@@ -336,7 +338,7 @@ class Stream(Wrapping):
         logits, network = self.classifier.logits(
             self._weights(params, state), state["network"], batch.inputs, training=True
         )
-        return self.masked(logits, batch.tasks, training=True), network
+        return self.mask_logits(logits, batch.tasks, training=True), network
 
     def _weights(self, params: PyTree, state: PyTree) -> PyTree:
         """Returns the parameters in use: those of the first task once they are frozen, regardless of updates."""
@@ -348,7 +350,7 @@ class Stream(Wrapping):
             for name, leaf in state["frozen"].items()
         }
 
-    def _norm_of(self, task: jax.Array, weights: PyTree, state: PyTree) -> PyTree:
+    def _norm_of_task(self, task: jax.Array, weights: PyTree, state: PyTree) -> PyTree:
         """Returns a task's batch norm: for earlier tasks as stored at their end, otherwise the current one."""
         current_leaves = _norm_leaves(weights, state["network"])
         return {
@@ -368,7 +370,7 @@ class Stream(Wrapping):
         return {name: new_statistics[name] / (1 - RUNNING_DECAY) for name in zero_statistics}
 
 
-def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:
+def _classifier_for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Classifier:
     """Returns the classifier with the norm that a protocol needs.
 
     Raises:
@@ -385,6 +387,6 @@ def _for_protocol(name: str, task: Classifier, protocol: str, groups: int) -> Cl
         )
     if protocol != "continual":
         return task
-    classifier = copy.copy(task)
-    classifier.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
-    return classifier
+    grouped_classifier = copy.copy(task)
+    grouped_classifier.norm = dataclasses.replace(task.norm, groups=arguments.integer(name, "groups", groups))
+    return grouped_classifier

@@ -16,9 +16,17 @@ from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.cart_pole import CartPole
 from lobench.inner.tasks.control.environment import Environment, Layout, layout_of
 from lobench.inner.tasks.control.foreign import as_environment
-from lobench.inner.tasks.control.moments import Moments, moments_of_nothing
+from lobench.inner.tasks.control.moments import Moments, initial_moments
 from lobench.inner.tasks.control.policy import Policy
-from lobench.inner.tasks.control.processes import COLLECTIONS, Keys, Process, Stage, Transition, first_of, keys_of
+from lobench.inner.tasks.control.processes import (
+    COLLECTIONS,
+    Keys,
+    Process,
+    ProcessRunner,
+    Transition,
+    keys_of_steps,
+    split_first_step,
+)
 from lobench.inner.tasks.control.returns import longest_streak
 from lobench.inner.tasks.measured import Aux, MeasuredTask
 from lobench.inner.tasks.networks import ACTIVATIONS
@@ -104,27 +112,27 @@ class ControlTask(MeasuredTask):
         return layout_of(self._env)
 
     @functools.cached_property
-    def stage(self) -> Stage:
+    def process_runner(self) -> ProcessRunner:
         """Environment and policy of the processes."""
         policy = Policy(
             self._env.actions,
             self._layout.observation_size,
             hidden_sizes=self.hidden_sizes,
             activation=self.activation,
-            shared=self.shared,
+            shares_trunk=self.shared,
             cell=self.cell,
         )
-        return Stage(self._env, policy, self.collection, self.discount)
+        return ProcessRunner(self._env, policy, self.collection, self.discount)
 
     def init(self, key: jax.Array) -> PyTree:
-        return self.stage.policy.init(key)
+        return self.process_runner.policy.init(key)
 
     def start(self, key: jax.Array) -> Experience:
         """Returns the experience before the first step."""
         return Experience(
-            self.stage.start(first_of(keys_of(key, 1, self.num_envs))[0]),
-            moments_of_nothing(self._layout.observation_size) if self.normalize_observations else None,
-            moments_of_nothing(1) if self.normalize_rewards else None,
+            self.process_runner.start(split_first_step(keys_of_steps(key, 1, self.num_envs))[0]),
+            initial_moments(self._layout.observation_size) if self.normalize_observations else None,
+            initial_moments(1) if self.normalize_rewards else None,
             jnp.int32(0),
             jnp.float32(0.0),
         )
@@ -137,8 +145,11 @@ class ControlTask(MeasuredTask):
         params = jax.lax.stop_gradient(params)
 
         def step(process: Process, keys: Keys) -> tuple[Process, tuple[Transition, jax.Array]]:
-            new_process, transition = self.stage.act(params, experience.observations, process, keys)
-            return self.stage.renew(new_process, transition.done, keys), (transition, process.observation)
+            new_process, transition = self.process_runner.step_processes(params, experience.observations, process, keys)
+            return self.process_runner.restart_finished(new_process, transition.done, keys), (
+                transition,
+                process.observation,
+            )
 
         processes, (steps, rows) = jax.lax.scan(step, experience.processes, keys)
         raw_rewards = steps.reward
@@ -148,22 +159,22 @@ class ControlTask(MeasuredTask):
             observations = observations.with_rows(rows.reshape(-1, rows.shape[-1]))
         if rewards is not None:
             rewards = rewards.with_rows(steps.discounted.reshape(-1, 1))
-            steps = steps._replace(reward=rewards.scaled(raw_rewards))
+            steps = steps._replace(reward=rewards.scale(raw_rewards))
         steps = steps._replace(reward=jnp.where(jnp.isfinite(raw_rewards).all(), steps.reward, jnp.nan))
         experience = self._count_streak(experience, steps)
         new_experience = experience._replace(processes=processes, observations=observations, rewards=rewards)
         return new_experience, Rollout(steps, experience.processes.memory)
 
     def _count_streak(self, experience: Experience, steps: Transition) -> Experience:
-        if self._threshold is None:
+        if self._solved_return is None:
             return experience
-        is_good = (steps.final_return >= self._threshold).reshape(-1)
+        is_good = (steps.final_return >= self._solved_return).reshape(-1)
         longest, streak = longest_streak(experience.streak, steps.done.reshape(-1), is_good)
         solved = jnp.maximum(experience.solved, (longest >= self.solved_episodes).astype(jnp.float32))
         return experience._replace(streak=streak, solved=solved)
 
     @property
-    def _threshold(self) -> float | None:
+    def _solved_return(self) -> float | None:
         return self._env.solved_at if self.solved_at is None else self.solved_at
 
     def metrics(self, experience: Experience) -> Aux:
@@ -180,13 +191,13 @@ class ControlTask(MeasuredTask):
             return jnp.where(count > 0, mean_finished, jnp.mean(so_far))
 
         successes = mean(processes.last_success, processes.success)
-        return self._aux(mean(processes.last_return, processes.so_far), successes, experience)
+        return self._episode_metrics(mean(processes.last_return, processes.so_far), successes, experience)
 
-    def _aux(self, mean_return: jax.Array, success: jax.Array, experience: Experience) -> Aux:
+    def _episode_metrics(self, mean_return: jax.Array, success: jax.Array, experience: Experience) -> Aux:
         aux = {"return": mean_return}
         if self._layout.has_success:
             aux["success"] = success
-        if self._threshold is not None:
+        if self._solved_return is not None:
             aux["solved"] = experience.solved
         return aux
 
@@ -202,8 +213,8 @@ class ControlTask(MeasuredTask):
         """
         experience = self.experience_of(state)
         env = self._env
-        stage = Stage(env, self.stage.policy, "uniform", self.discount)
-        first_keys, keys = first_of(keys_of(key, env.time_limit + 1, self.eval_episodes))
+        eval_runner = ProcessRunner(env, self.process_runner.policy, "uniform", self.discount)
+        first_keys, keys = split_first_step(keys_of_steps(key, env.time_limit + 1, self.eval_episodes))
 
         def goes_on(carry: tuple[jax.Array, jax.Array, Process]) -> jax.Array:
             step, is_over, _ = carry
@@ -212,19 +223,19 @@ class ControlTask(MeasuredTask):
         def play(carry: tuple[jax.Array, jax.Array, Process]) -> tuple[jax.Array, jax.Array, Process]:
             step, is_over, process = carry
             step_keys = jax.tree.map(lambda leaf: leaf[step], keys)
-            new_process, transition = stage.act(
+            new_process, transition = eval_runner.step_processes(
                 params, experience.observations, process, step_keys, greedy=self.greedy_evaluation
             )
             return step + 1, is_over | transition.done, _select(is_over, process, new_process)
 
-        initial_processes = stage.start(first_keys)
+        initial_processes = eval_runner.start(first_keys)
         _, _, processes = jax.lax.while_loop(
             goes_on, play, (jnp.int32(0), jnp.zeros_like(initial_processes.starts), initial_processes)
         )
         mean_return = jnp.mean(processes.so_far)
         success = jnp.mean(processes.success)
         best_return = env.best_return or 0.0
-        return best_return - mean_return, self._aux(mean_return, success, experience)
+        return best_return - mean_return, self._episode_metrics(mean_return, success, experience)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
         """Returns the loss divided by the loss of random actions, at most 2; unchanged if that loss is unknown."""
@@ -237,13 +248,15 @@ class ControlTask(MeasuredTask):
         """Returns the frames of an episode, float32[film_steps + 1, num_shapes, 4], and the number of valid frames."""
         experience = self.experience_of(state)
         env = self._env
-        first_keys, keys = first_of(keys_of(key, self.film_steps + 1, 1))
-        initial_processes = self.stage.start(first_keys)
+        first_keys, keys = split_first_step(keys_of_steps(key, self.film_steps + 1, 1))
+        initial_processes = self.process_runner.start(first_keys)
 
         def play(carry: tuple[jax.Array, Process], keys: Keys) -> tuple[Any, tuple[jax.Array, jax.Array]]:
             is_over, process = carry
             greedy = self.greedy_evaluation
-            new_process, transition = self.stage.act(params, experience.observations, process, keys, greedy=greedy)
+            new_process, transition = self.process_runner.step_processes(
+                params, experience.observations, process, keys, greedy=greedy
+            )
             new_process = _select(is_over, process, new_process)
             return (is_over | transition.done, new_process), (jax.vmap(env.frame)(new_process.state)[0], ~is_over[0])
 

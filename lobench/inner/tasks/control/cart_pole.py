@@ -59,16 +59,16 @@ class CartPole(Environment):
         return self._observation(state), state
 
     def step(self, key: jax.Array, state: _State, action: jax.Array) -> Step:
-        _, speed, angle, turning = state.values
+        _, speed, angle, angular_speed = state.values
         sine = jnp.sin(angle)
         cosine = jnp.cos(angle)
         force = jnp.where(action == 1, _FORCE, -_FORCE)
-        push = (force + _POLE_MASS * _HALF_LENGTH * turning**2 * sine) / _TOTAL_MASS
+        push_acceleration = (force + _POLE_MASS * _HALF_LENGTH * angular_speed**2 * sine) / _TOTAL_MASS
         inertia = _HALF_LENGTH * (4.0 / 3.0 - _POLE_MASS * cosine**2 / _TOTAL_MASS)
-        fall = (_GRAVITY * sine - cosine * push) / inertia
-        drive = push - _POLE_MASS * _HALF_LENGTH * fall * cosine / _TOTAL_MASS
-        change = jnp.stack([speed, drive, turning, fall])
-        new_state = _State(state.values + _SECONDS * change, state.time + 1)
+        angular_acceleration = (_GRAVITY * sine - cosine * push_acceleration) / inertia
+        cart_acceleration = push_acceleration - _POLE_MASS * _HALF_LENGTH * angular_acceleration * cosine / _TOTAL_MASS
+        rates_of_change = jnp.stack([speed, cart_acceleration, angular_speed, angular_acceleration])
+        new_state = _State(state.values + _SECONDS * rates_of_change, state.time + 1)
         terminated = (jnp.abs(new_state.values[0]) > _FARTHEST) | (jnp.abs(new_state.values[2]) > _STEEPEST)
         truncated = new_state.time >= self.time_limit
         return Step(

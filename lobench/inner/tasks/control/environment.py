@@ -14,7 +14,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.tasks.control.spaces import Actions, Box
 from lobench.inner.training.streams import key_of
 
-__all__ = ["Environment", "Layout", "Step", "environment", "flat", "layout_of"]
+__all__ = ["Environment", "Layout", "Step", "environment", "flatten_observation", "layout_of"]
 
 _TIME_LIMIT = 1000  # steps of an evaluation in an environment without a limit
 
@@ -80,9 +80,9 @@ class Environment:
         raise NotImplementedError
 
 
-def environment(kind: T) -> T:
+def environment(environment_class: T) -> T:
     """Registers an environment with gin under its own name (`PPO.env = @CartPole()`) and returns it unchanged."""
-    return register(kind)
+    return register(environment_class)
 
 
 class Layout(NamedTuple):
@@ -148,7 +148,7 @@ def _type_texts(tree: PyTree) -> dict[str, str]:
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
 
-def flat(observation: Any) -> jax.Array:
+def flatten_observation(observation: Any) -> jax.Array:
     """Returns an observation as a vector, float32[observation_size]."""
     (leaf,) = jax.tree.leaves(observation)
     return jnp.ravel(leaf).astype(jnp.float32)

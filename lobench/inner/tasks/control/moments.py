@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Moments", "moments_of_nothing"]
+__all__ = ["Moments", "initial_moments"]
 
 _MAX_VALUE = 10.0  # bound of normalized values
 _SMALLEST_VARIANCE = 1e-8
@@ -38,16 +38,16 @@ class Moments(NamedTuple):
         spread = self.variance * self.seen + variance * count + gap**2 * (self.seen * count / total)
         return Moments(total, self.mean + gap * (count / total), spread / total)
 
-    def centred(self, rows: jax.Array) -> jax.Array:
+    def standardize(self, rows: jax.Array) -> jax.Array:
         """Standardizes rows float32[..., size] and clips them to [-10, 10]; unchanged before the first row."""
         standardized = (rows - self.mean) * jax.lax.rsqrt(self.variance + _SMALLEST_VARIANCE)
         return jnp.where(self.seen > 0, jnp.clip(standardized, -_MAX_VALUE, _MAX_VALUE), rows)
 
-    def scaled(self, values: jax.Array) -> jax.Array:
+    def scale(self, values: jax.Array) -> jax.Array:
         """Divides values float32[...] by the standard deviation (of size 1), and clips them to [-10, 10]."""
         return jnp.clip(values * jax.lax.rsqrt(self.variance[0] + _SMALLEST_VARIANCE), -_MAX_VALUE, _MAX_VALUE)
 
 
-def moments_of_nothing(size: int) -> Moments:
+def initial_moments(size: int) -> Moments:
     """Returns the moments before the first row."""
     return Moments(jnp.float32(0.0), jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32))

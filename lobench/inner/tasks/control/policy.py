@@ -37,23 +37,23 @@ class Policy:
         *,
         hidden_sizes: tuple[int, ...],
         activation: str,
-        shared: bool,
+        shares_trunk: bool,
         cell: str | None,
     ) -> None:
         self._actions = actions
-        self._size = observation_size
+        self._observation_size = observation_size
         self._hidden_sizes = hidden_sizes
         self._activation, self._gain, self._cell = ACTIVATIONS[activation], init_gain(activation), cell
-        self._bodies = ("trunk",) if shared else ("actor", "critic")
+        self._network_names = ("trunk",) if shares_trunk else ("actor", "critic")
         self._width = hidden_sizes[-1] if hidden_sizes else observation_size
 
     def init(self, key: jax.Array) -> PyTree:
         """Returns initial parameters, with nearly uniform actions and values near 0."""
         params: dict[str, Any] = {}
-        for index, name in enumerate(self._bodies):
+        for index, name in enumerate(self._network_names):
             body_key, in_key, state_key = jax.random.split(jax.random.fold_in(key, index), 3)
             # All layers are hidden layers, followed by an activation.
-            layers = layers_init(body_key, (self._size, *self._hidden_sizes, 1), self._gain)
+            layers = layers_init(body_key, (self._observation_size, *self._hidden_sizes, 1), self._gain)
             last_layer = len(self._hidden_sizes)
             params[name] = {leaf: layers[leaf] for leaf in layers if leaf not in (f"w{last_layer}", f"b{last_layer}")}
             if self._cell is not None:
@@ -74,7 +74,7 @@ class Policy:
         """Returns the initial memory of the policy, leaves [batch, width]; () without a cell."""
         if self._cell is None:
             return ()
-        return tuple(zero_cell(batch, self._width, cell=self._cell) for _ in self._bodies)
+        return tuple(zero_cell(batch, self._width, cell=self._cell) for _ in self._network_names)
 
     def apply(
         self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array
@@ -90,7 +90,7 @@ class Policy:
           The new memory, the actor's output float32[batch, ...], and the critic's values float32[batch].
         """
         features, new_memory = [], []
-        for index, name in enumerate(self._bodies):
+        for index, name in enumerate(self._network_names):
             features_of_body = self._apply_hidden_layers(params[name], observations)
             if self._cell is not None:
                 current_memory = jax.tree.map(lambda leaf: jnp.where(starts[:, None], 0.0, leaf), memory[index])
@@ -103,7 +103,7 @@ class Policy:
             features.append(features_of_body)
         return tuple(new_memory), *self._heads(params, features)
 
-    def sequences(
+    def apply_to_sequences(
         self, params: PyTree, memory: PyTree, observations: jax.Array, starts: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Applies the networks to sequences.
@@ -117,7 +117,9 @@ class Policy:
           starts: bool[length, batch], whether an observation is the first of its episode.
         """
         if self._cell is None:
-            return self._heads(params, [self._apply_hidden_layers(params[name], observations) for name in self._bodies])
+            return self._heads(
+                params, [self._apply_hidden_layers(params[name], observations) for name in self._network_names]
+            )
 
         def step(
             memory: PyTree, observation_and_start: tuple[jax.Array, jax.Array]

@@ -14,7 +14,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.control.agent import ControlTask, Experience
-from lobench.inner.tasks.control.processes import PolicyStep, keys_of
+from lobench.inner.tasks.control.processes import PolicyStep, keys_of_steps
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
 from lobench.inner.vmap_periodic import when
@@ -139,7 +139,9 @@ class PPO(ControlTask):
         """Plays a rollout. Returns the new experience, the rollout, and the order of its minibatches."""
         assert self.num_steps is not None
         play_key, order_key = jax.random.split(key)
-        experience, (steps, memory) = self.collect(params, experience, keys_of(play_key, self.num_steps, self.num_envs))
+        experience, (steps, memory) = self.collect(
+            params, experience, keys_of_steps(play_key, self.num_steps, self.num_envs)
+        )
         estimates = advantages(
             steps.reward,
             steps.decision.value,
@@ -169,13 +171,15 @@ class PPO(ControlTask):
         """Returns the loss of a minibatch, float32[]."""
         actions = self._env.actions
         decision = lesson.decision
-        output, values = self.stage.policy.sequences(params, lesson.memory, decision.observation, decision.starts)
-        gain = lesson.advantage
+        output, values = self.process_runner.policy.apply_to_sequences(
+            params, lesson.memory, decision.observation, decision.starts
+        )
+        advantage = lesson.advantage
         if self.normalize_advantages:
-            gain = (gain - jnp.mean(gain)) / (jnp.std(gain) + _SMALLEST_DEVIATION)
+            advantage = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + _SMALLEST_DEVIATION)
         ratio = jnp.exp(actions.log_prob(output, decision.action) - decision.log_prob)
         clipped_ratio = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
-        policy_loss = -jnp.mean(jnp.minimum(ratio * gain, clipped_ratio * gain))
+        policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped_ratio * advantage))
         targets = decision.value + lesson.advantage
         errors = (values - targets) ** 2
         if self.clip_values:

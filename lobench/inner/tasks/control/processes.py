@@ -10,11 +10,20 @@ import jax
 import jax.numpy as jnp
 
 from lobench.inner.optimizer import PyTree
-from lobench.inner.tasks.control.environment import Environment, Step, flat
+from lobench.inner.tasks.control.environment import Environment, Step, flatten_observation
 from lobench.inner.tasks.control.moments import Moments
 from lobench.inner.tasks.control.policy import Policy
 
-__all__ = ["COLLECTIONS", "Keys", "PolicyStep", "Process", "Stage", "Transition", "first_of", "keys_of"]
+__all__ = [
+    "COLLECTIONS",
+    "Keys",
+    "PolicyStep",
+    "Process",
+    "ProcessRunner",
+    "Transition",
+    "keys_of_steps",
+    "split_first_step",
+]
 
 # Next task of a process: (key, process, number of its episodes, its previous task, number of tasks) -> int32[].
 COLLECTIONS: Mapping[str, Callable[[jax.Array, jax.Array, jax.Array, jax.Array, int], jax.Array]] = {
@@ -106,20 +115,20 @@ class Keys(NamedTuple):
     task: jax.Array
 
 
-def keys_of(key: jax.Array, num_steps: int, count: int) -> Keys:
+def keys_of_steps(key: jax.Array, num_steps: int, count: int) -> Keys:
     """Returns the keys of some steps, leaves [num_steps, count]. Those of a process do not depend on `count`."""
     process_keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
     keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(process_keys)
     return Keys(*(keys[:, stream_index] for stream_index in range(4)))
 
 
-def first_of(keys: Keys) -> tuple[Keys, Keys]:
+def split_first_step(keys: Keys) -> tuple[Keys, Keys]:
     """Splits keys into the first step's keys and the keys of all later steps."""
     return jax.tree.map(lambda leaf: leaf[0], keys), jax.tree.map(lambda leaf: leaf[1:], keys)
 
 
 @dataclass(frozen=True)
-class Stage:
+class ProcessRunner:
     """Environment and policy that processes play with.
 
     Attributes:
@@ -147,12 +156,14 @@ class Stage:
             task = self._next_task(keys.task, index, first_episode, jnp.int32(self.env.num_tasks - 1))
             observation, state = self.env.reset(keys.reset, task)
             zeros = jnp.zeros((5,), jnp.float32)
-            return Process(index, state, flat(observation), memory, jnp.bool_(True), task, first_episode, *zeros)
+            return Process(
+                index, state, flatten_observation(observation), memory, jnp.bool_(True), task, first_episode, *zeros
+            )
 
         count = keys.act.shape[0]
         return jax.vmap(start_process)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
 
-    def act(
+    def step_processes(
         self, params: PyTree, moments: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False
     ) -> tuple[Process, Transition]:
         """Makes one step of each process. Finished episodes are not restarted.
@@ -175,7 +186,7 @@ class Stage:
         result = jax.vmap(step_environment)(keys.step, processes.state, action)
         new_processes = processes._replace(
             state=result.state,
-            observation=jax.vmap(flat)(result.observation),
+            observation=jax.vmap(flatten_observation)(result.observation),
             memory=memory,
             starts=jnp.zeros_like(processes.starts),
             so_far=processes.so_far + result.reward,
@@ -202,7 +213,7 @@ class Stage:
         )
         return new_processes, transition
 
-    def renew(self, processes: Process, done: jax.Array, keys: Keys) -> Process:
+    def restart_finished(self, processes: Process, done: jax.Array, keys: Keys) -> Process:
         """Starts the next episode in each process whose episode is over."""
 
         def renew_process(process: Process, done: jax.Array, reset_key: jax.Array, task_key: jax.Array) -> Process:
@@ -212,7 +223,7 @@ class Stage:
             zero = jnp.float32(0.0)
             new_process = process._replace(
                 state=state,
-                observation=flat(observation),
+                observation=flatten_observation(observation),
                 starts=jnp.bool_(True),
                 task=task,
                 episode=episode,
@@ -234,4 +245,4 @@ class Stage:
 
 
 def _normalized(moments: Moments | None, observation: jax.Array) -> jax.Array:
-    return observation if moments is None else moments.centred(observation)
+    return observation if moments is None else moments.standardize(observation)

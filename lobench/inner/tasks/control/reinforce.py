@@ -13,7 +13,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch
 from lobench.inner.tasks.control.agent import ControlTask, Experience
-from lobench.inner.tasks.control.processes import Transition, first_of, keys_of
+from lobench.inner.tasks.control.processes import Transition, keys_of_steps, split_first_step
 from lobench.inner.tasks.control.returns import returns_to_go
 from lobench.inner.tasks.measured import Aux
 
@@ -60,15 +60,17 @@ class REINFORCE(ControlTask):
         self, params: PyTree, state: _State, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, _State, Aux]:
         assert self.num_steps is not None
-        first_keys, keys = first_of(keys_of(key, self.num_steps + 1, self.num_envs))
-        fresh_experience = state.experience._replace(processes=self.stage.start(first_keys, state.step))
+        first_keys, keys = split_first_step(keys_of_steps(key, self.num_steps + 1, self.num_envs))
+        fresh_experience = state.experience._replace(processes=self.process_runner.start(first_keys, state.step))
         experience, (steps, memory) = self.collect(params, fresh_experience, keys)
-        output, _ = self.stage.policy.sequences(params, memory, steps.decision.observation, steps.decision.starts)
+        output, _ = self.process_runner.policy.apply_to_sequences(
+            params, memory, steps.decision.observation, steps.decision.starts
+        )
         is_first = jnp.cumsum(steps.done, axis=0) - steps.done == 0  # later episodes of the rollout do not count
-        gains = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
-        mean_of_others = (jnp.sum(gains, axis=1, keepdims=True) - gains) / (self.num_envs - 1)
+        returns = returns_to_go(jnp.where(is_first, steps.reward, 0.0), discount=self.discount)
+        mean_of_others = (jnp.sum(returns, axis=1, keepdims=True) - returns) / (self.num_envs - 1)
         log_probs = self._env.actions.log_prob(output, steps.decision.action)
-        loss = -jnp.mean(jnp.where(is_first, log_probs * (gains - mean_of_others), 0.0))
+        loss = -jnp.mean(jnp.where(is_first, log_probs * (returns - mean_of_others), 0.0))
         return loss, _State(experience, state.step + 1), self._metrics_of(experience, steps, is_first)
 
     def _metrics_of(self, experience: Experience, steps: Transition, is_first: jax.Array) -> Aux:
@@ -77,4 +79,4 @@ class REINFORCE(ControlTask):
             jnp.mean(jnp.sum(jnp.where(is_last, values, 0.0), axis=0))
             for values in (steps.final_return, steps.final_success)
         )
-        return self._aux(mean_return, success, experience)
+        return self._episode_metrics(mean_return, success, experience)

@@ -46,8 +46,8 @@ def advantages(
 def returns_to_go(rewards: jax.Array, *, discount: float) -> jax.Array:
     """Returns the discounted sum of the rewards from each step on, float32[num_steps, ...]."""
 
-    def step(after: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
-        total = reward + discount * after
+    def step(later_return: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
+        total = reward + discount * later_return
         return total, total
 
     return jax.lax.scan(step, jnp.zeros_like(rewards[0]), rewards, reverse=True)[1]

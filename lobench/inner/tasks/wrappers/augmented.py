@@ -15,7 +15,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import LossStateAux
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, wrapped
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, batch_field, wrap_task_or_family
 
 __all__ = ["Augmented"]
 
@@ -45,37 +45,37 @@ def Augmented(
     erased_side = arguments.integer(name, "erase", erase, at_least=0)
     if not isinstance(flip, bool):
         raise ConfigError(f"{name}.flip", got=repr(flip), expected="True or False")
-    steps: list[Callable[[jax.Array, jax.Array], jax.Array]] = []
-    steps += [_flip] if flip else []
-    steps += [lambda key, image: _shift(key, image, max_shift)] if max_shift else []
-    steps += [lambda key, image: _erase(key, image, erased_side)] if erased_side else []
-    if not steps and not std:
+    augmentations: list[Callable[[jax.Array, jax.Array], jax.Array]] = []
+    augmentations += [_flip] if flip else []
+    augmentations += [lambda key, image: _shift(key, image, max_shift)] if max_shift else []
+    augmentations += [lambda key, image: _erase(key, image, erased_side)] if erased_side else []
+    if not augmentations and not std:
         expected = "one of noise_std, shift, erase and flip"
         raise ConfigError(f"{name} changes nothing", expected=expected)
-    return wrapped(name, task, lambda inner: _Changed(inner, field, steps, std))
+    return wrap_task_or_family(name, task, lambda inner: _AugmentedTask(inner, field, augmentations, std))
 
 
-class _Changed(Wrapping):
+class _AugmentedTask(TaskWrapper):
     def __init__(
-        self, task: Task, field: str, steps: list[Callable[[jax.Array, jax.Array], jax.Array]], noise_std: float
+        self, task: Task, field: str, augmentations: list[Callable[[jax.Array, jax.Array], jax.Array]], noise_std: float
     ) -> None:
         super().__init__(task)
         self._field = field
-        self._steps = steps
+        self._augmentations = augmentations
         self._noise_std = noise_std
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
         value = batch_field("Augmented", data, self._field)
         key_of_changes = jax.random.fold_in(key, _STREAM)
-        images = self._images(key_of_changes, value) if self._steps else value
+        images = self._augment_images(key_of_changes, value) if self._augmentations else value
         if self._noise_std:
-            key_of_noise = jax.random.fold_in(key_of_changes, len(self._steps))
+            key_of_noise = jax.random.fold_in(key_of_changes, len(self._augmentations))
             images = images + self._noise_std * jax.random.normal(key_of_noise, value.shape, value.dtype)
         return super().loss_with_state_and_aux(params, state, key, {**data, self._field: images})
 
-    def _images(self, key: jax.Array, value: jax.Array) -> jax.Array:
+    def _augment_images(self, key: jax.Array, value: jax.Array) -> jax.Array:
         images = value.reshape(*_image_shape(value.shape, self._field))
-        for index, step in enumerate(self._steps):
+        for index, step in enumerate(self._augmentations):
             keys = jax.random.split(jax.random.fold_in(key, index), images.shape[0])
             images = jax.vmap(step)(keys, images)
         return images.reshape(value.shape)

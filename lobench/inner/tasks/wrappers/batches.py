@@ -12,7 +12,7 @@ import numpy as np
 from lobench.inner.configurable import configurable
 from lobench.inner.task import ArrayDataset, Batch, Dataset, IteratorDataset, SampledDataset, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, each_split, wrapped
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, map_splits, wrap_task_or_family
 
 __all__ = ["BatchSize"]
 
@@ -31,13 +31,13 @@ def BatchSize(*, task: Any, batch_size: int = 1) -> Task | TaskFamily:
       batch_size: Examples per batch, in all splits.
     """
     size = arguments.integer(_NAME, "batch_size", batch_size)
-    return wrapped(_NAME, task, lambda inner: _Resized(inner, size))
+    return wrap_task_or_family(_NAME, task, lambda inner: _ResizedTask(inner, size))
 
 
-class _Resized(Wrapping):
+class _ResizedTask(TaskWrapper):
     def __init__(self, task: Task, batch_size: int) -> None:
         super().__init__(task)
-        self.datasets = each_split(_NAME, task.datasets, lambda split, dataset: _resize(dataset, batch_size))
+        self.datasets = map_splits(_NAME, task.datasets, lambda split, dataset: _resize(dataset, batch_size))
 
 
 def _resize(dataset: Dataset, batch_size: int) -> Dataset:

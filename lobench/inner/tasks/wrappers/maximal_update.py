@@ -13,12 +13,12 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, wrap_task_or_family
 
 __all__ = ["MaximalUpdate"]
 
 _NAME = "MaximalUpdate"
-_STEPS = ("adam", "sgd")
+_UPDATE_RULES = ("adam", "sgd")
 
 
 @configurable
@@ -39,25 +39,32 @@ def MaximalUpdate(*, task: Any, base: Any, steps: str = "adam") -> Task | TaskFa
     Source: Yang et al. 2022, "Tensor Programs V", table 3; base shapes as in its package `mup`. Therien et al. 2024
       ("muLO") meta-train learned optimizers so.
     """
-    arguments.choice(_NAME, "steps", steps, _STEPS)
-    narrow = as_task(base)
-    return wrapped(_NAME, task, lambda inner: _Mup(inner, narrow, steps))
+    arguments.choice(_NAME, "steps", steps, _UPDATE_RULES)
+    base_task = as_task(base)
+    return wrap_task_or_family(_NAME, task, lambda inner: _MaximalUpdateTask(inner, base_task, steps))
 
 
-class _Mup(Wrapping):
-    def __init__(self, task: Task, base: Task | TaskFamily, steps: str) -> None:
+class _MaximalUpdateTask(TaskWrapper):
+    def __init__(self, task: Task, base: Task | TaskFamily, update_rule: str) -> None:
         super().__init__(task)
-        self._base, self._steps = base, steps
+        self._base, self._update_rule = base, update_rule
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, state = self.task.init_with_state(key)
-        starts, reaches = self._factors(params)
-        return jax.tree.map(lambda leaf, start, reach: leaf * start / reach, params, starts, reaches), state
+        init_factors, effect_factors = self._init_and_effect_factors(params)
+        return jax.tree.map(
+            lambda leaf, init_factor, effect_factor: leaf * init_factor / effect_factor,
+            params,
+            init_factors,
+            effect_factors,
+        ), state
 
-    def at(self, params: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf, reach: leaf * reach, params, self._factors(params)[1])
+    def wrapped_params(self, params: PyTree) -> PyTree:
+        return jax.tree.map(
+            lambda leaf, effect_factor: leaf * effect_factor, params, self._init_and_effect_factors(params)[1]
+        )
 
-    def _factors(self, params: PyTree) -> tuple[PyTree, PyTree]:
+    def _init_and_effect_factors(self, params: PyTree) -> tuple[PyTree, PyTree]:
         """Returns for each leaf the factor of its initial value, and the factor of its effect in the loss."""
         leaves = jax.tree_util.tree_leaves_with_path(params)
         structure = jax.tree.structure(params)
@@ -65,21 +72,23 @@ class _Mup(Wrapping):
         if len(base_leaves) != len(leaves):
             raise ConfigError(f"{_NAME}.base has other parameters than the task", expected="the same, of another width")
         pairs = [
-            self._leaf_factors(jax.tree_util.keystr(path), leaf.shape, base.shape)
-            for (path, leaf), base in zip(leaves, base_leaves, strict=True)
+            self._leaf_factors(jax.tree_util.keystr(path), leaf.shape, base_leaf.shape)
+            for (path, leaf), base_leaf in zip(leaves, base_leaves, strict=True)
         ]
-        starts, update_factors = zip(*pairs, strict=True)
-        return jax.tree.unflatten(structure, starts), jax.tree.unflatten(structure, update_factors)
+        init_factors, effect_factors = zip(*pairs, strict=True)
+        return jax.tree.unflatten(structure, init_factors), jax.tree.unflatten(structure, effect_factors)
 
     def _base_params(self, key: jax.Array) -> PyTree:
         base = self._base
         task = base.task_fn(base.sample(key)) if isinstance(base, TaskFamily) else base
         return task.init_with_state(key)[0]
 
-    def _leaf_factors(self, path: str, shape: tuple[int, ...], base: tuple[int, ...]) -> tuple[float, float]:
-        if len(shape) != len(base) or shape[:-2] != base[:-2]:
-            raise ConfigError(f"{_NAME}: parameter {path} grows otherwise than in width", got=f"{base} to {shape}")
-        outputs = shape[-1] / base[-1] if shape else 1.0
-        inputs = shape[-2] / base[-2] if len(shape) > 1 else 1.0
-        start = 1 / math.sqrt(inputs) if outputs == 1 else 1.0
-        return start, 1 / inputs if self._steps == "adam" else math.sqrt(outputs / inputs)
+    def _leaf_factors(self, path: str, shape: tuple[int, ...], base_shape: tuple[int, ...]) -> tuple[float, float]:
+        if len(shape) != len(base_shape) or shape[:-2] != base_shape[:-2]:
+            raise ConfigError(
+                f"{_NAME}: parameter {path} grows otherwise than in width", got=f"{base_shape} to {shape}"
+            )
+        fan_out_ratio = shape[-1] / base_shape[-1] if shape else 1.0
+        fan_in_ratio = shape[-2] / base_shape[-2] if len(shape) > 1 else 1.0
+        init_factor = 1 / math.sqrt(fan_in_ratio) if fan_out_ratio == 1 else 1.0
+        return init_factor, 1 / fan_in_ratio if self._update_rule == "adam" else math.sqrt(fan_out_ratio / fan_in_ratio)

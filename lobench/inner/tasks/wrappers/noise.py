@@ -16,7 +16,7 @@ from lobench.inner.task import ArrayDataset, Batch, Dataset, Task, TaskFamily
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import LossStateAux
 from lobench.inner.tasks.objectives import gradient_noise
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, batch_field, each_split, mapped_batches, wrapped
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, batch_field, map_batches, map_splits, wrap_task_or_family
 
 __all__ = ["GradientNoise", "LabelNoise"]
 
@@ -47,17 +47,17 @@ def LabelNoise(
     if num_classes is not None:
         arguments.integer("LabelNoise", "num_classes", num_classes, at_least=2)
     seed = arguments.integer("LabelNoise", "problem_seed", problem_seed, at_least=0)
-    return wrapped("LabelNoise", task, lambda inner: _WrongLabels(inner, rate, field, num_classes, seed))
+    return wrap_task_or_family("LabelNoise", task, lambda inner: _WrongLabels(inner, rate, field, num_classes, seed))
 
 
-class _WrongLabels(Wrapping):
+class _WrongLabels(TaskWrapper):
     def __init__(self, task: Task, rate: float, field: str, num_classes: int | None, problem_seed: int) -> None:
         super().__init__(task)
         self._rate = rate
         self._field = field
         self._num_classes = num_classes
         self._problem_seed = problem_seed
-        self.datasets = each_split("LabelNoise", task.datasets, self._with_noise)
+        self.datasets = map_splits("LabelNoise", task.datasets, self._with_noise)
 
     def _with_noise(self, split: str, dataset: Dataset) -> Dataset:
         if split != "train":
@@ -65,7 +65,7 @@ class _WrongLabels(Wrapping):
         if not isinstance(dataset, ArrayDataset):
             if self._num_classes is None:
                 raise ConfigError("LabelNoise.num_classes: the task's data are generated", expected="their number")
-            return mapped_batches(dataset, self._corrupt_batch)
+            return map_batches(dataset, self._corrupt_batch)
         labels = np.asarray(batch_field("LabelNoise", dataset.arrays, self._field))
         if not np.issubdtype(labels.dtype, np.integer):
             raise ConfigError("LabelNoise.field", got=f"{self._field!r} of {labels.dtype}", expected="integer labels")
@@ -94,10 +94,10 @@ def GradientNoise(*, task: Any, std: float = 0.01) -> Task | TaskFamily:
       std: Standard deviation of the noise.
     """
     std = arguments.number("GradientNoise", "std", std)
-    return wrapped("GradientNoise", task, lambda inner: _NoisyGradient(inner, std))
+    return wrap_task_or_family("GradientNoise", task, lambda inner: _NoisyGradient(inner, std))
 
 
-class _NoisyGradient(Wrapping):
+class _NoisyGradient(TaskWrapper):
     def __init__(self, task: Task, std: float) -> None:
         super().__init__(task)
         self._std = std

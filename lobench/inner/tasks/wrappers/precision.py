@@ -12,7 +12,7 @@ from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Task, TaskFamily
 from lobench.inner.tasks import arguments
 from lobench.inner.tasks.measured import Aux, LossStateAux
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, wrap_task_or_family
 
 __all__ = ["Bfloat16"]
 
@@ -32,10 +32,10 @@ def Bfloat16(*, task: Any, params: str = "float32") -> Task | TaskFamily:
         bfloat16.
     """
     arguments.choice("Bfloat16", "params", params, _PARAM_TYPES)
-    return wrapped("Bfloat16", task, lambda inner: _Rounded(inner, params))
+    return wrap_task_or_family("Bfloat16", task, lambda inner: _Bfloat16Task(inner, params))
 
 
-class _Rounded(Wrapping):
+class _Bfloat16Task(TaskWrapper):
     def __init__(self, task: Task, dtype: str) -> None:
         super().__init__(task)
         self._param_type = jnp.dtype(dtype)

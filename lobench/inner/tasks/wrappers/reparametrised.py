@@ -14,7 +14,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.wrappers.wrapping import Wrapping, wrapped
+from lobench.inner.tasks.wrappers.wrapping import TaskWrapper, wrap_task_or_family
 
 __all__ = ["Reparametrised"]
 
@@ -54,13 +54,17 @@ def Reparametrised(
     if low > high:
         raise ConfigError(f"{name}.low", got=repr(low), expected=f"a number <= {name}.high = {high!r}")
     seed = arguments.integer(name, "problem_seed", problem_seed, at_least=0)
-    return wrapped(name, task, lambda inner: _Scaled(inner, by, scale, (math.log(low), math.log(high)), seed))
+    return wrap_task_or_family(
+        name, task, lambda inner: _RescaledTask(inner, by, scale, (math.log(low), math.log(high)), seed)
+    )
 
 
-class _Scaled(Wrapping):
-    def __init__(self, task: Task, by: str, scale: float | None, logs: tuple[float, float], problem_seed: int) -> None:
+class _RescaledTask(TaskWrapper):
+    def __init__(
+        self, task: Task, scale_group: str, scale: float | None, log_range: tuple[float, float], problem_seed: int
+    ) -> None:
         super().__init__(task)
-        self._by, self._log_range, self._seed = by, logs, problem_seed
+        self._scale_group, self._log_range, self._seed = scale_group, log_range, problem_seed
         self._global_scale = self._draw("", ()) if scale is None else np.float32(scale)
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -69,9 +73,9 @@ class _Scaled(Wrapping):
 
     def scales(self, params: PyTree) -> PyTree:
         """Returns the scale of each leaf, float32[] or of the leaf's shape. It depends on the leaf's path only."""
-        if self._by == "global":
+        if self._scale_group == "global":
             return jax.tree.map(lambda leaf: self._global_scale, params)
-        is_wide = self._by == "parameter"
+        is_wide = self._scale_group == "parameter"
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: self._draw(jax.tree_util.keystr(path), leaf.shape if is_wide else ()), params
         )
@@ -80,5 +84,5 @@ class _Scaled(Wrapping):
         rng = np.random.default_rng((self._seed, zlib.crc32(path.encode())))
         return np.exp(rng.uniform(*self._log_range, shape)).astype(np.float32)
 
-    def at(self, params: PyTree) -> PyTree:
+    def wrapped_params(self, params: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf, scale: leaf * scale, params, self.scales(params))

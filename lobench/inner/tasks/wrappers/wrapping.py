@@ -26,10 +26,10 @@ from lobench.inner.task import (
 )
 from lobench.inner.tasks.measured import Aux, LossStateAux, MeasuredTask
 
-__all__ = ["Wrapping", "batch_field", "each_split", "mapped_batches", "wrapped"]
+__all__ = ["TaskWrapper", "batch_field", "map_batches", "map_splits", "wrap_task_or_family"]
 
 
-class Wrapping(MeasuredTask):
+class TaskWrapper(MeasuredTask):
     """Base of wrappers.
 
     A wrapper has all attributes and methods of the wrapped task, except those that its class overrides.
@@ -45,14 +45,14 @@ class Wrapping(MeasuredTask):
     def __getattr__(self, name: str) -> Any:
         if name == "task":  # not set yet, for example during a copy
             raise AttributeError(name)
-        if name in OPTIONAL and type(self).loss_with_state_and_aux is not Wrapping.loss_with_state_and_aux:
+        if name in OPTIONAL and type(self).loss_with_state_and_aux is not TaskWrapper.loss_with_state_and_aux:
             raise AttributeError(name)  # the wrapped task's attribute belongs to another loss
         attribute = getattr(self.task, name)
         if name in ("memory_loss", "losses"):
-            return lambda params, *arguments: attribute(self.at(params), *arguments)
+            return lambda params, *arguments: attribute(self.wrapped_params(params), *arguments)
         return attribute
 
-    def at(self, params: PyTree) -> PyTree:
+    def wrapped_params(self, params: PyTree) -> PyTree:
         """Returns the parameters of the wrapped task when the optimizer has `params`."""
         return params
 
@@ -66,11 +66,11 @@ class Wrapping(MeasuredTask):
         return self.loss_with_state_and_aux(params, None, key, data)[0]
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        loss, state, aux = self.task.loss_with_state_and_aux(self.at(params), state, key, data)
+        loss, state, aux = self.task.loss_with_state_and_aux(self.wrapped_params(params), state, key, data)
         return loss, state, dict(aux)
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        loss, aux = self.task.eval_loss_with_aux(self.at(params), state, key, data)
+        loss, aux = self.task.eval_loss_with_aux(self.wrapped_params(params), state, key, data)
         return loss, dict(aux)
 
     def normalizer(self, loss: jax.Array) -> jax.Array:
@@ -91,14 +91,14 @@ class Wrapping(MeasuredTask):
         return self.task.scale_invariant(params)
 
 
-class _Family(TaskFamily):
+class _WrappedFamily(TaskFamily):
     """Family whose tasks are wrapped tasks of another family."""
 
     def __init__(self, family: TaskFamily, wrap: Callable[[Task], Task]) -> None:
         self._family = family
         self._wrap = wrap
         self.metric_directions = family.metric_directions
-        self.datasets = wrap(_OnlyData(family.datasets)).datasets
+        self.datasets = wrap(_DatasetsOnly(family.datasets)).datasets
 
     def __getattr__(self, name: str) -> Any:
         if name == "_family":
@@ -115,12 +115,12 @@ class _Family(TaskFamily):
         return self._wrap(task)
 
 
-class _OnlyData(Task):
+class _DatasetsOnly(Task):
     def __init__(self, datasets: Datasets | None) -> None:
         self.datasets = datasets
 
 
-def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFamily:
+def wrap_task_or_family(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFamily:
     """Returns a wrapped task, or a family of wrapped tasks.
 
     Args:
@@ -138,10 +138,10 @@ def wrapped(name: str, task: Any, wrap: Callable[[Task], Task]) -> Task | TaskFa
         raise ConfigError(
             f"{name}.task is not a task", got=type(task).__name__, expected=expected, next_step=advice
         ) from error
-    return _Family(inner, wrap) if isinstance(inner, TaskFamily) else wrap(inner)
+    return _WrappedFamily(inner, wrap) if isinstance(inner, TaskFamily) else wrap(inner)
 
 
-def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Dataset], Dataset]) -> Datasets:
+def map_splits(name: str, datasets: Datasets | None, change: Callable[[str, Dataset], Dataset]) -> Datasets:
     """Returns datasets with `change` applied to each split.
 
     Raises:
@@ -153,7 +153,7 @@ def each_split(name: str, datasets: Datasets | None, change: Callable[[str, Data
     return Datasets(**{split: change(split, dataset) for split, dataset in splits.items() if dataset is not None})
 
 
-def mapped_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> Dataset:
+def map_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> Dataset:
     """Returns a dataset that applies `change(key, batch)` to each batch when it is drawn. `change` is pure and traced.
 
     The arrays of an `ArrayDataset` are drawn as before. For an iterator, the key depends on the number of the batch.

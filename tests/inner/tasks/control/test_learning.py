@@ -15,9 +15,9 @@ import pytest
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.tasks.control import PPO, REINFORCE, Box, CartPole, Catch, Discrete, GoalFamily, ReachGoals, Step
-from lobench.inner.tasks.control.moments import moments_of_nothing
+from lobench.inner.tasks.control.moments import initial_moments
 from lobench.inner.tasks.control.policy import Policy
-from lobench.inner.tasks.control.processes import Stage, first_of, keys_of
+from lobench.inner.tasks.control.processes import ProcessRunner, keys_of_steps, split_first_step
 from lobench.inner.tasks.control.returns import advantages, longest_streak, returns_to_go
 from lobench.inner.training.train import TrainingProgram
 from lobench.inner.vmap_periodic import when
@@ -82,13 +82,13 @@ def test_the_gradient_of_a_bandit_is_the_closed_form(kind: type) -> None:
 
 def test_moments_are_those_of_all_rows_at_once() -> None:
     rows = np.random.default_rng(0).normal(3.0, 2.0, (70, 3)).astype(np.float32)
-    moments = moments_of_nothing(3)
-    np.testing.assert_array_equal(moments.centred(rows), rows)
+    moments = initial_moments(3)
+    np.testing.assert_array_equal(moments.standardize(rows), rows)
     for part in (rows[:10], rows[10:11], rows[11:]):
         moments = moments.with_rows(part)
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, rows.var(axis=0), rtol=1e-5)
-    centred = np.asarray(moments.centred(rows))
+    centred = np.asarray(moments.standardize(rows))
     np.testing.assert_allclose(centred.std(axis=0), 1.0, rtol=1e-5)
 
 
@@ -123,7 +123,7 @@ def test_the_draws_of_a_process_do_not_hang_on_how_many_there_are() -> None:
         task = PPO(env=env, num_envs=count, num_steps=60, minibatches=1, collection="random", hidden_sizes=(8,))
         params = task.init(KEY)
         experience = task.start(KEY)
-        after, rollout = jax.jit(task.collect)(params, experience, keys_of(jax.random.key(1), 60, count))
+        after, rollout = jax.jit(task.collect)(params, experience, keys_of_steps(jax.random.key(1), 60, count))
         tasks = (np.asarray(experience.processes.task)[:3], np.asarray(after.processes.task)[:3])
         runs.append((tasks, np.asarray(rollout.steps.decision.action)[:, :3], np.asarray(after.processes.episode)[:3]))
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
@@ -149,16 +149,16 @@ def test_tasks_are_drawn_and_not_the_same_again_where_that_is_asked_for() -> Non
 def _tasks(collection: str, count: int, episodes: int) -> np.ndarray:
     """Returns the tasks of processes, int[episodes, count]; an episode is a step."""
     env = ReachGoals(num_tasks=4, time_limit=1)
-    policy = Policy(env.actions, 4, hidden_sizes=(2,), activation="tanh", shared=True, cell=None)
-    stage, params = Stage(env, policy, collection, 0.9), policy.init(KEY)
+    policy = Policy(env.actions, 4, hidden_sizes=(2,), activation="tanh", shares_trunk=True, cell=None)
+    process_runner, params = ProcessRunner(env, policy, collection, 0.9), policy.init(KEY)
 
     def step(processes: Any, keys: Any) -> Any:
-        after, found = stage.act(params, None, processes, keys)
-        return stage.renew(after, found.done, keys), processes.task
+        after, found = process_runner.step_processes(params, None, processes, keys)
+        return process_runner.restart_finished(after, found.done, keys), processes.task
 
     def run() -> jax.Array:
-        first, keys = first_of(keys_of(KEY, episodes + 1, count))
-        return jax.lax.scan(step, stage.start(first), keys)[1]
+        first, keys = split_first_step(keys_of_steps(KEY, episodes + 1, count))
+        return jax.lax.scan(step, process_runner.start(first), keys)[1]
 
     return np.asarray(jax.jit(run)())
 
@@ -204,7 +204,7 @@ class Lives:
 def test_time_limits_and_lost_lives_cut_advantages_and_keep_the_value_of_what_comes() -> None:
     task = PPO(env=Lives(), num_envs=1, num_steps=7, minibatches=1, hidden_sizes=(4,), discount=0.5, trace=1.0)
     params, _ = task.init_with_state(KEY)
-    after, (steps, _) = jax.jit(task.collect)(params, task.start(KEY), keys_of(KEY, 7, 1))
+    after, (steps, _) = jax.jit(task.collect)(params, task.start(KEY), keys_of_steps(KEY, 7, 1))
     np.testing.assert_array_equal(steps.cut[:, 0], [0, 1, 0, 0, 1, 0, 1])
     np.testing.assert_array_equal(steps.done[:, 0], [0, 0, 0, 0, 1, 0, 0])
     np.testing.assert_array_equal(steps.decision.starts[:, 0], [1, 0, 0, 0, 0, 1, 0])
@@ -222,7 +222,7 @@ def test_time_limits_and_lost_lives_cut_advantages_and_keep_the_value_of_what_co
 def test_a_policy_that_looks_at_whole_episodes_remembers_what_one_that_looks_step_by_step_does(
     cell: str, shared: bool
 ) -> None:
-    policy = Policy(Discrete(3), 2, hidden_sizes=(4,), activation="tanh", shared=shared, cell=cell)
+    policy = Policy(Discrete(3), 2, hidden_sizes=(4,), activation="tanh", shares_trunk=shared, cell=cell)
     params = policy.init(KEY)
     observations = jax.random.normal(KEY, (6, 2, 2))
     starts = jnp.zeros((6, 2), bool).at[0].set(True).at[3, 1].set(True)
@@ -230,7 +230,7 @@ def test_a_policy_that_looks_at_whole_episodes_remembers_what_one_that_looks_ste
     for at in range(6):
         memory, output, values = policy.apply(params, memory, observations[at], starts[at])
         found.append((output, values))
-    outputs, values = policy.sequences(params, policy.memory(2), observations, starts)
+    outputs, values = policy.apply_to_sequences(params, policy.memory(2), observations, starts)
     np.testing.assert_allclose(outputs, jnp.stack([output for output, _ in found]), atol=1e-6)
     np.testing.assert_allclose(values, jnp.stack([values for _, values in found]), atol=1e-6)
     # At a start nothing is remembered.
@@ -248,8 +248,8 @@ def test_observations_and_rewards_are_normalized_each_by_itself() -> None:
     task = PPO(normalize_observations=True, normalize_rewards=True, hidden_sizes=(4,))
     params, state = task.init(KEY), task.start(KEY)
     collect = jax.jit(task.collect)
-    state, (raw, _) = collect(params, state, keys_of(KEY, 64, 4))
-    state, (steps, _) = collect(params, state, keys_of(jax.random.key(1), 64, 4))
+    state, (raw, _) = collect(params, state, keys_of_steps(KEY, 64, 4))
+    state, (steps, _) = collect(params, state, keys_of_steps(jax.random.key(1), 64, 4))
     spreads = [np.asarray(each.decision.observation).reshape(-1, 4).std(axis=0) for each in (raw, steps)]
     assert (np.abs(spreads[1] - 1) < 0.4).all() and not (np.abs(spreads[0] - 1) < 0.4).all()
     scale = np.sqrt(float(state.rewards.variance[0]))
