@@ -30,7 +30,7 @@ import numpy as np
 import optax
 from lobench_evolve.members import MemberProgram
 from lobench_evolve.optimizers import LearnedInit
-from lobench_evolve.run import Machines, plan, run_experiment
+from lobench_evolve.run import ExecutorOptions, plan, run_experiment
 from lobench_evolve.settings import AntitheticES, Evolve, read_config
 from lobench_evolve.tasks import PointGoals
 from lobench_evolve.weights import Weights
@@ -106,7 +106,7 @@ def evolved(method: str, rounds: int, seed: int, inner: float, outer: float, bud
     config = EXAMPLE / ("goals_es.gin" if method == "es" else "goals.gin")
     with tempfile.TemporaryDirectory() as folder:
         experiment = plan(config, folder=Path(folder) / "run", scopes=(), seed=seed, gin_params=params)
-        run_experiment(experiment, Machines(executor="inline"), num_workers=1, log=lambda line: None)
+        run_experiment(experiment, ExecutorOptions(executor="inline"), num_workers=1, log=lambda line: None)
         for path in sorted((Path(folder) / "run" / "checkpoints").glob("*.npz")):
             with np.load(path) as file:
                 done = int(file["outer_step"]) + (method == "ga")  # the elite of a generation has cost the whole of it

@@ -43,13 +43,13 @@ def members_per_second(folder: Path) -> None:
         for width in WIDTHS
     ]
     evaluators = {
-        each.run.members_per_program: Evaluator(read_config(CONFIG, each.layers.gin_params), each.layers)
+        each.run_settings.members_per_program: Evaluator(read_config(CONFIG, each.layers.gin_params), each.layers)
         for each in planned
     }
     search = EvolutionStrategies(planned[0].es, 0)
     trials = [(trial.genome.id, trial.seed) for trial in search.trials()]
     for width, evaluator in evaluators.items():
-        evaluator.follow(search.theta, evaluator.begin(1), [])
+        evaluator.apply_updates(search.theta, evaluator.begin(1), [])
         evaluator.decoder.learn(search.genomes.values())
         evaluator.evaluate(trials[:width])  # compiles
     for _ in range(ROUNDS):

@@ -28,7 +28,7 @@ import optax
 from lobench_pbt.decide import suggest
 from lobench_pbt.study import FitnessFrom, Study, load_strategy
 from lobench_pbt.study_file import read_study
-from lobench_pbt.transitions import Completion, completed
+from lobench_pbt.transitions import Completion, complete_trial
 from lobench_pbt.trial import Artifact, StudyTrial
 from pbt_strategies import PLUGINS, Table
 from scipy import stats
@@ -105,7 +105,7 @@ def run_study(study: Study) -> tuple[float, float]:
         checkpoint = Artifact(uri="", sha256=str(trial.id))
         metrics = {study.objectives[0].metric: loss}
         done = Completion(attempt=0, checkpoint=checkpoint, metrics=metrics, n_steps=trial.n_steps)
-        table.write(completed(study, trial, done, now=0.0, next_seq=trial.id))
+        table.write(complete_trial(study, trial, done, now=0.0, next_seq=trial.id))
     best = max(table.rows.values(), key=lambda row: (row.fitness, -row.id))
     assert best.fitness is not None
     return -best.fitness[0], float(mean_loss("report", states[best.id][0]))

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from lobench_pbt.decide import suggest
 from lobench_pbt.study import Opponents, Study, load_strategy
-from lobench_pbt.transitions import Completion, completed
+from lobench_pbt.transitions import Completion, complete_trial
 from lobench_pbt.trial import Artifact, State, StudyTrial
 
 from lobench.extend import Direction, Draws, Kind, Objective, Parameter, Rule, Scale, stratified_t_mean
@@ -181,7 +181,7 @@ class Table:
     def trial(self, id: int) -> StudyTrial | None:
         return self.rows.get(id)
 
-    def owned(self, worker: str) -> StudyTrial | None:
+    def active_trial_of(self, worker: str) -> StudyTrial | None:
         return None  # a worker asks when it has none
 
     def oldest_requested(self) -> StudyTrial | None:
@@ -193,11 +193,11 @@ class Table:
     def num_trials(self, generation: int, *, terminal: bool = False) -> int:
         return sum(self.rows[id].is_terminal or not terminal for id in self._generations.get(generation, ()))
 
-    def childless(self, below: int) -> list[StudyTrial]:
+    def childless_trials(self, below: int) -> list[StudyTrial]:
         found = [row for row in self.rows.values() if row.is_terminal and not row.has_child and row.generation < below]
         return sorted(found, key=lambda row: (row.generation, row.completed_seq or 0))
 
-    def of_generations(self, generations: Sequence[int]) -> list[StudyTrial]:
+    def trials_of_generations(self, generations: Sequence[int]) -> list[StudyTrial]:
         return [self.rows[id] for generation in sorted(generations) for id in self._generations.get(generation, ())]
 
     def has_unfinished(self, below: int) -> bool:
@@ -235,7 +235,7 @@ def run_study(toy: Toy, seed: int, size: tuple[int, int], changes: dict[str, Any
         done = Completion(
             attempt=0, checkpoint=Artifact(uri="", sha256=str(id)), metrics={"q": measured}, n_steps=STEPS
         )
-        table.write(completed(study, trial, done, now=now, next_seq=seq))
+        table.write(complete_trial(study, trial, done, now=now, next_seq=seq))
         idle.append(worker)
     assert len(table.rows) == size[0] * size[1]
     best = max(table.rows.values(), key=lambda row: (row.fitness, -row.id))
@@ -310,7 +310,9 @@ def compare_switches(studies: int, size: tuple[int, int], strategy: str) -> None
         f"{strategy}: chance to switch; quality +- standard error, worst; share of the good kind, last five generations"
     )
     for chance in (0.0, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0):
-        runs = [run_study(toy, seed, size, {**STRATEGIES[strategy], "p_switch": chance}) for seed in range(studies)]
+        runs = [
+            run_study(toy, seed, size, {**STRATEGIES[strategy], "p_switch": chance}) for seed in range(studies)
+        ]
         quality = np.asarray([run[0] for run in runs])
         error = quality.std(ddof=1) / math.sqrt(studies)
         share = np.mean([run[2] for run in runs])

@@ -66,10 +66,10 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
 def evolve(kind: str, executor: str, ray_address: str, insecure: bool, **options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
     from lobench_evolve.experiments import EvolveCommand, run_command
-    from lobench_evolve.run import Machines
+    from lobench_evolve.run import ExecutorOptions
 
-    machines = Machines(executor=executor, address=ray_address, insecure=insecure)
-    outcome = run_command(EvolveCommand(machines=machines, **options))  # type: ignore[arg-type]  # click's values, checked by click
+    executor_options = ExecutorOptions(executor=executor, address=ray_address, insecure=insecure)
+    outcome = run_command(EvolveCommand(executor_options=executor_options, **options))  # type: ignore[arg-type]  # click's values, checked by click
     if kind == "json":
         emit("evolve", outcome)
     sys.exit(outcome.exit_code)

@@ -13,9 +13,9 @@ from lobench.extend import schedule
 from lobench.hookspecs import Executor, Notice, WorkerExited, WorkerMessage
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
-from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Moved, Task, Welcome
+from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Task, ThetaUpdates, Welcome
 
-__all__ = ["Crew", "ThetaPath", "WorkerJob"]
+__all__ = ["ThetaPath", "WorkerJob", "WorkerPool"]
 
 # A job that killed this many workers, or exceeded its time limit on them, would probably fail on the next one too.
 _RULES = schedule.Rules(max_deaths=3, is_deadline_death=True)
@@ -39,17 +39,17 @@ class ThetaPath:
     state: bytes
     updates: tuple[Update, ...]
 
-    def after(self, num_known: int | None) -> Moved:
+    def missing_updates_after(self, num_applied: int | None) -> ThetaUpdates:
         """Returns the updates that a worker is missing.
 
         Args:
-          num_known: Number of updates that the worker has applied. None: the worker has no state.
+          num_applied: Number of updates that the worker has applied. None: the worker has no state.
         """
-        state, first_update = None, num_known
+        state, first_update = None, num_applied
         if first_update is None or first_update < self.step:
             state = base64.b64encode(self.state).decode()
             first_update = self.step
-        return Moved(theta=self.theta, state=state, updates=self.updates[first_update - self.step :])
+        return ThetaUpdates(theta=self.theta, state=state, updates=self.updates[first_update - self.step :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class WorkerJob:
     """
 
     task: Task
-    wanted: tuple[int, ...] = ()
+    genome_ids: tuple[int, ...] = ()
     theta_path: ThetaPath | None = None
 
 
@@ -76,7 +76,7 @@ class _SentState:
     step: int | None = None
 
 
-class Crew:
+class WorkerPool:
     """A fixed number of workers. lobench's scheduler distributes jobs and replaces lost workers.
 
     Args:
@@ -114,7 +114,7 @@ class Crew:
 
     def start(self) -> dict[str, str]:
         """Starts the workers, and waits for the first. Returns its versions and device."""
-        self._handle(schedule.Tick(self._clock()))
+        self._handle_event(schedule.Tick(self._clock()))
         while not self.provenance:
             self._poll()
         return self.provenance
@@ -130,23 +130,23 @@ class Crew:
         self._jobs = dict(enumerate(jobs, first_job))
         self._genomes = genomes
         try:
-            self._handle(schedule.Tick(self._clock()))
-            self._handle(schedule.Add(tuple(map(self._scheduled_work, self._jobs))))
+            self._handle_event(schedule.Tick(self._clock()))
+            self._handle_event(schedule.Add(tuple(map(self._scheduled_work, self._jobs))))
             while self._jobs:
-                for number, payload in self._poll():
-                    if self._jobs.pop(number, None) is not None:
-                        yield number - first_job, payload
+                for job_number, payload in self._poll():
+                    if self._jobs.pop(job_number, None) is not None:
+                        yield job_number - first_job, payload
         finally:
             self._machine.take(schedule.Drop(tuple(self._jobs)))
             self._jobs = {}
 
-    def _scheduled_work(self, number: int) -> schedule.Work:
+    def _scheduled_work(self, job_number: int) -> schedule.Work:
         return schedule.Work(
-            key=number,
-            warm_key=type(self._jobs[number].task).__name__,
+            key=job_number,
+            warm_key=type(self._jobs[job_number].task).__name__,
             size=self._size,
             timeout_seconds=self._timeout_seconds,
-            rank=number,
+            rank=job_number,
         )
 
     def _poll(self) -> list[tuple[int, bytes]]:
@@ -158,30 +158,30 @@ class Crew:
                     self._log(line)
                 case WorkerMessage(worker=number, message=data) if number in self._sent_by_worker:
                     try:
-                        results += self._receive(number, data)
+                        results += self._receive_message(number, data)
                     except ValueError as error:
                         self._executor.kill(number)
-                        self._end_worker(
+                        self._handle_worker_end(
                             number, f"sent a message that its crew does not understand: {error}", is_blamed=True
                         )
                 case WorkerExited(worker=number, message=reason, lost=lost) if number in self._sent_by_worker:
-                    self._end_worker(number, reason, is_blamed=not lost)
-        self._handle(schedule.Tick(self._clock()))
+                    self._handle_worker_end(number, reason, is_blamed=not lost)
+        self._handle_event(schedule.Tick(self._clock()))
         return results
 
-    def _receive(self, number: int, data: bytes) -> list[tuple[int, bytes]]:
+    def _receive_message(self, worker_number: int, message_bytes: bytes) -> list[tuple[int, bytes]]:
         """Handles a message of a worker. Returns a list of its result, or [].
 
         Raises:
           ValueError: The message is malformed.
           LobenchError: The worker reported an error, or its provenance differs from that of the others.
         """
-        match FROM_WORKER.from_bytes(data):
+        match FROM_WORKER.from_bytes(message_bytes):
             case Welcome(provenance=provenance):
                 self._check_provenance(dict(provenance))
-                self._handle(schedule.WorkerReady(number, self._clock()))
-            case Answer(job=job, payload=payload) if number in self._leases:
-                self._handle(schedule.Returned(number, self._leases.pop(number), self._clock()))
+                self._handle_event(schedule.WorkerReady(worker_number, self._clock()))
+            case Answer(job=job, payload=payload) if worker_number in self._leases:
+                self._handle_event(schedule.Returned(worker_number, self._leases.pop(worker_number), self._clock()))
                 return [(job, payload)]
             case Broken(message=line):
                 raise LobenchError(line)
@@ -194,17 +194,17 @@ class Crew:
             )
         self.provenance = provenance
 
-    def _end_worker(self, number: int, reason: str, *, is_blamed: bool) -> None:
+    def _handle_worker_end(self, worker_number: int, reason: str, *, is_blamed: bool) -> None:
         """Handles the end of a worker. Its job is not blamed if the machine was lost."""
-        self._forget(number, reason)
-        self._handle(schedule.WorkerDied(number, self._clock(), reason, lost=not is_blamed))
+        self._forget_worker(worker_number, reason)
+        self._handle_event(schedule.WorkerDied(worker_number, self._clock(), reason, lost=not is_blamed))
 
-    def _forget(self, number: int, reason: str) -> None:
-        del self._sent_by_worker[number]
-        has_job = self._leases.pop(number, None) is not None
+    def _forget_worker(self, worker_number: int, reason: str) -> None:
+        del self._sent_by_worker[worker_number]
+        has_job = self._leases.pop(worker_number, None) is not None
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
-    def _handle(self, event: schedule.Event) -> None:
+    def _handle_event(self, event: schedule.Event) -> None:
         """Passes an event to the scheduler and performs its actions. Keeps the number of workers constant."""
         actions = [*self._machine.handle(event), *self._machine.warm_up(self._size)]
         for action in actions:
@@ -214,18 +214,18 @@ class Crew:
                     self._executor.start(number, size.num_cpus, size.num_gpus)
                 case schedule.KillWorker(number, reason):
                     self._executor.kill(number)
-                    self._forget(number, reason)
+                    self._forget_worker(number, reason)
                 case schedule.WorkLease(number, lease, work):
                     self._leases[number] = lease
-                    self._send(number, work.key)
+                    self._send_job(number, work.key)
                 case schedule.Ended(_, schedule.End.POISONED, _, message):
                     raise LobenchError("a job was lost too often", got=message, next_step=_ENOUGH_MEMORY)
                 case schedule.Fail(message):
                     raise LobenchError("workers do not start", got=message, next_step="see the store's folder logs/")
 
-    def _send(self, number: int, job_number: int) -> None:
+    def _send_job(self, worker_number: int, job_number: int) -> None:
         job = self._jobs[job_number]
-        sent = self._sent_by_worker[number]
+        sent = self._sent_by_worker[worker_number]
         genomes = self._genomes
         forgotten_genomes = sorted(sent.genomes - genomes.keys())
         sent.genomes.difference_update(forgotten_genomes)
@@ -233,13 +233,13 @@ class Crew:
         missing_updates = None
         if theta_path is not None:
             initial_genomes = [theta_path.theta]
-            missing_updates = theta_path.after(sent.step)
+            missing_updates = theta_path.missing_updates_after(sent.step)
             sent.step = theta_path.step + len(theta_path.updates)
-        new_genomes = lineage(genomes, job.wanted, [*sent.genomes, *initial_genomes])
+        new_genomes = lineage(genomes, job.genome_ids, [*sent.genomes, *initial_genomes])
         sent.genomes.update(genome.id for genome in new_genomes)
-        learn = Learn(forget=tuple(forgotten_genomes), genomes=tuple(new_genomes), theta_path=missing_updates)
-        self._executor.send(number, learn.to_bytes())
-        self._executor.send(number, dataclasses.replace(job.task, job=job_number).to_bytes())
+        learn = Learn(forget=tuple(forgotten_genomes), genomes=tuple(new_genomes), theta_updates=missing_updates)
+        self._executor.send(worker_number, learn.to_bytes())
+        self._executor.send(worker_number, dataclasses.replace(job.task, job=job_number).to_bytes())
 
     def close(self) -> None:
         self._executor.close()

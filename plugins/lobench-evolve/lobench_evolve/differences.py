@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from lobench import UsageError
 
-__all__ = ["LENGTH", "LINES", "Difference", "differences", "refusal"]
+__all__ = ["BINDINGS_FIELD", "LENGTH_SETTING", "Difference", "differences", "refusal"]
 
-LENGTH = "Evolve.num_generations"
-LINES = "bindings_text"  # field of a journal with the lines whose hash is `bindings`
-_CLASSES = {"ga": "TruncationGA", "es": "AntitheticES"}
+LENGTH_SETTING = "Evolve.num_generations"
+BINDINGS_FIELD = "bindings_text"  # field of a journal with the lines whose hash is `bindings`
+_STRATEGY_CLASSES = {"ga": "TruncationGA", "es": "AntitheticES"}
 _SHOWN_CHARACTERS = 120  # characters
 
 
@@ -21,23 +21,27 @@ class Difference(NamedTuple):
     """A field with its current value and its value in the stored run; "" for a value that is not set."""
 
     name: str
-    now: str
-    then: str
+    current_value: str
+    stored_value: str
 
     def __str__(self) -> str:
-        return f"{self.name} is {self.now or 'not bound'} and was {self.then or 'not bound'}"
+        return f"{self.name} is {self.current_value or 'not bound'} and was {self.stored_value or 'not bound'}"
 
 
 def differences(recorded_values: Mapping[str, str], values: Mapping[str, str]) -> list[Difference]:
     """Returns the fields that differ between a journal and the current configuration."""
     all_differences: list[Difference] = []
     for name in (
-        name for name in values if name != LINES and name in recorded_values and values[name] != recorded_values[name]
+        name
+        for name in values
+        if name != BINDINGS_FIELD and name in recorded_values and values[name] != recorded_values[name]
     ):
         if name == "settings":
             all_differences += _settings_differences(recorded_values[name], values[name])
         elif name == "bindings":
-            all_differences += _bindings_differences(recorded_values.get(LINES, ""), values.get(LINES, ""))
+            all_differences += _bindings_differences(
+                recorded_values.get(BINDINGS_FIELD, ""), values.get(BINDINGS_FIELD, "")
+            )
         else:
             all_differences.append(Difference(name, *_excerpts(values[name], recorded_values[name])))
     return all_differences
@@ -51,20 +55,20 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
       all_differences: Differences from the stored run.
       values: Current values by field.
     """
-    is_longer = [difference.name for difference in all_differences] == [LENGTH] and int(all_differences[0].now) > int(
-        all_differences[0].then
-    )
+    is_longer = [difference.name for difference in all_differences] == [LENGTH_SETTING] and int(
+        all_differences[0].current_value
+    ) > int(all_differences[0].stored_value)
     if is_longer:
-        num_added = int(all_differences[0].now) - int(all_differences[0].then)
+        num_added = int(all_differences[0].current_value) - int(all_differences[0].stored_value)
         next_step = (
-            f"to resume it, leave {LENGTH} at {all_differences[0].then}; to extend it by {num_added} "
+            f"to resume it, leave {LENGTH_SETTING} at {all_differences[0].stored_value}; to extend it by {num_added} "
             "generations, whose "
             "rate falls along a cosine of their own, give --extend"
         )
     else:
         next_step = (
-            f"to resume it, bind them as they were; to extend it, change {LENGTH} alone and give --extend; or choose "
-            "another --store"
+            f"to resume it, bind them as they were; to extend it, change {LENGTH_SETTING} alone and give --extend; or "
+            "choose another --store"
         )
     return UsageError(
         "the run was begun with other settings; with these it cannot continue bit for bit",
@@ -76,8 +80,8 @@ def refusal(where: str, all_differences: Sequence[Difference], *, values: Mappin
 
 def _settings_differences(recorded_text: str, current_text: str) -> Iterator[Difference]:
     try:
-        recorded_fields = _fields(recorded_text)
-        current_fields = _fields(current_text)
+        recorded_fields = _values_by_setting(recorded_text)
+        current_fields = _values_by_setting(current_text)
     except (ValueError, TypeError, AttributeError):  # written by another version of the plugin
         yield Difference("settings", *_excerpts(current_text, recorded_text))
         return
@@ -86,9 +90,9 @@ def _settings_differences(recorded_text: str, current_text: str) -> Iterator[Dif
             yield Difference(name, current_fields.get(name, ""), recorded_fields.get(name, ""))
 
 
-def _fields(settings: str) -> dict[str, str]:
-    run_settings, strategy_settings = json.loads(settings)
-    strategy_class = _CLASSES.get(run_settings.get("strategy"), "strategy")
+def _values_by_setting(settings_json: str) -> dict[str, str]:
+    run_settings, strategy_settings = json.loads(settings_json)
+    strategy_class = _STRATEGY_CLASSES.get(run_settings.get("strategy"), "strategy")
     settings_by_class: list[tuple[str, dict[str, Any]]] = [
         ("Evolve", run_settings),
         (strategy_class, strategy_settings),

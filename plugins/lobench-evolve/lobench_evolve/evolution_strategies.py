@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lobench.extend import fold
 from lobench_evolve.genome import Genome, GenomeTrial
 from lobench_evolve.settings import AntitheticES
-from lobench_evolve.truncation_ga import Generation, ranked, summary
+from lobench_evolve.truncation_ga import Generation, fitness_summary, ranked_indices
 
 __all__ = ["EvolutionStrategies", "Update"]
 
@@ -92,8 +92,8 @@ class EvolutionStrategies:
         return Update(seeds=tuple(seeds), weights=tuple(weights))
 
     def close(self, fitness: Sequence[float | None]) -> Generation:
-        order = ranked(fitness)
-        mean, num_results, num_not_finite = summary(fitness)
+        order = ranked_indices(fitness)
+        mean, num_results, num_not_finite = fitness_summary(fitness)
         best_index = order[0]
         best_fitness = fitness[best_index]
         assert best_fitness is not None

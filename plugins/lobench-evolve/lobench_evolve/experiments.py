@@ -18,9 +18,9 @@ import click
 
 from lobench import UsageError
 from lobench_evolve.extension import extended
-from lobench_evolve.run import Machines, plan, run_experiment
+from lobench_evolve.run import ExecutorOptions, plan, run_experiment
 
-__all__ = ["EvolveCommand", "EvolveRecord", "Evolved", "Run", "run_command", "share"]
+__all__ = ["CommandOutcome", "EvolveCommand", "EvolveRecord", "Run", "run_command", "shard_indices"]
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -28,11 +28,11 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvolveCommand:
-    """Options of `lobench evolve`, under the names of the command line; those of the executor are in `machines`."""
+    """Options of `lobench evolve`, under the names of the command line; the executor has `executor_options`."""
 
     config: Path
     store: Path
-    machines: Machines
+    executor_options: ExecutorOptions
     workers: int
     seed: int
     seeds: int
@@ -55,17 +55,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evolved:
+class CommandOutcome:
     """Result of the command: its exit code, and the runs that were started."""
 
     exit_code: int
     runs: tuple[Run, ...] = ()
 
 
-EvolveRecord: TypeAlias = Annotated[Evolved, "`lobench evolve`: how the runs ended."]
+EvolveRecord: TypeAlias = Annotated[CommandOutcome, "`lobench evolve`: how the runs ended."]
 
 
-def run_command(command: EvolveCommand) -> Evolved:
+def run_command(command: EvolveCommand) -> CommandOutcome:
     """Runs one experiment in this process, or several in separate processes.
 
     Raises:
@@ -75,7 +75,7 @@ def run_command(command: EvolveCommand) -> Evolved:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if command.seeds or command.cases or command.shard:
-            return _run_many(command)
+            return _run_in_processes(command)
         experiment = plan(
             command.config,
             folder=command.store,
@@ -86,21 +86,21 @@ def run_command(command: EvolveCommand) -> Evolved:
         if command.extend:
             experiment = extended(experiment)
         workers = command.workers or os.cpu_count() or 1
-        generations = run_experiment(experiment, command.machines, num_workers=workers, log=_log)
+        generations = run_experiment(experiment, command.executor_options, num_workers=workers, log=_log)
     except KeyboardInterrupt:
         _log("interrupted; the same command goes on from here")
-        return Evolved(exit_code=130)
-    last_generation = generations[-1].ended
+        return CommandOutcome(exit_code=130)
+    last_generation = generations[-1].result
     num_generations = generations[-1].generation + 1
     folder = experiment.folder / "checkpoints"
     _log(f"{num_generations} generations; last fitness {last_generation.elite_fitness:.6g}; {folder}")
     run = Run(
         folder=experiment.folder, exit_code=0, num_generations=num_generations, fitness=last_generation.elite_fitness
     )
-    return Evolved(exit_code=0, runs=(run,))
+    return CommandOutcome(exit_code=0, runs=(run,))
 
 
-def share(shard: str, count: int) -> range:
+def shard_indices(shard: str, count: int) -> range:
     """Returns the indices of a share of experiments.
 
     Args:
@@ -115,7 +115,7 @@ def share(shard: str, count: int) -> range:
     return range(int(index), count, int(num_shares))
 
 
-def _run_many(command: EvolveCommand) -> Evolved:
+def _run_in_processes(command: EvolveCommand) -> CommandOutcome:
     """Runs this command in a process per seed and case, so that each experiment can also be run and resumed alone."""
     if command.scopes:
         raise UsageError("--case is for one run", next_step="give --cases for a run for each, or neither for all cases")
@@ -125,9 +125,9 @@ def _run_many(command: EvolveCommand) -> Evolved:
     for case in cases:  # raises for a wrong name before anything is started
         scopes = [case] if case else []
         plan(command.config, folder=command.store, scopes=scopes, seed=0, gin_params=command.gin_params)
-    own_experiments = [experiments[index] for index in share(command.shard, len(experiments))]
+    shard_experiments = [experiments[index] for index in shard_indices(command.shard, len(experiments))]
     workers = command.workers or max((os.cpu_count() or 1) // command.parallel, 1)
-    waiting_experiments = list(own_experiments)
+    waiting_experiments = list(shard_experiments)
     running_processes = dict[str, subprocess.Popen[bytes]]()
     ended_runs = list[Run]()
     try:
@@ -139,17 +139,19 @@ def _run_many(command: EvolveCommand) -> Evolved:
                     _command_of_run(command, name, case, seed, workers), preexec_fn=_end_with_parent
                 )
             time.sleep(_POLL_SECONDS)
-            for name, child in list(running_processes.items()):
-                if (exit_code := child.poll()) is not None:
+            for name, process in list(running_processes.items()):
+                if (exit_code := process.poll()) is not None:
                     del running_processes[name]
                     ended_runs.append(Run(folder=command.store / name, exit_code=exit_code))
                     _log(f"{name}: ended with exit code {exit_code}")
     finally:
-        for child in running_processes.values():
-            child.terminate()
-        for child in running_processes.values():
-            child.wait()
-    return Evolved(exit_code=min(max((abs(run.exit_code) for run in ended_runs), default=0), 3), runs=tuple(ended_runs))
+        for process in running_processes.values():
+            process.terminate()
+        for process in running_processes.values():
+            process.wait()
+    return CommandOutcome(
+        exit_code=min(max((abs(run.exit_code) for run in ended_runs), default=0), 3), runs=tuple(ended_runs)
+    )
 
 
 def _end_with_parent() -> None:
@@ -169,14 +171,14 @@ def _command_of_run(command: EvolveCommand, name: str, case: str, seed: int, wor
         "--store",
         str(command.store / name),
     ]
-    machines = command.machines
-    arguments += ["--seed", str(seed), "--executor", machines.executor, "--workers", str(workers)]
-    arguments += ["--ray-address", machines.address, *(["--insecure"] if machines.insecure else [])]
+    executor_options = command.executor_options
+    arguments += ["--seed", str(seed), "--executor", executor_options.executor, "--workers", str(workers)]
+    arguments += ["--ray-address", executor_options.address, *(["--insecure"] if executor_options.insecure else [])]
     arguments += ["--extend"] if command.extend else []
     for scope in [case] if case else []:
         arguments += ["--case", scope]
-    for text in command.gin_params:
-        arguments += ["--gin-param", text]
+    for gin_param in command.gin_params:
+        arguments += ["--gin-param", gin_param]
     return arguments
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from lobench import UsageError
-from lobench_evolve.differences import LENGTH, LINES, differences, refusal
+from lobench_evolve.differences import BINDINGS_FIELD, LENGTH_SETTING, differences, refusal
 from lobench_evolve.journal import read_run
 from lobench_evolve.run import Evolution
 
@@ -30,32 +30,38 @@ def extended(experiment: Evolution) -> Evolution:
       UsageError: The configuration adds no generation, it differs in more than its length, or the run has not ended.
       StoreError: The store has no run.
     """
-    if experiment.run.strategy != "es":
+    if experiment.run_settings.strategy != "es":
         return experiment
     where = str(experiment.folder)
     parent = read_run(experiment.folder)
-    num_generations = experiment.run.num_generations
+    num_generations = experiment.run_settings.num_generations
     parent_settings = json.loads(parent.values["settings"])[0]
-    earlier_run = dataclasses.replace(experiment.run, first_generation=parent_settings.get("first_generation", 0))
-    values = {**dataclasses.replace(experiment, run=earlier_run).identity(), LINES: experiment.bindings}
-    changes = [change for change in differences(parent.values, values) if change.name != LENGTH]
+    earlier_settings = dataclasses.replace(
+        experiment.run_settings, first_generation=parent_settings.get("first_generation", 0)
+    )
+    identity_values = {
+        **dataclasses.replace(experiment, run_settings=earlier_settings).identity(),
+        BINDINGS_FIELD: experiment.bindings,
+    }
+    changes = [change for change in differences(parent.values, identity_values) if change.name != LENGTH_SETTING]
     if changes:
-        raise refusal(where, changes, values=values)
-    length = parent_settings["num_generations"]
-    if num_generations <= length:
+        raise refusal(where, changes, values=identity_values)
+    num_parent_generations = parent_settings["num_generations"]
+    if num_generations <= num_parent_generations:
         raise UsageError(
             "--extend adds no generation",
             where=where,
-            got=f"{LENGTH} = {num_generations}",
-            expected=f"more than {length}",
+            got=f"{LENGTH_SETTING} = {num_generations}",
+            expected=f"more than {num_parent_generations}",
         )
-    if parent.state is None or parent.state[0] != length:
+    if parent.state is None or parent.state[0] != num_parent_generations:
         generation_reached = parent.state[0] if parent.state is not None else 0
         raise UsageError(
             "--extend goes on where a run has ended, and this one has not",
             where=where,
-            got=f"generation {generation_reached} of {length}",
-            next_step=f"resume it first: the same command with {LENGTH} = {length} and without --extend",
+            got=f"generation {generation_reached} of {num_parent_generations}",
+            next_step=f"resume it first: the same command with {LENGTH_SETTING} = {num_parent_generations} and without "
+            "--extend",
         )
     first_generation, state = parent.state
     gin_params = (*experiment.layers.gin_params, f"Evolve.first_generation = {first_generation}")
@@ -63,6 +69,6 @@ def extended(experiment: Evolution) -> Evolution:
         experiment,
         folder=branch_folder(experiment.folder, num_generations),
         layers=dataclasses.replace(experiment.layers, gin_params=gin_params),
-        run=dataclasses.replace(experiment.run, first_generation=first_generation),
+        run_settings=dataclasses.replace(experiment.run_settings, first_generation=first_generation),
         parent_state=state,
     )

@@ -15,10 +15,10 @@ from typing import Any
 
 from lobench import StoreError
 from lobench.extend import StoreLock, database_errors, open_to_read, open_to_write, transaction, write_ahead
-from lobench_evolve.differences import LINES, differences, refusal
+from lobench_evolve.differences import BINDINGS_FIELD, differences, refusal
 from lobench_evolve.truncation_ga import Generation
 
-__all__ = ["Block", "Closed", "RunJournal", "RunReached", "read_generations", "read_run", "unpacked"]
+__all__ = ["Block", "ClosedGeneration", "RunJournal", "RunProgress", "decode_fitness", "read_generations", "read_run"]
 
 _SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -49,11 +49,11 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
+class ClosedGeneration:
     """A generation that ended, its result, and its duration in the session that ended it."""
 
     generation: int
-    ended: Generation
+    result: Generation
     seconds: float
 
 
@@ -80,7 +80,7 @@ class RunJournal:
             self._connection.executescript(_SCHEMA)
         self.check({"schema_version": str(_SCHEMA_VERSION), **identity})
 
-    def check(self, values: Mapping[str, str]) -> None:
+    def check(self, identity_values: Mapping[str, str]) -> None:
         """Stores values in a journal without results. Compares them with the stored ones if there are results.
 
         Raises:
@@ -89,12 +89,14 @@ class RunJournal:
         with self._transaction() as connection:
             has_results = connection.execute("SELECT 1 FROM results LIMIT 1").fetchone() is not None
             recorded_values = dict(connection.execute("SELECT name, value FROM run"))
-            changed_values = {name: value for name, value in values.items() if recorded_values.get(name) != value}
+            changed_values = {
+                name: value for name, value in identity_values.items() if recorded_values.get(name) != value
+            }
             if has_results and changed_values.keys() & recorded_values.keys():
-                new_values = {**recorded_values, **values, LINES: self._bindings}
+                new_values = {**recorded_values, **identity_values, BINDINGS_FIELD: self._bindings}
                 raise refusal(str(self._path.parent), differences(recorded_values, new_values), values=new_values)
             if "bindings" in changed_values and self._bindings:
-                changed_values[LINES] = self._bindings
+                changed_values[BINDINGS_FIELD] = self._bindings
             for name, value in changed_values.items():
                 connection.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (name, value))
             if changed_values.keys() & recorded_values.keys():
@@ -105,7 +107,7 @@ class RunJournal:
         query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
         with _convert_errors(self._path):
             rows = self._connection.execute(query, (generation, phase)).fetchall()
-        return [Block(block=block, fitness=unpacked(data)) for block, data in rows]
+        return [Block(block=block, fitness=decode_fitness(data)) for block, data in rows]
 
     def add(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
         """Stores the results of one message durably."""
@@ -120,26 +122,26 @@ class RunJournal:
         with _convert_errors(self._path):
             return _read_state(self._connection)
 
-    def close_generation(self, closed_generation: Closed, state: bytes | None) -> None:
+    def store_generation(self, closed_generation: ClosedGeneration, state: bytes | None) -> None:
         """Stores the result of a generation, and the state that the next one starts from."""
-        record = json.dumps(_finite_or_text(dataclasses.asdict(closed_generation.ended)))
+        record = json.dumps(_finite_or_text(dataclasses.asdict(closed_generation.result)))
         with self._transaction() as connection:
             connection.execute(
                 "INSERT INTO generations VALUES (?, ?, ?)",
                 (closed_generation.generation, record, closed_generation.seconds),
             )
             if state is not None:
-                self._keep_state(connection, closed_generation.generation + 1, state)
+                self._store_state(connection, closed_generation.generation + 1, state)
 
     def begin_state(self, generation: int, state: bytes) -> None:
         """Stores the state that the run's first generation starts from."""
         with self._transaction() as connection:
-            self._keep_state(connection, generation, state)
+            self._store_state(connection, generation, state)
 
-    def _keep_state(self, connection: sqlite3.Connection, generation: int, state: bytes) -> None:
+    def _store_state(self, connection: sqlite3.Connection, generation: int, state: bytes) -> None:
         connection.execute("INSERT OR REPLACE INTO state VALUES (0, ?, ?)", (generation, state))
 
-    def generations(self) -> list[Closed]:
+    def generations(self) -> list[ClosedGeneration]:
         with _convert_errors(self._path):
             return _read_generations(self._connection)
 
@@ -154,7 +156,7 @@ class RunJournal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunReached:
+class RunProgress:
     """Progress of a run that is to be extended.
 
     Attributes:
@@ -166,7 +168,7 @@ class RunReached:
     state: tuple[int, bytes] | None
 
 
-def read_run(folder: Path) -> RunReached:
+def read_run(folder: Path) -> RunProgress:
     """Returns the identity, bindings and last state of a run from its journal.
 
     Raises:
@@ -174,10 +176,10 @@ def read_run(folder: Path) -> RunReached:
     """
     with _open_database(folder) as connection:
         values = dict(connection.execute("SELECT name, value FROM run"))
-        return RunReached(values=values, state=_read_state(connection))
+        return RunProgress(values=values, state=_read_state(connection))
 
 
-def read_generations(folder: Path) -> list[Closed]:
+def read_generations(folder: Path) -> list[ClosedGeneration]:
     """Returns the closed generations of a run, which may be in progress.
 
     Raises:
@@ -208,15 +210,15 @@ def _convert_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     return database_errors(path, "the run's journal")
 
 
-def _read_generations(connection: sqlite3.Connection) -> list[Closed]:
+def _read_generations(connection: sqlite3.Connection) -> list[ClosedGeneration]:
     rows = connection.execute("SELECT generation, record, seconds FROM generations ORDER BY generation")
     return [
-        Closed(generation=generation, ended=Generation(**_with_floats(json.loads(record))), seconds=seconds)
+        ClosedGeneration(generation=generation, result=Generation(**_with_floats(json.loads(record))), seconds=seconds)
         for generation, record, seconds in rows
     ]
 
 
-def unpacked(data: bytes) -> tuple[float, ...]:
+def decode_fitness(data: bytes) -> tuple[float, ...]:
     """Returns the fitness of a block's members."""
     return struct.unpack(f"<{len(data) // 4}f", data)
 

@@ -40,7 +40,7 @@ class MemberProgram:
         self._weights = weights
         self._task = as_task(case.task)
         self._optimizer = as_learned_optimizer(case.learned_optimizer)
-        self._train = _dataset(self._task, "train", where)
+        self._train_data = _dataset(self._task, "train", where)
         if settings.fitness == "final" and not case.eval_batches:
             raise ConfigError(
                 "Evolve.fitness = 'final': Case.eval_batches = 0 evaluates nothing",
@@ -53,14 +53,14 @@ class MemberProgram:
                 where=where,
                 next_step="leave it out here; the evolved optimizer can be evaluated with it",
             )
-        self._eval = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
+        self._eval_data = _dataset(self._task, settings.split, where) if settings.fitness == "final" else None
         # Arrays are arguments instead of constants of the program, for fast compilation.
         self._arrays = [dataset.arrays if isinstance(dataset, ArrayDataset) else None for dataset in self._datasets]
         self._program = jax.jit(self._fitnesses, compiler_options=compiler_options())
 
     @property
     def _datasets(self) -> tuple[Any, Any]:
-        return self._train, self._eval
+        return self._train_data, self._eval_data
 
     def run(self, thetas: jax.Array, seeds: Sequence[int]) -> np.ndarray:
         """Returns the fitness of members, float32[members]; higher is better.
@@ -75,12 +75,12 @@ class MemberProgram:
     # Traced functions:
 
     def _fitnesses(self, thetas: jax.Array, keys: jax.Array, arrays: Any) -> jax.Array:
-        return _map_over(lambda flat, key: self._fitness(flat, key, arrays), thetas, keys)
+        return _map_members(lambda flat, key: self._fitness(flat, key, arrays), thetas, keys)
 
-    def _fitness(self, flat: jax.Array, key: jax.Array, arrays: Any) -> jax.Array:
-        theta = self._weights.unravel(flat)
+    def _fitness(self, theta_vector: jax.Array, key: jax.Array, arrays: Any) -> jax.Array:
+        theta = self._weights.unravel(theta_vector)
         keys = jax.random.split(key, self._case.num_seeds)
-        return -_map_over(lambda key: self._loss(theta, key, arrays), keys).mean()
+        return -_map_members(lambda key: self._loss(theta, key, arrays), keys).mean()
 
     def _loss(self, theta: Any, key: jax.Array, arrays: Any) -> jax.Array:
         """Trains once, and returns the loss that defines the fitness, float32[]."""
@@ -95,7 +95,7 @@ class MemberProgram:
         def step(carry: Any, index: jax.Array) -> tuple[Any, jax.Array]:
             opt_state, params, model_state = carry
             batch_key, loss_key, update_key = jax.random.split(jax.random.fold_in(data_key, index), 3)
-            batch = _sample(self._train, arrays[0], batch_key)
+            batch = _sample(self._train_data, arrays[0], batch_key)
 
             def loss_fn(params: Any) -> tuple[jax.Array, Any]:
                 loss, state, _ = task.loss_with_state_and_aux(params, model_state, loss_key, batch)
@@ -116,10 +116,10 @@ class MemberProgram:
     def _final_loss(self, task: Task, params: Any, model_state: Any, key: jax.Array, arrays: Any) -> jax.Array:
         def loss_of_batch(key: jax.Array) -> jax.Array:
             data_key, loss_key = jax.random.split(key)
-            data = _sample(self._eval, arrays, data_key)
+            data = _sample(self._eval_data, arrays, data_key)
             return jnp.asarray(task.eval_loss_with_aux(params, model_state, loss_key, data)[0], jnp.float32)
 
-        num_batches = self._case.eval_batches if self._eval is not None else 1
+        num_batches = self._case.eval_batches if self._eval_data is not None else 1
         return self._clipped(jax.vmap(loss_of_batch)(jax.random.split(key, num_batches)).mean())
 
     def _curve_loss(self, losses: jax.Array) -> jax.Array:
@@ -140,7 +140,7 @@ def cosine_adam(learning_rate: float, num_steps: int, final_fraction: float, cli
     return optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(rate_schedule))
 
 
-def _map_over(function: Callable[..., jax.Array], *arguments: jax.Array) -> jax.Array:
+def _map_members(function: Callable[..., jax.Array], *arguments: jax.Array) -> jax.Array:
     """Maps a function over leading axes.
 
     Without vmap for size 1, because XLA would transpose batches at every product.

@@ -19,17 +19,17 @@ __all__ = [
     "Evaluate",
     "Export",
     "Learn",
-    "Moved",
     "Rewind",
     "StateRequest",
     "Task",
+    "ThetaUpdates",
     "ToWorker",
     "Welcome",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class ThetaUpdates:
     """Updates of a theta that a worker has not received.
 
     Attributes:
@@ -50,12 +50,12 @@ class Learn(Message):
     Attributes:
       forget: Ids of genomes that are not needed any more.
       genomes: Genomes that the worker lacks, parents first.
-      theta_path: Updates that the worker lacks. None if the task needs none.
+      theta_updates: Updates that the worker lacks. None if the task needs none.
     """
 
     forget: tuple[int, ...]
     genomes: tuple[Genome, ...]
-    theta_path: Moved | None
+    theta_updates: ThetaUpdates | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from lobench import StoreError, UsageError
 from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, schedule, write_whole
-from lobench_evolve.crew import Crew, ThetaPath, WorkerJob
+from lobench_evolve.crew import ThetaPath, WorkerJob, WorkerPool
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, GenomeTrial
-from lobench_evolve.journal import Closed, RunJournal, unpacked
+from lobench_evolve.journal import ClosedGeneration, RunJournal, decode_fitness
 from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, StateRequest
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
 
 _TIMEOUT_BINDING = re.compile(r"(.*/)?lobench\.Case\.timeout_seconds = ")  # fixes no bit
 
-__all__ = ["Evolution", "Machines", "plan", "run_experiment", "worker_config"]
+__all__ = ["Evolution", "ExecutorOptions", "plan", "run_experiment", "worker_config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Evolution:
     config: Path
     seed: int
     layers: Layers
-    run: Evolve
+    run_settings: Evolve
     ga: TruncationGA
     es: AntitheticES
     optimizer_config: str
@@ -53,12 +53,12 @@ class Evolution:
 
     def identity(self) -> dict[str, str]:
         """Returns the settings that determine the run's decisions and bits."""
-        strategy: TruncationGA | AntitheticES = self.ga if self.run.strategy == "ga" else self.es
+        strategy: TruncationGA | AntitheticES = self.ga if self.run_settings.strategy == "ga" else self.es
         # The number of generations may be increased later, unless the outer learning rate depends on it.
-        run_settings = dataclasses.asdict(self.run) | {"checkpoint_every": None}
-        if self.run.strategy == "ga":
+        run_settings = dataclasses.asdict(self.run_settings) | {"checkpoint_every": None}
+        if self.run_settings.strategy == "ga":
             run_settings["num_generations"] = None
-        if not self.run.first_generation:
+        if not self.run_settings.first_generation:
             del run_settings["first_generation"]
         settings = {
             "seed": str(self.seed),
@@ -83,16 +83,16 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
     """
     if scopes:
         gin_params = [*gin_params, f"Evolve.cases = {list(scopes)}"]
-    values = read_config(config, gin_params)
-    selection_strategy(values.ga)  # raises if it is unknown
-    if values.run.first_generation:
+    configuration = read_config(config, gin_params)
+    selection_strategy(configuration.ga)  # raises if it is unknown
+    if configuration.run_settings.first_generation:
         raise UsageError(
-            "Evolve.first_generation", where=str(config), got=str(values.run.first_generation),
+            "Evolve.first_generation", where=str(config), got=str(configuration.run_settings.first_generation),
             expected="no such binding: `lobench evolve --extend` sets it",
         )  # fmt: skip
     modules = tuple(load_plugins().gin_modules())
     layers = Layers(gin_params=tuple(gin_params), gin_modules=modules)
-    bound_cases = [bind_case(spec, layers, build=False) for spec in values.cases]
+    bound_cases = [bind_case(spec, layers, build=False) for spec in configuration.cases]
     optimizer_texts = {case.optimizer_bindings for case in bound_cases}
     if len(optimizer_texts) > 1:
         raise UsageError("the cases have different learned optimizers", where=str(config), expected="one theta for all")
@@ -108,10 +108,10 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
         config=config.absolute(),
         seed=seed,
         layers=layers,
-        run=values.run,
-        ga=values.ga,
-        es=values.es,
-        optimizer_config="\n".join([*(f"import {module}" for module in values.imports), *binding_lines, ""]),
+        run_settings=configuration.run_settings,
+        ga=configuration.ga,
+        es=configuration.es,
+        optimizer_config="\n".join([*(f"import {module}" for module in configuration.imports), *binding_lines, ""]),
         bindings="\n".join(
             line for case in bound_cases for line in case.bindings.splitlines() if not _TIMEOUT_BINDING.match(line)
         ),
@@ -121,7 +121,7 @@ def plan(config: Path, *, folder: Path, scopes: Sequence[str], seed: int, gin_pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
+class ExecutorOptions:
     """Executor on which the workers of a run are started.
 
     Attributes:
@@ -135,24 +135,26 @@ class Machines:
     insecure: bool = False
 
 
-def worker_config(experiment: Evolution, machines: Machines) -> WorkerConfig:
+def worker_config(experiment: Evolution, executor_options: ExecutorOptions) -> WorkerConfig:
     """Returns the settings with which an executor starts workers. Workers read the run's configuration themselves."""
     return WorkerConfig(
         arguments=(str(experiment.config),),
         layers=experiment.layers,
         log_folder=experiment.folder / "logs",
         compilation_cache=experiment.folder / "compiled",
-        address=machines.address,
-        insecure=machines.insecure,
+        address=executor_options.address,
+        insecure=executor_options.insecure,
         serve="lobench_evolve.worker:serve",
     )
 
 
-def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]) -> Crew:
+def make_worker_pool(
+    experiment: Evolution, executor_options: ExecutorOptions, *, num_workers: int, log: Callable[[str], None]
+) -> WorkerPool:
     """Returns a crew without starting its workers. The inline executor always has one worker."""
-    return Crew(
-        load_plugins().make_executor(machines.executor, worker_config(experiment, machines), None),
-        num_workers=1 if machines.executor == "inline" else num_workers,
+    return WorkerPool(
+        load_plugins().make_executor(executor_options.executor, worker_config(experiment, executor_options), None),
+        num_workers=1 if executor_options.executor == "inline" else num_workers,
         size=experiment.worker_size,
         timeout_seconds=experiment.timeout_seconds,
         log=log,
@@ -160,8 +162,8 @@ def make_crew(experiment: Evolution, machines: Machines, *, num_workers: int, lo
 
 
 def run_experiment(
-    experiment: Evolution, machines: Machines, *, num_workers: int, log: Callable[[str], None]
-) -> list[Closed]:
+    experiment: Evolution, executor_options: ExecutorOptions, *, num_workers: int, log: Callable[[str], None]
+) -> list[ClosedGeneration]:
     """Runs or resumes an experiment, and returns its generations.
 
     Raises:
@@ -169,15 +171,15 @@ def run_experiment(
     """
     journal = RunJournal(experiment.folder, experiment.identity(), bindings=experiment.bindings)
     try:
-        run = experiment.run
+        run = experiment.run_settings
         if run.first_generation + len(journal.generations()) < run.num_generations:
-            crew = make_crew(experiment, machines, num_workers=num_workers, log=log)
+            worker_pool = make_worker_pool(experiment, executor_options, num_workers=num_workers, log=log)
             try:
-                journal.check(crew.start())
-                runner = _GaRunner if experiment.run.strategy == "ga" else _EsRunner
-                runner(experiment, journal, crew, log).run()
+                journal.check(worker_pool.start())
+                runner = _GaRunner if experiment.run_settings.strategy == "ga" else _EsRunner
+                runner(experiment, journal, worker_pool, log).run()
             finally:
-                crew.close()
+                worker_pool.close()
         return journal.generations()
     finally:
         journal.close()
@@ -186,24 +188,28 @@ def run_experiment(
 class _Runner:
     """Base of the two strategies' runners."""
 
-    def __init__(self, experiment: Evolution, journal: RunJournal, crew: Crew, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, experiment: Evolution, journal: RunJournal, worker_pool: WorkerPool, log: Callable[[str], None]
+    ) -> None:
         self._experiment = experiment
         self._journal = journal
-        self._crew = crew
+        self._worker_pool = worker_pool
         self._log = log
-        self._run = experiment.run
+        self._run_settings = experiment.run_settings
 
     def run(self) -> None:
         self._resume()
         started_at = time.perf_counter()
-        first_generation = self._run.first_generation
-        for generation in range(first_generation + len(self._journal.generations()), self._run.num_generations):
+        first_generation = self._run_settings.first_generation
+        for generation in range(
+            first_generation + len(self._journal.generations()), self._run_settings.num_generations
+        ):
             generation_started_at = time.perf_counter()
             ended_generation = self._run_generation(generation)
             state = None
             if (
                 generation == first_generation
-                or (generation + 1) % self._run.checkpoint_every == 0
+                or (generation + 1) % self._run_settings.checkpoint_every == 0
                 or self._is_last(generation)
             ):
                 state = self._write_checkpoints(generation, ended_generation)
@@ -217,13 +223,13 @@ class _Runner:
                         else ""
                     )
                 )
-            closed_generation = Closed(
-                generation=generation, ended=ended_generation, seconds=time.perf_counter() - generation_started_at
+            closed_generation = ClosedGeneration(
+                generation=generation, result=ended_generation, seconds=time.perf_counter() - generation_started_at
             )
-            self._journal.close_generation(closed_generation, state)
+            self._journal.store_generation(closed_generation, state)
 
     def _is_last(self, generation: int) -> bool:
-        return generation == self._run.num_generations - 1
+        return generation == self._run_settings.num_generations - 1
 
     def _resume(self) -> None:
         raise NotImplementedError
@@ -249,34 +255,34 @@ class _Runner:
         theta_path: ThetaPath | None = None,
     ) -> list[float | None]:
         """Returns the fitness of each trial, stored or new; None for trials that had not ended by `first_n` results."""
-        width = self._run.members_per_program
-        num_wanted = first_n or len(trials)
-        blocks = [trials[start : start + width] for start in range(0, len(trials), width)]
+        block_size = self._run_settings.members_per_program
+        num_wanted_results = first_n or len(trials)
+        blocks = [trials[start : start + block_size] for start in range(0, len(trials), block_size)]
         fitness_values: list[float | None] = [None] * len(trials)
-        num_found = 0
+        num_results = 0
 
         def add_results(block: int, fitness: Sequence[float]) -> None:
-            nonlocal num_found
-            for index, value in enumerate(fitness[: num_wanted - num_found], block * width):
+            nonlocal num_results
+            for index, value in enumerate(fitness[: num_wanted_results - num_results], block * block_size):
                 fitness_values[index] = value
-            num_found += min(len(fitness), num_wanted - num_found)
+            num_results += min(len(fitness), num_wanted_results - num_results)
 
         stored_results = self._journal.blocks(generation, phase)
         for result in stored_results:
             add_results(result.block, result.fitness)
-        if num_found == num_wanted:
+        if num_results == num_wanted_results:
             return fitness_values
         missing_blocks = sorted(set(range(len(blocks))) - {result.block for result in stored_results})
         jobs = [_evaluation_job(blocks[block], theta_path) for block in missing_blocks]
-        for index, payload in self._crew.run(jobs, genomes):
+        for index, payload in self._worker_pool.run(jobs, genomes):
             self._journal.add(generation, phase, missing_blocks[index], payload)
-            add_results(missing_blocks[index], unpacked(payload))
-            if num_found == num_wanted:
+            add_results(missing_blocks[index], decode_fitness(payload))
+            if num_results == num_wanted_results:
                 break
         return fitness_values
 
     def _run_job(self, job: WorkerJob, genomes: Mapping[int, Genome]) -> bytes:
-        ((_, payload),) = self._crew.run([job], genomes)
+        ((_, payload),) = self._worker_pool.run([job], genomes)
         return payload
 
     def _write_checkpoint(self, folder: Path, generation: int, content: bytes) -> None:
@@ -305,7 +311,9 @@ class _GaRunner(_Runner):
 
     def _run_generation(self, generation: int) -> Generation:
         genomes = self._search.genomes
-        fitness = self._evaluate(generation, "population", self._search.trials(), genomes, first_n=self._run.first_n)
+        fitness = self._evaluate(
+            generation, "population", self._search.trials(), genomes, first_n=self._run_settings.first_n
+        )
         fresh_trials = self._search.fresh_trials(fitness)
         fresh_fitness = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
         return self._search.close(fitness, fresh_fitness)
@@ -314,7 +322,7 @@ class _GaRunner(_Runner):
         genomes = self._search.genomes
         for name, genome in (("checkpoints", ended_generation.elite), ("best", ended_generation.best)):
             task = Export(genome=genome, outer_step=generation)
-            content = self._run_job(WorkerJob(task=task, wanted=(genome,)), genomes)
+            content = self._run_job(WorkerJob(task=task, genome_ids=(genome,)), genomes)
             self._write_checkpoint(self._experiment.folder / name, generation, content)
 
 
@@ -323,7 +331,7 @@ class _EsRunner(_Runner):
         self._search = EvolutionStrategies(self._experiment.es, self._experiment.seed)
         step_and_state = self._journal.state()
         if step_and_state is None:
-            first_generation = self._run.first_generation
+            first_generation = self._run_settings.first_generation
             parent_state = self._experiment.parent_state
             task = (
                 Rewind(state=base64.b64encode(parent_state).decode())
@@ -335,8 +343,8 @@ class _EsRunner(_Runner):
         self._step, self._state = step_and_state
         self._updates: list[Update] = []
         self._search.skip_to(self._step)
-        next_generation = self._run.first_generation + len(self._journal.generations())
-        if next_generation == self._run.first_generation:
+        next_generation = self._run_settings.first_generation + len(self._journal.generations())
+        if next_generation == self._run_settings.first_generation:
             self._write_theta(next_generation)
         while self._search.generation < next_generation:
             self._run_generation(self._search.generation)
@@ -348,7 +356,7 @@ class _EsRunner(_Runner):
     def _run_generation(self, generation: int) -> Generation:
         search = self._search
         trials = search.trials()
-        first_n = self._run.first_n
+        first_n = self._run_settings.first_n
         fitness = self._evaluate(
             generation, "population", trials, search.genomes, first_n=first_n, theta_path=self._theta_path
         )
@@ -372,7 +380,7 @@ class _EsRunner(_Runner):
 def _evaluation_job(trials: Sequence[GenomeTrial], theta_path: ThetaPath | None) -> WorkerJob:
     ids = tuple(trial.genome.id for trial in trials)
     task = Evaluate(trials=tuple((trial.genome.id, trial.seed) for trial in trials))
-    return WorkerJob(task=task, wanted=ids, theta_path=theta_path)
+    return WorkerJob(task=task, genome_ids=ids, theta_path=theta_path)
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:

@@ -147,7 +147,7 @@ class Configuration:
       imports: Modules imported by the file.
     """
 
-    run: Evolve
+    run_settings: Evolve
     ga: TruncationGA
     es: AntitheticES
     cases: tuple[CaseSpec, ...]
@@ -169,20 +169,20 @@ def read_config(config: Path, gin_params: Sequence[str]) -> Configuration:
     ga = _read_settings(TruncationGA, statements)
     es = _read_settings(AntitheticES, statements)
     is_ga = run.strategy == "ga"
-    size = ga.population_size if is_ga else 2 * es.num_pairs
+    population_size = ga.population_size if is_ga else 2 * es.num_pairs
     _check_at_most("TruncationGA.num_parents", ga.num_parents, "population_size", ga.population_size)
     _check_at_most("TruncationGA.parents_per_child", ga.parents_per_child, "num_parents", ga.num_parents)
-    _check_at_most("Evolve.first_n", run.first_n, "the population's size", size)
+    _check_at_most("Evolve.first_n", run.first_n, "the population's size", population_size)
     if is_ga and ga.elite_evals and ga.num_candidates < 2:
         expected = "at least 2: the last elite, and one that may take its place"
         raise ConfigError("TruncationGA.num_candidates", got="1", expected=expected)
     if not is_ga and run.first_n == 1:
         expected = "0, or at least 2: a pair is evaluated only when both are there"
         raise ConfigError("Evolve.first_n", got="1", expected=expected)
-    max_members = max(size, ga.num_candidates * ga.elite_evals if is_ga else 0)
+    max_members = max(population_size, ga.num_candidates * ga.elite_evals if is_ga else 0)
     run = dataclasses.replace(run, members_per_program=min(run.members_per_program, max_members))
     cases = specs_called(run.cases, config)
-    return Configuration(run=run, ga=ga, es=es, cases=tuple(cases), imports=imports)
+    return Configuration(run_settings=run, ga=ga, es=es, cases=tuple(cases), imports=imports)
 
 
 def _check_at_most(name: str, value: int, limit: str, max_value: int) -> None:
@@ -190,12 +190,12 @@ def _check_at_most(name: str, value: int, limit: str, max_value: int) -> None:
         raise ConfigError(name, got=str(value), expected=f"at most {limit}, {max_value}")
 
 
-def _read_settings(cls: type[T], statements: Sequence[Any]) -> T:
-    fields = {entry.name: entry for entry in dataclasses.fields(cls)}  # type: ignore[arg-type]
+def _read_settings(settings_class: type[T], statements: Sequence[Any]) -> T:
+    fields = {entry.name: entry for entry in dataclasses.fields(settings_class)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for statement in statements:
         selector = getattr(statement, "selector", "").rsplit(".", 1)[-1]
-        if selector != cls.__name__:
+        if selector != settings_class.__name__:
             continue
         name = statement.parameter
         if statement.scope or name not in fields:
@@ -205,8 +205,8 @@ def _read_settings(cls: type[T], statements: Sequence[Any]) -> T:
                 expected="one of " + ", ".join(fields) + ", without a scope",
                 next_step=suggestion(name, fields),
             )
-        values[name] = _checked_value(cls, name, statement.value, statement.where)
-    return cls(**values)
+        values[name] = _checked_value(settings_class, name, statement.value, statement.where)
+    return settings_class(**values)
 
 
 def _checked_value(settings_class: type[Any], name: str, value: Any, where: str) -> Any:

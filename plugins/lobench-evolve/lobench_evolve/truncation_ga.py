@@ -24,7 +24,7 @@ from lobench.hookspecs import SelectionStrategy
 from lobench_evolve.genome import Genome, GenomeTrial, lineage
 from lobench_evolve.settings import TruncationGA
 
-__all__ = ["Generation", "Population", "ranked", "selection_strategy", "summary"]
+__all__ = ["Generation", "Population", "fitness_summary", "ranked_indices", "selection_strategy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Generation:
     num_not_finite: int
 
 
-def ranked(fitness: Sequence[float | None]) -> list[int]:
+def ranked_indices(fitness: Sequence[float | None]) -> list[int]:
     """Returns the indices of the members with a result, best first; NaN counts as minus infinity, ties by index."""
     members = [_member(index, value) for index, value in enumerate(fitness) if value is not None]
     return [member.id for member in rank(members)]
@@ -71,7 +71,7 @@ def _mean(values: Sequence[float]) -> float:
         return math.nan
 
 
-def summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
+def fitness_summary(fitness: Sequence[float | None]) -> tuple[float, int, int]:
     """Returns the mean of the finite values (NaN without any), the number of results, and of non-finite ones."""
     values = [value for value in fitness if value is not None]
     finite_values = [value for value in values if math.isfinite(value)]
@@ -129,7 +129,7 @@ class Population:
         return [GenomeTrial(self._members[index], seed) for index in self._candidates(fitness) for seed in seeds]
 
     def _candidates(self, fitness: Sequence[float | None]) -> list[int]:
-        candidates = ranked(fitness)[: self._settings.num_candidates]
+        candidates = ranked_indices(fitness)[: self._settings.num_candidates]
         # The last elite is member 0. It may lack a result if the first results closed the generation.
         if self._has_elite and 0 not in candidates:
             candidates = [*candidates[: self._settings.num_candidates - 1], 0]
@@ -142,7 +142,7 @@ class Population:
           fitness: Fitness of `trials()`, higher is better; None if the generation ended without it.
           fresh_fitness: Fitness of `fresh_trials(fitness)`, complete.
         """
-        best_index = ranked(fitness)[0]
+        best_index = ranked_indices(fitness)[0]
         candidates = self._candidates(fitness)
         num_evals = self._settings.elite_evals
         if num_evals:
@@ -150,12 +150,12 @@ class Population:
                 _mean([_fitness_of(fresh_fitness, candidate * num_evals + repeat) for repeat in range(num_evals)])
                 for candidate in range(len(candidates))
             ]
-            winner_index = ranked(means)[0]
+            winner_index = ranked_indices(means)[0]
             elite_index, elite_fitness = candidates[winner_index], means[winner_index]
         else:
             elite_index = best_index
             elite_fitness = _fitness_of(fitness, best_index)
-        mean, num_results, num_not_finite = summary(fitness)
+        mean, num_results, num_not_finite = fitness_summary(fitness)
         ended_generation = Generation(
             elite=self._members[elite_index].id,
             elite_fitness=elite_fitness,
@@ -169,7 +169,7 @@ class Population:
         return ended_generation
 
     def _breed(self, fitness: Sequence[float | None], elite: int, best: int) -> None:
-        other_parents = [index for index in ranked(fitness) if index != elite][: self._settings.num_parents - 1]
+        other_parents = [index for index in ranked_indices(fitness) if index != elite][: self._settings.num_parents - 1]
         parents = [Member(id=elite, fitness=(math.inf,))]
         parents += [_member(index, _fitness_of(fitness, index)) for index in other_parents]
         self.generation += 1

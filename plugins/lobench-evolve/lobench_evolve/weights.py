@@ -65,7 +65,7 @@ class Weights:
             scaled_leaves = [leaf * factor for leaf, factor in zip(theta_leaves, factors, strict=True)]
             return ravel_pytree(jax.tree.unflatten(structure, scaled_leaves))[0]
 
-        self._kept_share = 1.0 - decay
+        self._kept_fraction = 1.0 - decay
         self.init = jax.jit(init)
         self.mean = jax.jit(lambda thetas: jnp.mean(jnp.stack(thetas), axis=0))
         self.mutate = jax.jit(self._mutate)
@@ -75,19 +75,19 @@ class Weights:
         return jax.random.normal(key, (self.num_weights,), jnp.float32)
 
     def _mutate(self, parent: jax.Array, key: jax.Array, sigma: jax.Array) -> jax.Array:
-        kept_part = parent if self._kept_share == 1.0 else self._kept_share * parent
+        kept_part = parent if self._kept_fraction == 1.0 else self._kept_fraction * parent
         return kept_part + sigma * self._noise(key)
 
     def _add_noise(self, total: jax.Array, key: jax.Array, weight: jax.Array) -> jax.Array:
         return total + weight * self._noise(key)
 
-    def unravel(self, flat: jax.Array) -> Any:
+    def unravel(self, theta_vector: jax.Array) -> Any:
         """Returns theta in the optimizer's own structure."""
-        return self._unravel(flat)
+        return self._unravel(theta_vector)
 
-    def leaves(self, flat: jax.Array) -> dict[str, np.ndarray]:
+    def leaves(self, theta_vector: jax.Array) -> dict[str, np.ndarray]:
         """Returns theta's leaves by path, as checkpoints hold them."""
-        return {path: np.asarray(leaf) for path, leaf in leaf_paths(self._unravel(flat)).items()}
+        return {path: np.asarray(leaf) for path, leaf in leaf_paths(self._unravel(theta_vector)).items()}
 
 
 class Decoder:
@@ -138,7 +138,7 @@ class Decoder:
             parent_thetas[parent] = self._cache[parent]
             self._cache.move_to_end(parent)
         for genome in missing_genomes:
-            theta = self._make(genome, parent_thetas)
+            theta = self._make_theta(genome, parent_thetas)
             if keep or genome.id != genome_id:
                 self.put(genome.id, theta)
             for parent in genome.parents:
@@ -155,7 +155,7 @@ class Decoder:
         """Returns the genome and its ancestors that are not cached, ancestors first."""
         return lineage(self._genomes, [genome_id], self._cache)
 
-    def _make(self, genome: Genome, parents: Mapping[int, jax.Array]) -> jax.Array:
+    def _make_theta(self, genome: Genome, parents: Mapping[int, jax.Array]) -> jax.Array:
         key = key_of(genome.seed)
         thetas = [parents[parent] for parent in genome.parents]
         if not thetas:

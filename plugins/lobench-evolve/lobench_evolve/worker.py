@@ -57,7 +57,7 @@ class Evaluator:
     """
 
     def __init__(self, config: Configuration, layers: Layers) -> None:
-        cases, run, es = config.cases, config.run, config.es
+        cases, run, es = config.cases, config.run_settings, config.es
         # jax's backend is created before the suite's modules are imported, because they may create arrays.
         is_claimed = all(claim_for(spec, layers) for spec in cases)
         decay = config.ga.decay if run.strategy == "ga" else 0.0
@@ -80,7 +80,7 @@ class Evaluator:
         self._width = run.members_per_program
         num_steps = run.num_generations - run.first_generation
         self._outer_optimizer = cosine_adam(es.learning_rate, num_steps, es.final_rate_fraction, es.clip_norm)
-        self._outer_step = jax.jit(self._apply)
+        self._outer_step = jax.jit(self._apply_gradient)
         self._theta_id = -1
         self._state: Any = None
 
@@ -110,7 +110,7 @@ class Evaluator:
     def begin(self, seed: int) -> bytes:
         """Returns the state of evolution strategies before their first step."""
         theta = self.weights.init(key_of(seed))
-        return _dump((theta, self._outer_optimizer.init(theta)))
+        return _encode_leaves((theta, self._outer_optimizer.init(theta)))
 
     def rewind(self, state: bytes) -> bytes:
         """Returns a state with its outer schedule reset to the first step. Adam's moments are kept."""
@@ -120,13 +120,15 @@ class Evaluator:
             return node._replace(count=jnp.zeros_like(node.count)) if is_schedule else node
 
         tree = self._load_state(state)
-        return _dump(jax.tree.map(reset_count, tree, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState)))
+        return _encode_leaves(
+            jax.tree.map(reset_count, tree, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState))
+        )
 
     def _load_state(self, state: bytes) -> Any:
         zeros = jnp.zeros(self.weights.num_weights)
-        return _load(state, (zeros, self._outer_optimizer.init(zeros)))
+        return _decode_leaves(state, (zeros, self._outer_optimizer.init(zeros)))
 
-    def follow(self, theta_id: int, state: bytes | None, updates: Sequence[Update]) -> None:
+    def apply_updates(self, theta_id: int, state: bytes | None, updates: Sequence[Update]) -> None:
         """Applies updates to theta. The noise is recomputed from its seeds.
 
         Args:
@@ -148,9 +150,11 @@ class Evaluator:
 
     def state(self) -> bytes:
         """Returns theta and the outer optimizer's state."""
-        return _dump(self._state)
+        return _encode_leaves(self._state)
 
-    def _apply(self, gradient: jax.Array, count: jax.Array, theta: jax.Array, outer_state: Any) -> tuple[Any, Any]:
+    def _apply_gradient(
+        self, gradient: jax.Array, count: jax.Array, theta: jax.Array, outer_state: Any
+    ) -> tuple[Any, Any]:
         updates, outer_state = self._outer_optimizer.update(gradient / jnp.maximum(count, 1), outer_state)
         return theta + updates, outer_state
 
@@ -163,13 +167,13 @@ class Evaluator:
         return buffer.getvalue()
 
 
-def _dump(tree: Any) -> bytes:
+def _encode_leaves(tree: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **{f"leaf{index}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def _load(data: bytes, template: Any) -> Any:
+def _decode_leaves(data: bytes, template: Any) -> Any:
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
         leaves = [jnp.asarray(file[f"leaf{index}"]) for index in range(len(file.files))]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
@@ -177,24 +181,24 @@ def _load(data: bytes, template: Any) -> Any:
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs one worker on a connection until an exit message; `arguments[0]` is the path of the configuration."""
-    crew: ChiefEnd[ToWorker] = ChiefEnd(connection, messages.TO_WORKER, owns_process=owns_process)
+    pool_connection: ChiefEnd[ToWorker] = ChiefEnd(connection, messages.TO_WORKER, owns_process=owns_process)
     try:
         layers = configure.layers
         evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
     except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
-        crew.send(_broken_message(error))
+        pool_connection.send(_broken_message(error))
         return
     requests: queue.Queue[ToWorker | None] = queue.Queue()
-    crew.listen(requests.put)
-    crew.send(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
+    pool_connection.listen(requests.put)
+    pool_connection.send(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
     while (message := requests.get()) is not None and not isinstance(message, Exit):
         try:
             if isinstance(message, messages.Learn):
-                _learn(evaluator, message)
+                _apply_learn(evaluator, message)
             else:
-                crew.send(messages.Answer(job=message.job, payload=_answer(evaluator, message)))
+                pool_connection.send(messages.Answer(job=message.job, payload=_answer_task(evaluator, message)))
         except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
-            crew.send(_broken_message(error))
+            pool_connection.send(_broken_message(error))
 
 
 def _broken_message(error: Exception) -> messages.Broken:
@@ -204,15 +208,15 @@ def _broken_message(error: Exception) -> messages.Broken:
     return messages.Broken(message=headline(error))
 
 
-def _learn(evaluator: Evaluator, message: messages.Learn) -> None:
+def _apply_learn(evaluator: Evaluator, message: messages.Learn) -> None:
     evaluator.decoder.forget(message.forget)
     evaluator.decoder.learn(message.genomes)
-    if (theta_path := message.theta_path) is not None:
-        state = base64.b64decode(theta_path.state) if theta_path.state is not None else None
-        evaluator.follow(theta_path.theta, state, theta_path.updates)
+    if (theta_updates := message.theta_updates) is not None:
+        state = base64.b64decode(theta_updates.state) if theta_updates.state is not None else None
+        evaluator.apply_updates(theta_updates.theta, state, theta_updates.updates)
 
 
-def _answer(evaluator: Evaluator, task: Task) -> bytes:
+def _answer_task(evaluator: Evaluator, task: Task) -> bytes:
     match task:
         case messages.Evaluate(trials=trials):
             return evaluator.evaluate(trials).astype("<f4").tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from lobench_evolve.crew import Crew, WorkerJob
+from lobench_evolve.crew import WorkerJob, WorkerPool
 from lobench_evolve.genome import Genome
 from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, Welcome
 from shown import texts_of
@@ -17,7 +17,7 @@ from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
 SHOWN = texts_of("evolve")
 
 GENOME = Genome(0, (), 7, 0.0)
-JOB = WorkerJob(task=Evaluate(trials=((0, 1),)), wanted=(0,))
+JOB = WorkerJob(task=Evaluate(trials=((0, 1),)), genome_ids=(0,))
 
 
 class Spoken:
@@ -57,9 +57,9 @@ class Spoken:
 
 def ran(executor: Spoken) -> tuple[list[tuple[int, bytes]], list[str]]:
     lines: list[str] = []
-    crew = Crew(executor, num_workers=1, size=schedule.Size(1), timeout_seconds=600, log=lines.append)
-    assert crew.start() == {"jax": "1"}
-    return list(crew.run([JOB], {0: GENOME})), lines
+    worker_pool = WorkerPool(executor, num_workers=1, size=schedule.Size(1), timeout_seconds=600, log=lines.append)
+    assert worker_pool.start() == {"jax": "1"}
+    return list(worker_pool.run([JOB], {0: GENOME})), lines
 
 
 def right(worker: int, task: Evaluate) -> Message:
@@ -69,7 +69,7 @@ def right(worker: int, task: Evaluate) -> Message:
 def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
     executor = Spoken(right)
     assert ran(executor) == ([(0, b"1234")], ["a notice"])
-    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), theta_path=None)]
+    assert executor.learned == [Learn(forget=(), genomes=(GENOME,), theta_updates=None)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_job_comes_with_what_its_worker_must_learn_and_is_answered() -> None:
         (WorkerExited(worker=0, message="killed by signal 9"), "killed by signal 9"),
         (Welcome(provenance={}, pid=1).to_bytes()[:-2], SHOWN["no-message"]),
         (Answer(job=0, payload=b"").to_bytes().replace(b'"job"', b'"jab"'), SHOWN["answer-no-field-job"]),
-        (Learn(forget=(), genomes=(), theta_path=None), SHOWN["unknown-kind-learn"]),
+        (Learn(forget=(), genomes=(), theta_updates=None), SHOWN["unknown-kind-learn"]),
     ],
 )
 def test_who_dies_or_is_not_understood_is_replaced_and_its_job_done_by_another(

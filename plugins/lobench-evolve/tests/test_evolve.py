@@ -122,7 +122,7 @@ def test_generations_and_checkpoints_are_there(reference: tuple[Path, tuple[str,
     store, _ = reference
     closed = read_generations(store)
     assert [entry.generation for entry in closed] == [0, 1, 2]
-    assert all(entry.ended.num_results == 8 and entry.ended.num_not_finite == 0 for entry in closed)
+    assert all(entry.result.num_results == 8 and entry.result.num_not_finite == 0 for entry in closed)
     names = [path.name for path in sorted((store / "checkpoints").glob("*.npz"))]
     steps = (0, 1, 2, 3) if store.name == "es" else (0, 1, 2)
     assert names == [f"generation_{step:06d}.npz" for step in steps]
@@ -133,7 +133,7 @@ def test_a_run_that_has_ended_is_told_to_programs(reference: tuple[Path, tuple[s
     found = document(evolve(config, store, *options, "--executor", "inline", "--workers", "1", "--format", "json"))
     (only,) = found["runs"]
     assert found["exit_code"] == 0 and only["folder"] == str(store) and only["num_generations"] == 3
-    assert only["fitness"] == read_generations(store)[-1].ended.elite_fitness
+    assert only["fitness"] == read_generations(store)[-1].result.elite_fitness
 
 
 @pytest.mark.filterwarnings("error")
@@ -216,7 +216,7 @@ def test_first_results_close_a_generation_and_replay(config: Path, tmp_path: Pat
     options = ("--gin-param", "Evolve.first_n = 5", "--gin-param", "Evolve.members_per_program = 2")
     first, second = tmp_path / "first", tmp_path / "second"
     evolve(config, first, *options, "--workers", "2")
-    assert [entry.ended.num_results for entry in read_generations(first)] == [5, 5, 5]
+    assert [entry.result.num_results for entry in read_generations(first)] == [5, 5, 5]
     shutil.copytree(first, second, ignore=shutil.ignore_patterns("generation_*"))
     with sqlite3.connect(second / "evolve.sqlite") as connection:
         connection.execute("DELETE FROM generations")

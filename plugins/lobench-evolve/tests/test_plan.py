@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lobench_evolve.experiments import share
+from lobench_evolve.experiments import shard_indices
 from lobench_evolve.run import plan
 from shown import texts_of
 
@@ -83,14 +83,14 @@ def test_a_program_is_no_wider_than_there_are_members(tmp_path: Path, strategy: 
         scopes=[],
         seed=0,
     )
-    assert found.run.members_per_program == widest
+    assert found.run_settings.members_per_program == widest
 
 
 def test_a_gin_param_wins_over_the_file(tmp_path: Path) -> None:
     path = config(tmp_path, "Evolve.num_generations = 5")
     planned = plan(path, folder=tmp_path, scopes=["hard"], seed=0, gin_params=["Evolve.num_generations = 7"])
-    assert planned.run.num_generations == 7
-    assert planned.run.cases == ("hard",)
+    assert planned.run_settings.num_generations == 7
+    assert planned.run_settings.cases == ("hard",)
 
 
 def test_more_generations_later_are_the_same_run_of_a_genetic_algorithm_only(tmp_path: Path) -> None:
@@ -105,15 +105,15 @@ def test_more_generations_later_are_the_same_run_of_a_genetic_algorithm_only(tmp
 
 
 def test_shares_are_disjoint_and_make_the_whole() -> None:
-    shares = [share(f"{index}/3", 10) for index in range(3)]
+    shares = [shard_indices(f"{index}/3", 10) for index in range(3)]
     assert sorted(index for share in shares for index in share) == list(range(10))
-    assert list(share("", 4)) == [0, 1, 2, 3]
+    assert list(shard_indices("", 4)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("text", ["3/3", "a/b", "1", "-1/3", "0/0"])
 def test_a_share_that_is_none(text: str) -> None:
     with pytest.raises(UsageError, match="0 <= I < N"):
-        share(text, 10)
+        shard_indices(text, 10)
 
 
 def test_a_deadline_is_no_part_of_what_a_run_is(tmp_path: Path) -> None:

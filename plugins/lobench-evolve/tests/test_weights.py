@@ -105,7 +105,7 @@ def test_a_child_is_the_mean_of_its_parents_less_the_decay_and_its_noise() -> No
     weights = Weights(AdafacMLPLOpt(), {}, decay=0.25)
     decoder = Decoder(weights)
     genomes = [Genome(0, (), 1, 0.0), Genome(1, (), 2, 0.0), Genome(2, (0, 1), 3, 0.5), Genome(3, (0, 1), 3, 0.0)]
-    learn = Learn(forget=(), genomes=tuple(genomes), theta_path=None)
+    learn = Learn(forget=(), genomes=tuple(genomes), theta_updates=None)
     decoder.learn(Learn.from_bytes(learn.to_bytes()).genomes)
     one, other, child, mean = (np.asarray(decoder.theta(id)) for id in range(4))
     np.testing.assert_allclose(mean, (one + other) / 2, rtol=1e-6)

@@ -30,13 +30,13 @@ class MsgpackReader:
         del allow_pickle
 
     def recognises(self, path: epath.Path) -> bool:
-        is_named = path.suffix in (".msgpack", ".state") or re.fullmatch(r"(params|checkpoint)_\d+", path.name)
-        return bool(is_named) and not path.is_dir()
+        has_known_name = path.suffix in (".msgpack", ".state") or re.fullmatch(r"(params|checkpoint)_\d+", path.name)
+        return bool(has_known_name) and not path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
         # A file that is written in place instead of renamed cannot be parsed while it is incomplete.
         try:
-            _parse(path.read_bytes())
+            _parse_msgpack(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
@@ -47,10 +47,10 @@ class MsgpackReader:
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "flax msgpack"):
-            return content_of(flatten(_parse(path.read_bytes())), str(path))
+            return content_of(flatten(_parse_msgpack(path.read_bytes())), str(path))
 
 
-def _parse(data: bytes) -> Any:
+def _parse_msgpack(data: bytes) -> Any:
     return _join_chunks(msgpack.unpackb(data, ext_hook=_decode_extension, raw=False, strict_map_key=False))
 
 

@@ -46,12 +46,14 @@ class OrbaxReader:
     def is_complete(self, path: epath.Path) -> bool:
         try:
             is_temporary = _TEMPORARY in path.name or any(_TEMPORARY in entry.name for entry in path.iterdir())
-            items = {} if is_temporary else _items(path)
+            folder_by_item = {} if is_temporary else _item_folders(path)
         except (FileNotFoundError, NotADirectoryError):
             return False  # a trainer that keeps the last few has removed it
-        if not items:
+        if not folder_by_item:
             return False
-        if (path / _COMMIT_FILE).exists() or all((item / _COMMIT_FILE).exists() for item in items.values()):
+        if (path / _COMMIT_FILE).exists() or all(
+            (item_folder / _COMMIT_FILE).exists() for item_folder in folder_by_item.values()
+        ):
             return True
         try:
             if json.loads((path / _STEP_FILE).read_text()).get("commit_timestamp_nsecs") is not None:
@@ -62,15 +64,17 @@ class OrbaxReader:
 
     def read(self, path: epath.Path) -> CheckpointContent:
         with reading(path, "an orbax checkpoint"):
-            items = _items(path)
-            if not items:
+            folder_by_item = _item_folders(path)
+            if not folder_by_item:
                 raise CheckpointError("no item with arrays", where=str(path), expected=f"a folder with {_TREE_FILE}")
-            if len(items) == 1:
-                leaves = _leaves(next(iter(items.values())))
+            if len(folder_by_item) == 1:
+                leaves = _item_leaves(next(iter(folder_by_item.values())))
             else:
                 # The optimizer is needed to determine which item is theta.
                 leaves = {
-                    f"{name}/{leaf}": value for name, item in items.items() for leaf, value in _leaves(item).items()
+                    f"{name}/{leaf}": value
+                    for name, item_folder in folder_by_item.items()
+                    for leaf, value in _item_leaves(item_folder).items()
                 }
             content = content_of(leaves, str(path))
             # The rules for counters among the leaves apply to those in JSON too.
@@ -83,7 +87,7 @@ class OrbaxReader:
             )
 
 
-def _items(path: epath.Path) -> dict[str, epath.Path]:
+def _item_folders(path: epath.Path) -> dict[str, epath.Path]:
     """Returns the folders with a tree of arrays, by item name; the step directory itself is "default"."""
     if (path / _TREE_FILE).exists():
         return {"default": path}
@@ -105,9 +109,9 @@ def _counters(path: epath.Path) -> dict[str, Any]:
     return counters
 
 
-def _leaves(item: epath.Path) -> dict[str, Any]:
+def _item_leaves(item_folder: epath.Path) -> dict[str, Any]:
     """Returns the arrays and texts of an item."""
-    metadata = _read_json(item / _TREE_FILE)
+    metadata = _read_json(item_folder / _TREE_FILE)
     texts: dict[str, str] = {}
     leaves: dict[str, Any] = {}
     for entry in metadata["tree_metadata"].values():
@@ -116,44 +120,50 @@ def _leaves(item: epath.Path) -> dict[str, Any]:
         if value_type in _EMPTY_TYPES:
             continue
         if value_type == "string":
-            texts = texts or _read_json(item / _STRINGS_FILE)
+            texts = texts or _read_json(item_folder / _STRINGS_FILE)
             leaves["/".join(keys)] = texts[".".join(keys)]
         else:
-            leaves["/".join(keys)] = _read_array(item, ".".join(keys), metadata)
+            leaves["/".join(keys)] = _read_array(item_folder, ".".join(keys), metadata)
     return leaves
 
 
-def _read_array(item: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
+def _read_array(item_folder: epath.Path, name: str, metadata: Mapping[str, Any]) -> np.ndarray:
     import tensorstore  # here, because it is a large library, and every watch creates this reader
 
-    base: Any
-    folder: Any
-    if "://" in str(item):
-        base, folder = f"{item}/", f"{item}/{name}/"
+    database_location: Any
+    array_location: Any
+    if "://" in str(item_folder):
+        database_location, array_location = f"{item_folder}/", f"{item_folder}/{name}/"
     else:
         # Paths are given in place of file:// URLs, in which a percent sign would be an escape.
-        base, folder = ({"driver": "file", "path": f"{path}/"} for path in (item, item / name))
-    store = {"driver": "ocdbt", "base": base, "path": f"{name}/"} if metadata.get("use_ocdbt", True) else folder
+        database_location, array_location = (
+            {"driver": "file", "path": f"{path}/"} for path in (item_folder, item_folder / name)
+        )
+    store = (
+        {"driver": "ocdbt", "base": database_location, "path": f"{name}/"}
+        if metadata.get("use_ocdbt", True)
+        else array_location
+    )
     spec = {"driver": "zarr3" if metadata.get("use_zarr3") else "zarr", "kvstore": store}
     if metadata.get("store_array_data_equal_to_fill_value"):
         spec["fill_missing_data_reads"] = False  # everything was written, so missing data is damage, not zeros
     try:
         array: np.ndarray = tensorstore.open(spec).result().read().result()
     except Exception as error:
-        if "://" in str(item):
+        if "://" in str(item_folder):
             raise
-        raise _damage_error(item, name, str(error), is_database=bool(metadata.get("use_ocdbt", True))) from error
+        raise _damage_error(item_folder, name, str(error), is_database=bool(metadata.get("use_ocdbt", True))) from error
     return array
 
 
-def _damage_error(item: epath.Path, leaf: str, text: str, *, is_database: bool) -> CheckpointError:
+def _damage_error(item_folder: epath.Path, leaf: str, message: str, *, is_database: bool) -> CheckpointError:
     """Returns an error that names the missing or damaged file, in place of tensorstore's long message."""
-    paths = [epath.Path(path) for path in _FILE_PATTERN.findall(text)]
+    paths = [epath.Path(path) for path in _FILE_PATTERN.findall(message)]
     files = [file for file in paths if not file.is_dir()]
-    manifest = item / "manifest.ocdbt"
+    manifest = item_folder / "manifest.ocdbt"
     if is_database and not manifest.exists():
         files = [manifest]
-    file = files[-1] if files else item
+    file = files[-1] if files else item_folder
     problem = f"no {file.name}" if not file.exists() else f"a {file.name} that is cut off or damaged"
     where = str(file.parent if not file.exists() else file)
     return CheckpointError(f"cannot read it as an orbax checkpoint: leaf {leaf!r}", where=where, got=problem)

@@ -36,13 +36,19 @@ __all__ = ["MlflowSink"]
 
 _WHERE = "sink 'mlflow'"
 _KEY_TAG = "lobench.key"  # tag that identifies the sink's runs
-_RUNS = "-2"  # version, incremented if the runs change
+_RUNS_VERSION = "-2"  # version, incremented if the runs change
 _BATCH_SIZE = 1000  # MLflow's limit of metrics per call
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_. -]")  # Windows does not allow colons
-_RESERVED = {"score", "verdicts_passed", "score_of", "intervals", "diagnostics"}  # suites of these names are renamed
+_RESERVED_SUITES = {
+    "score",
+    "verdicts_passed",
+    "score_of",
+    "intervals",
+    "diagnostics",
+}  # suites of these names are renamed
 _MAX_LENGTH = 250
 # MLflow needs permission to use a file store. No telemetry and few retries, because a watch retries itself.
-_VARIABLES = {
+_ENVIRONMENT = {
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -71,7 +77,7 @@ class MlflowSink(RunSink["_Run"]):
         argument = address.removeprefix("file://").removeprefix("file:") or str(context.store / "mlruns")
         self._folder = None if "://" in argument else Path(argument).expanduser().absolute()
         with contextlib.ExitStack() as environment:  # closed together with the sink
-            environment.enter_context(environment_with(_VARIABLES, as_defaults=True))
+            environment.enter_context(environment_with(_ENVIRONMENT, as_defaults=True))
             try:
                 self._client = _client(argument if self._folder is None else self._folder.as_uri())
                 if self._given_run:
@@ -90,7 +96,7 @@ class MlflowSink(RunSink["_Run"]):
     @property
     def destination(self) -> str:
         """Ids of the experiment or the given run, and of the store. If one is new, everything is logged again."""
-        return f"{self._given_run or self._experiment} {self._store_id}{_RUNS}"
+        return f"{self._given_run or self._experiment} {self._store_id}{_RUNS_VERSION}"
 
     def close(self) -> None:
         with self._environment:
@@ -117,21 +123,23 @@ class MlflowSink(RunSink["_Run"]):
         store = self.context.store
         experiment = self._experiment
         client = self._client
-        folder = None if self._folder is None else self._folder / experiment
+        experiment_folder = None if self._folder is None else self._folder / experiment
         name = run_label(store, delivery)
         tag = str(key)
         if self._given_run:
             self._claim_given_run(tag, name)
-            return _Run(client, folder, self._given_run)
+            return _Run(client, experiment_folder, self._given_run)
         tags = {_KEY_TAG: tag, "lobench.store": str(store), "mlflow.source.name": "lobench"}
         existing_id = (
-            _run_with_key(client, experiment, tag) if folder is None else _recovered_run(folder, client, tag, name)
+            _run_with_key(client, experiment, tag)
+            if experiment_folder is None
+            else _recovered_run(experiment_folder, client, tag, name)
         )
         for tag_name, value in tags.items() if existing_id else ():
             client.set_tag(existing_id, tag_name, value)
         id = existing_id or client.create_run(experiment, run_name=name, tags=tags).info.run_id
         client.update_run(id, status="RUNNING")
-        return _Run(client, folder, id)
+        return _Run(client, experiment_folder, id)
 
     def _claim_given_run(self, key: str, label: str) -> None:
         """Marks the run given by `run=ID` as the run of a training.
@@ -148,9 +156,9 @@ class MlflowSink(RunSink["_Run"]):
 class _Run:
     """One MLflow run: its metrics so far, and those to log."""
 
-    def __init__(self, client: MlflowClient, experiment: Path | None, id: str) -> None:
+    def __init__(self, client: MlflowClient, experiment_folder: Path | None, id: str) -> None:
         self.id, self._client = id, client
-        self._folder = None if experiment is None else experiment / id / "metrics"
+        self._folder = None if experiment_folder is None else experiment_folder / id / "metrics"
         self._new_metrics: list[Any] = []
         metrics = client.get_run(id).data.metrics
         self._written_keys = {
@@ -196,12 +204,12 @@ def _run_with_key(client: MlflowClient, experiment: str, key: str) -> str:
     return str(runs[0].info.run_id) if runs else ""
 
 
-def _recovered_run(experiment: Path, client: MlflowClient, key: str, name: str) -> str:
+def _recovered_run(experiment_folder: Path, client: MlflowClient, key: str, name: str) -> str:
     """Returns the id of the run with a key, or of one whose creation was interrupted; "" if there is neither.
 
     Only this run is repaired. Files of other runs are not read, since they may be damaged too.
     """
-    for folder in sorted(path.parent for path in experiment.glob("*/meta.yaml")):
+    for folder in sorted(path.parent for path in experiment_folder.glob("*/meta.yaml")):
         tag = folder / "tags" / _KEY_TAG
         if tag.is_file():
             if tag.read_text(encoding="utf-8").strip() != key:
@@ -234,7 +242,7 @@ def _metrics_of(numbers: Sequence[Number]) -> Iterator[tuple[str, float]]:
     """
     for number in numbers:
         suite = _valid_name(number.suite)
-        suite = _with_hash(suite, suite) if suite in _RESERVED else suite
+        suite = _with_hash(suite, suite) if suite in _RESERVED_SUITES else suite
         name = "/".join(map(_valid_name, number.name.split("/")))
         for key, value in replace(number, suite=suite, case=_valid_name(number.case), name=name).values():
             yield key if len(key) <= _MAX_LENGTH else _with_hash(key[: _MAX_LENGTH - 9], key), value

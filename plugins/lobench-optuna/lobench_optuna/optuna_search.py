@@ -25,7 +25,7 @@ from lobench.extend import (
     headline,
     trials_left,
 )
-from lobench_optuna.samplers import Sampler, quietly, sampler_named
+from lobench_optuna.samplers import Sampler, find_sampler, silenced_log
 
 if TYPE_CHECKING:
     import optuna
@@ -41,9 +41,9 @@ def optuna_search(sampler: str = "tpe", **options: Any) -> OptunaSearch:
       sampler: "tpe", "cmaes", "gp", "nsgaii", "qmc" or "brute_force".
       options: Options of the sampler, such as `optuna.multivariate = True`.
     Raises:
-      ConfigError: As in `sampler_named`.
+      ConfigError: As in `find_sampler`.
     """
-    return OptunaSearch(sampler=sampler_named(sampler, options))
+    return OptunaSearch(sampler=find_sampler(sampler, options))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +59,17 @@ class OptunaSearch:
         self, space: Space, history: Sequence[Trial], *, seed: int, width: int, num_trials: int | None
     ) -> Sequence[Mapping[str, Value]]:
         size = self.size(space)
-        num_new = min(trials_left(history, num_trials if size is None else size), max(width, 1))
-        if not num_new:
+        num_proposals = min(trials_left(history, num_trials if size is None else size), max(width, 1))
+        if not num_proposals:
             return ()
         history = sorted(history, key=lambda trial: trial.number)
         wave = history[-1].wave + 1 if history else 0
         domains = {axis.path: _Domain(axis, is_grid=self.sampler.is_grid) for axis in space.parents_first}
         try:
-            with quietly():
+            with silenced_log():
                 study = _rebuild_study(self.sampler, history, domains, seed)
                 study.sampler = self.sampler.make(seed, wave)
-                return [_ask_trial(study, space, domains) for _ in range(num_new)]
+                return [_ask_trial(study, space, domains) for _ in range(num_proposals)]
         except Exception as error:
             options = ", ".join(f"{name} = {value!r}" for name, value in self.sampler.options)
             next_step = f"are its options right? {options}" if options else ""
@@ -103,11 +103,11 @@ class _Domain:
             return IntDistribution(int(parameter.low), int(parameter.high), log=is_log)
         return FloatDistribution(parameter.low, parameter.high, log=is_log)
 
-    def ours(self, value: Any) -> Value:
+    def to_lobench(self, value: Any) -> Value:
         parameter_value: Value = self._values[value] if self._values else value
         return parameter_value
 
-    def theirs(self, value: Value) -> Any:
+    def to_optuna(self, value: Value) -> Any:
         return self._values.index(value) if self._values else value
 
     def suggest(self, trial: optuna.Trial, path: str) -> Any:
@@ -128,7 +128,7 @@ def _ask_trial(study: optuna.Study, space: Space, domains: Mapping[str, _Domain]
     for parameter in space.parents_first:
         if space.is_active(parameter.path, values):
             domain = domains[parameter.path]
-            values[parameter.path] = domain.ours(domain.suggest(trial, parameter.path))
+            values[parameter.path] = domain.to_lobench(domain.suggest(trial, parameter.path))
     return space.active(values)
 
 
@@ -150,17 +150,17 @@ def _rebuild_study(
         study.sampler = sampler.make(seed, wave)
         trial_pairs = []
         for trial in trials:
-            study.enqueue_trial(_their_values(trial, domains))
+            study.enqueue_trial(_optuna_values(trial, domains))
             optuna_trial = study.ask()
             _ = optuna_trial.relative_params  # updates the sampler's state
-            for path in _their_values(trial, domains):
+            for path in _optuna_values(trial, domains):
                 domains[path].suggest(optuna_trial, path)
             trial_pairs.append((optuna_trial, trial))
         for optuna_trial, trial in trial_pairs:
             if trial.is_feasible:
                 study.tell(optuna_trial, trial.fitness)
             else:
-                study.tell(optuna_trial, state=_state(trial))
+                study.tell(optuna_trial, state=_optuna_state(trial))
     return study
 
 
@@ -169,14 +169,14 @@ def _frozen_trial(trial: Trial, domains: Mapping[str, _Domain]) -> optuna.trial.
 
     value = trial.fitness if trial.is_feasible else None
     return create_trial(
-        state=_state(trial),
+        state=_optuna_state(trial),
         value=value,
-        params=_their_values(trial, domains),
+        params=_optuna_values(trial, domains),
         distributions={path: domain.distribution for path, domain in domains.items() if path in trial.parameters},
     )
 
 
-def _state(trial: Trial) -> optuna.trial.TrialState:
+def _optuna_state(trial: Trial) -> optuna.trial.TrialState:
     """Returns optuna's state of a trial. Trials ended by median stopping are pruned."""
     from optuna.trial import TrialState
 
@@ -185,6 +185,8 @@ def _state(trial: Trial) -> optuna.trial.TrialState:
     return TrialState.PRUNED if trial.state == "stopped" else TrialState.FAIL
 
 
-def _their_values(trial: Trial, domains: Mapping[str, _Domain]) -> dict[str, Any]:
+def _optuna_values(trial: Trial, domains: Mapping[str, _Domain]) -> dict[str, Any]:
     """Returns the values as optuna stores them, in the order of the requests."""
-    return {path: domain.theirs(trial.parameters[path]) for path, domain in domains.items() if path in trial.parameters}
+    return {
+        path: domain.to_optuna(trial.parameters[path]) for path, domain in domains.items() if path in trial.parameters
+    }

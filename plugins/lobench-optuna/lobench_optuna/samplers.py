@@ -16,7 +16,7 @@ from lobench.extend import fold, headline, suggestion
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-__all__ = ["Sampler", "quietly", "sampler_named"]
+__all__ = ["Sampler", "find_sampler", "silenced_log"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +31,16 @@ class _SamplerKind:
     """
 
     cls: str
-    needs: tuple[str, ...] = ()
+    required_modules: tuple[str, ...] = ()
     is_replayed: bool = False
 
 
 _SAMPLER_KINDS = {
     "tpe": _SamplerKind(cls="TPESampler"),
-    "cmaes": _SamplerKind(cls="CmaEsSampler", needs=("cmaes",), is_replayed=True),
-    "gp": _SamplerKind(cls="GPSampler", needs=("torch", "scipy")),
+    "cmaes": _SamplerKind(cls="CmaEsSampler", required_modules=("cmaes",), is_replayed=True),
+    "gp": _SamplerKind(cls="GPSampler", required_modules=("torch", "scipy")),
     "nsgaii": _SamplerKind(cls="NSGAIISampler", is_replayed=True),
-    "qmc": _SamplerKind(cls="QMCSampler", needs=("scipy",), is_replayed=True),
+    "qmc": _SamplerKind(cls="QMCSampler", required_modules=("scipy",), is_replayed=True),
     "brute_force": _SamplerKind(cls="BruteForceSampler"),
 }
 _OPTION_TYPES = (bool, int, float, str)
@@ -83,7 +83,7 @@ class Sampler:
         return sampler
 
 
-def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
+def find_sampler(name: object, options: Mapping[str, Any]) -> Sampler:
     """Returns a sampler with validated options.
 
     Args:
@@ -96,7 +96,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
     sampler_name = names_by_plain_name.get(str(name).lower().replace("-", "").replace("_", ""))
     if sampler_name is None:
         raise _unknown_error("sampler", str(name), list(_SAMPLER_KINDS))
-    for package in ("optuna", *_SAMPLER_KINDS[sampler_name].needs):
+    for package in ("optuna", *_SAMPLER_KINDS[sampler_name].required_modules):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
                 f"optuna's sampler {sampler_name!r} needs {package}, which is not installed",
@@ -114,7 +114,7 @@ def sampler_named(name: object, options: Mapping[str, Any]) -> Sampler:
             raise ConfigError("an option", where=where, got=repr(value), expected="a number, a text or a boolean")
     sampler = Sampler(name=sampler_name, options=tuple(sorted(options.items())))
     try:
-        with quietly():
+        with silenced_log():
             sampler.make(0, 0)
     except Exception as error:
         raise ConfigError(f"optuna refuses the settings of {sampler_name!r}", got=headline(error)) from error
@@ -127,7 +127,7 @@ def _unknown_error(kind: str, name: str, allowed: list[str]) -> ConfigError:
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
+def silenced_log() -> Iterator[None]:
     """Silences optuna's log, such as warnings about experimental classes."""
     from optuna import logging
 

@@ -12,8 +12,10 @@ from lobench.extend import format_option
 
 __all__ = ["pbt"]
 
-_STORE = click.option("--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller.")
-_STUDY = click.option("--study", default="", help="Study, if the store has several.")
+_STORE_OPTION = click.option(
+    "--store", required=True, type=click.Path(path_type=Path), help="Folder of the controller."
+)
+_STUDY_OPTION = click.option("--study", default="", help="Study, if the store has several.")
 
 
 @click.group()
@@ -28,7 +30,7 @@ Examples:
   lobench pbt serve study.gin --store runs/pbt --listen 0.0.0.0:6006 --token-file token"""
 )
 @click.argument("study", metavar="STUDY.gin", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@_STORE
+@_STORE_OPTION
 @click.option(
     "--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0 takes a free one, see STORE/address."
 )
@@ -42,27 +44,29 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 
     security = security_from(token_file, tls_cert, tls_key)
     security.check(listen)
-    waits = serve(read_study(study), store, listen=listen, security=security, log=click.echo)
-    if waits:  # Python's own exit would wait for its thread, and lobench has os._exit report an error of the plugin
+    has_hanging_request = serve(read_study(study), store, listen=listen, security=security, log=click.echo)
+    if (
+        has_hanging_request
+    ):  # Python's own exit would wait for its thread, and lobench has os._exit report an error of the plugin
         sys.stdout.flush()
         posix._exit(0)
 
 
 @pbt.command()
-@_STORE
-@_STUDY
+@_STORE_OPTION
+@_STUDY_OPTION
 @click.option("--tree/--no-tree", default=True, show_default=True, help="Show the lineage tree below the table.")
 @format_option("text", "json", "html", prints={"pbt.status": "lobench_pbt.show:StatusRecord"})
 def status(store: Path, study: str, tree: bool, kind: str) -> None:
     """Show a study: its trials, the best one (or the Pareto front of several objectives), and the lineage."""
     from lobench_pbt.show import show_status
 
-    show_status(store, study, tree=tree, kind=kind)
+    show_status(store, study, tree=tree, output_format=kind)
 
 
 @pbt.command()
-@_STORE
-@_STUDY
+@_STORE_OPTION
+@_STUDY_OPTION
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, exists=True),
@@ -82,8 +86,8 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 
 @pbt.command()
 @click.argument("trial", type=int)
-@_STORE
-@_STUDY
+@_STORE_OPTION
+@_STUDY_OPTION
 @click.option("--from-step", type=int, default=0, show_default=True, help="First outer step.")
 @click.option("--to-step", type=int, help="Outer step to stop before.")
 @format_option("json", prints={"pbt.replay": "lobench_pbt.show:TrialReplayRecord"})
@@ -95,8 +99,8 @@ def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | N
 
 
 @pbt.command()
-@_STORE
-@_STUDY
+@_STORE_OPTION
+@_STUDY_OPTION
 @format_option("json", prints={"pbt.export": "lobench_pbt.show:ExportRecord"})
 def export(store: Path, study: str, kind: str) -> None:
     """Print a study with all its trials and measurements as JSON."""

@@ -17,16 +17,16 @@ from lobench.extend import cause
 from lobench_pbt.rpc import PbtStub
 from lobench_pbt.trial import Refusal, Refused
 
-__all__ = ["CODES", "Address", "Connection", "ControllerAway", "read_token"]
+__all__ = ["STATUS_BY_REFUSAL", "Address", "Connection", "ControllerAway", "read_token"]
 
 _LOG = logging.getLogger(__name__)
-CODES = {  # gRPC codes of refusals
+STATUS_BY_REFUSAL = {  # gRPC codes of refusals
     Refusal.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Refusal.STALE: grpc.StatusCode.FAILED_PRECONDITION,
     Refusal.CONFLICT: grpc.StatusCode.ALREADY_EXISTS,
     Refusal.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
 }
-_REFUSALS_BY_CODE = {code: refusal for refusal, code in CODES.items()}
+_REFUSALS_BY_CODE = {code: refusal for refusal, code in STATUS_BY_REFUSAL.items()}
 # Codes of calls that a killed controller breaks. All requests may be repeated.
 _RETRIED_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _CALL_SECONDS = 60.0
@@ -34,23 +34,23 @@ _MAX_PAUSE_SECONDS = 2.0
 _LOG_AFTER_SECONDS = 3.0  # wait before waiting is logged; a restarting controller is back sooner
 
 
-def read_token(path: Path, kind: type[LobenchError]) -> str:
+def read_token(path: Path, error_class: type[LobenchError]) -> str:
     """Reads the shared token from a file. Warns if all users of this machine may read it.
 
     Raises:
-      `kind`: The file cannot be read, is empty, or has characters that a request cannot contain.
+      `error_class`: The file cannot be read, is empty, or has characters that a request cannot contain.
     """
     try:
         token = path.read_text(encoding="ascii").strip()
         is_world_readable = path.stat().st_mode & stat.S_IROTH
     except OSError as error:
-        raise kind("cannot read the token", where=str(path), got=cause(error)) from error
+        raise error_class("cannot read the token", where=str(path), got=cause(error)) from error
     except UnicodeDecodeError:
         token, is_world_readable = "\0", 0
     if not token:
-        raise kind("the token is empty", where=str(path))
+        raise error_class("the token is empty", where=str(path))
     if not token.isprintable():
-        raise kind("not a token", where=str(path), expected="one line of ASCII")
+        raise error_class("not a token", where=str(path), expected="one line of ASCII")
     if is_world_readable:
         _LOG.warning("%s: everybody on this machine may read the token; `chmod o-r` it", path)
     return token
@@ -117,7 +117,7 @@ class Connection:
         is_logged = False
         while True:
             try:
-                return self.once(method, request)
+                return self.call_once(method, request)
             except ControllerAway as error:
                 waited_seconds = time.monotonic() - started_at
                 if waited_seconds > self._patience:
@@ -128,7 +128,7 @@ class Connection:
             time.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
-    def once(self, method: Callable[..., Any], request: Any) -> Any:
+    def call_once(self, method: Callable[..., Any], request: Any) -> Any:
         """Calls the controller without retries.
 
         Raises:

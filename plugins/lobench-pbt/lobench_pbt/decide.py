@@ -27,7 +27,7 @@ class Table(Protocol):
 
     def trial(self, id: int) -> StudyTrial | None: ...
 
-    def owned(self, worker: str) -> StudyTrial | None:
+    def active_trial_of(self, worker: str) -> StudyTrial | None:
         """Returns the ACTIVE trial of a worker."""
 
     def oldest_requested(self) -> StudyTrial | None: ...
@@ -36,13 +36,13 @@ class Table(Protocol):
 
     def num_trials(self, generation: int, *, terminal: bool = False) -> int: ...
 
-    def childless(self, below: int) -> Iterable[Outline]:
+    def childless_trials(self, end_generation: int) -> Iterable[Outline]:
         """Yields terminal trials of generation < below without a child, by (generation, completed_seq)."""
 
-    def of_generations(self, generations: Sequence[int]) -> Sequence[Outline]: ...
+    def trials_of_generations(self, generations: Sequence[int]) -> Sequence[Outline]: ...
 
-    def has_unfinished(self, below: int) -> bool:
-        """Returns whether a trial is ACTIVE or STOPPING, or is not terminal and of a generation < `below`."""
+    def has_unfinished(self, end_generation: int) -> bool:
+        """Returns whether a trial is ACTIVE or STOPPING, or is not terminal and of a generation < `end_generation`."""
 
 
 class TrialDecision(enum.StrEnum):
@@ -75,7 +75,7 @@ def suggest(
     """Returns the trial that a worker should train next, or WAIT or DONE. The caller has handled expired leases."""
     if stopped:
         return Suggestion(answer=TrialDecision.DONE)
-    next_trial = table.owned(worker) or table.oldest_requested() or _next_initial_trial(study, table)
+    next_trial = table.active_trial_of(worker) or table.oldest_requested() or _next_initial_trial(study, table)
     if next_trial is None:
         next_trial = _next_child(study, strategy, table)
     if next_trial is not None:
@@ -94,11 +94,11 @@ def _next_initial_trial(study: Study, table: Table) -> StudyTrial | None:
 
 
 def _trial_from_prior(
-    study: Study, id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None
+    study: Study, trial_id: int, *, generation: int, slot: int, seed: int, initiator: int | None = None
 ) -> StudyTrial:
     """Returns a trial from scratch, with parameters drawn from the prior or given by the schedule."""
     trial = StudyTrial(
-        id=id,
+        id=trial_id,
         generation=generation,
         slot=slot,
         initiator_id=initiator,
@@ -120,7 +120,7 @@ def _with_schedule(study: Study, trial: StudyTrial) -> StudyTrial:
 def _next_child(study: Study, strategy: SelectionStrategy, table: Table) -> StudyTrial | None:
     """Returns the child of the first trial that may reproduce now; None if there is none."""
     unready_generations: set[int] = set()  # generations that are not complete, to check each generation once
-    for initiator in table.childless(study.generations):
+    for initiator in table.childless_trials(study.generations):
         if initiator.generation in unready_generations:
             continue
         if study.schedule and initiator.state is State.INFEASIBLE:
@@ -148,7 +148,7 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     generation = initiator.generation
     if not _is_ready(study, strategy, table, generation):
         return None
-    pool = _pool(study, strategy.pool, table, initiator)
+    pool = _possible_opponents(study, strategy.pool, table, initiator)
     opponents = [trial for trial in pool if trial.state is State.SUCCEEDED]
     if not opponents and any(not trial.is_terminal for trial in pool):
         return None
@@ -167,7 +167,7 @@ def reproduce(study: Study, strategy: SelectionStrategy, table: Table, initiator
     if selection.parent is not None:
         parent = trials_by_number[selection.parent]
         other_parent = trials_by_number[selection.other] if selection.other is not None else None
-        return _child(study, table, initiator, parent, other_parent, seed=seed, explore=selection.explore)
+        return _make_child(study, table, initiator, parent, other_parent, seed=seed, explore=selection.explore)
     return _trial_from_prior(
         study, table.next_id(), generation=generation + 1, slot=initiator.slot, seed=seed, initiator=initiator.id
     )
@@ -178,14 +178,14 @@ def _member_number(trial: Outline) -> int:
     return (trial.generation << 32) + trial.slot
 
 
-def _pool(study: Study, pool: Pool, table: Table, initiator: Outline) -> list[Outline]:
+def _possible_opponents(study: Study, pool: Pool, table: Table, initiator: Outline) -> list[Outline]:
     """Returns the possible opponents of an initiator, from its generation and the previous one, in any state."""
     if pool is Pool.NONE:
         return []
     generations = [initiator.generation]
     if study.opponents is Opponents.LAST_TWO and initiator.generation > 0:
         generations.append(initiator.generation - 1)
-    other_trials = [trial for trial in table.of_generations(generations) if trial.id != initiator.id]
+    other_trials = [trial for trial in table.trials_of_generations(generations) if trial.id != initiator.id]
     if pool is Pool.OWN:
         return [trial for trial in other_trials if trial.slot == initiator.slot]
     if pool is Pool.NEWEST:
@@ -201,7 +201,7 @@ def _newest_of_slots(trials: Iterable[Outline]) -> list[Outline]:
     return list(newest_by_slot.values())
 
 
-def _child(
+def _make_child(
     study: Study, table: Table, initiator: Outline, winner: Outline, loser: Outline | None, *, seed: int, explore: bool
 ) -> StudyTrial:
     parent = table.trial(winner.id)
@@ -215,13 +215,13 @@ def _child(
             params, is_crossed = space.cross(params, other_parent.params, seed, study.p_crossover)
             parent_ids += (other_parent.id,) if is_crossed else ()
         params = space.mutate(params, seed, p_resample=study.p_resample, p_switch=study.p_switch)
-    met_ids = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
+    opponent_ids = (trial.id for trial in (winner, loser) if trial is not None and trial.id != initiator.id)
     trial = StudyTrial(
         id=table.next_id(),
         generation=initiator.generation + 1,
         slot=initiator.slot,
         initiator_id=initiator.id,
-        opponent_id=next(met_ids, None),
+        opponent_id=next(opponent_ids, None),
         parent_ids=parent_ids,
         params=params,
         start_step=parent.end_step,

@@ -29,7 +29,7 @@ class CommitLog:
         self._num_written = self._num_synced = 0
         self._is_syncing = False
 
-    def written(self) -> None:
+    def record_commit(self) -> None:
         """Records a commit whose request will wait."""
         with self._condition:
             self._num_written += 1

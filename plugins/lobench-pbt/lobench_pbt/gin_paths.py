@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from lobench import ConfigError
 from lobench.extend import Value, cause
 
-__all__ = ["apply", "bind", "check_paths", "read_back", "to_text"]
+__all__ = ["apply", "bind", "bound_values", "check_gin_paths", "gin_text"]
 
 _applied_values: dict[str, tuple[Value, object]] = {}  # by path: (value bound by `apply`, previous value in gin)
 _UNBOUND = object()
@@ -24,7 +24,7 @@ def apply(params: Mapping[str, Value]) -> None:
     Raises:
       ConfigError: As in `bind`.
     """
-    current_values = read_back({**dict.fromkeys(_applied_values, 0), **params})
+    current_values = bound_values({**dict.fromkeys(_applied_values, 0), **params})
     for path in _applied_values.keys() - params.keys():
         value, earlier_value = _applied_values.pop(path)
         # A parameter that the trainer has bound since then keeps its value.
@@ -68,7 +68,7 @@ def bind(params: Mapping[str, Value]) -> None:
                 ) from error
 
 
-def read_back(params: Mapping[str, Value]) -> dict[str, Value]:
+def bound_values(params: Mapping[str, Value]) -> dict[str, Value]:
     """Returns the present gin values of the paths. Paths without a binding are left out."""
     import gin
 
@@ -81,7 +81,7 @@ def read_back(params: Mapping[str, Value]) -> dict[str, Value]:
     return values
 
 
-def check_paths(paths: Sequence[str], where: str) -> None:
+def check_gin_paths(paths: Sequence[str], where: str) -> None:
     """Checks that all paths are parameters of configurables. Imports lobench's own modules if one is missing.
 
     Raises:
@@ -102,6 +102,6 @@ def check_paths(paths: Sequence[str], where: str) -> None:
             ) from error
 
 
-def to_text(params: Mapping[str, Value]) -> str:
+def gin_text(params: Mapping[str, Value]) -> str:
     """Returns the values as gin bindings, one per line, sorted so that equal values give equal text."""
     return "\n".join(f"{path} = {value!r}" for path, value in sorted(params.items()))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lobench.extend import fold
 from lobench_pbt.trial import StudyTrial
 
-__all__ = ["SEED_MASK", "replay", "replay_seed", "schedule", "segments", "warm_chain", "warm_starts"]
+__all__ = ["SEED_MASK", "inheritance_chain", "replay", "replay_seed", "schedule", "segments", "warm_starts"]
 
 SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 _State = TypeVar("_State")
@@ -85,7 +85,7 @@ def warm_starts(segments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     return chain[::-1]
 
 
-def warm_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
+def inheritance_chain(trials: Mapping[int, StudyTrial], id: int) -> list[StudyTrial]:
     """Returns a trial and the ancestors whose weights it inherits, oldest first."""
     chain = [trials[id]]
     while chain[-1].parent_ids and (parent := trials.get(chain[-1].parent_ids[0])) is not None:

@@ -12,7 +12,7 @@ import threading
 import uuid
 from pathlib import Path
 
-__all__ = ["Fate", "begin", "end", "fate", "who"]
+__all__ = ["Fate", "begin", "end", "process_fate", "process_text"]
 
 _LIVE_CLIENTS: set[str] = set()  # names that this process holds
 _NUMBERS = itertools.count(1)
@@ -28,7 +28,7 @@ class Fate(enum.StrEnum):
 
 
 def begin() -> str:
-    """Registers a new client of this process and returns its unique name, from which `fate` derives its state.
+    """Registers a new client of this process and returns its unique name, from which `process_fate` derives its state.
 
     The name consists of the machine, the process id, the time when the process started, and a counter.
     """
@@ -44,7 +44,7 @@ def end(name: str) -> None:
         _LIVE_CLIENTS.discard(name)
 
 
-def fate(name: str) -> Fate:
+def process_fate(name: str) -> Fate:
     """Returns the state of the process with a name."""
     machine, pid, start_time, *_ = (*name.split("/"), "", "", "")
     if machine != _machine() or not pid.isdecimal():
@@ -54,7 +54,7 @@ def fate(name: str) -> Fate:
     return Fate.RUNS if _start_time(int(pid)) == start_time != "" else Fate.OVER
 
 
-def who(name: str) -> str:
+def process_text(name: str) -> str:
     """Returns a readable form of a process's name."""
     machine, pid, *_ = (*name.split("/"), "")
     where = "this machine" if machine == _machine() else machine.partition(":")[0]

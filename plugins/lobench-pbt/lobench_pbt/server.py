@@ -21,8 +21,8 @@ import grpc
 
 from lobench import ConfigError, LobenchError, StoreError
 from lobench.extend import StoreBusy, StoreLock, cause, counted, write_whole
-from lobench_pbt.codec import artifact_from, trial_to
-from lobench_pbt.connection import CODES, Address, Connection, read_token
+from lobench_pbt.codec import artifact_from_message, trial_to_message
+from lobench_pbt.connection import STATUS_BY_REFUSAL, Address, Connection, read_token
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.rpc import servicer_handler
 from lobench_pbt.service import Service
@@ -38,7 +38,7 @@ _PAGE_SIZE = 500
 _PAGE_BYTES = 2 << 20  # clients accept messages of 4 MiB, and a trial with many cases has many metrics
 _TICK_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # time for requests in progress when the controller ends
-_LAST_SECONDS = 2.0  # time for threads to end
+_THREAD_END_SECONDS = 2.0  # time for threads to end
 _THREAD_NAMES = "lobench-pbt-request"
 _MAX_LINE_LENGTH = 800  # characters, which are encoded with up to nine bytes each
 
@@ -124,19 +124,19 @@ def _report_refusals(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except Refused as error:
-        context.abort(CODES[error.refusal], _details(error))
+        context.abort(STATUS_BY_REFUSAL[error.refusal], _short_line(error))
     except ConfigError as error:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, _details(error))
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, _short_line(error))
     except RecursionError:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is nested too deeply")
     except StoreError as error:
         # A full disk may be freed. Nothing was changed, and clients retry as long as their patience lasts.
-        context.abort(grpc.StatusCode.UNAVAILABLE, _details(error))
+        context.abort(grpc.StatusCode.UNAVAILABLE, _short_line(error))
     except LobenchError as error:
-        context.abort(grpc.StatusCode.INTERNAL, _details(error))
+        context.abort(grpc.StatusCode.INTERNAL, _short_line(error))
 
 
-def _details(error: LobenchError) -> str:
+def _short_line(error: LobenchError) -> str:
     """Returns the line of an error, shortened in the middle if it is long: gRPC drops the status code above 8 KiB."""
     line = str(error)
     return (
@@ -172,7 +172,7 @@ class _Servicer:
             messages: list[pbt_pb2.Trial] = []
             size = 0
             for trial in trials:
-                message = trial_to(trial, study=name)
+                message = trial_to_message(trial, study=name)
                 size += message.ByteSize()
                 if messages and size > _PAGE_BYTES:
                     break
@@ -185,8 +185,8 @@ class _Servicer:
             suggestion = self._service.suggest(
                 request.study, request.worker, process=request.process, gone=request.gone
             )
-            row, lease = suggestion.trial, suggestion.lease_seconds
-            trial = trial_to(row, study=request.study, lease_seconds=lease) if row is not None else None
+            row, lease_seconds = suggestion.trial, suggestion.lease_seconds
+            trial = trial_to_message(row, study=request.study, lease_seconds=lease_seconds) if row is not None else None
             return pbt_pb2.SuggestReply(answer=suggestion.answer.name, trial=trial, holder=suggestion.holder)
 
     def Heartbeat(self, request: Any, context: Any) -> Any:
@@ -211,14 +211,14 @@ class _Servicer:
         with _report_refusals(context):
             completion = Completion(
                 attempt=request.attempt,
-                checkpoint=artifact_from(request.checkpoint),
-                train_state=artifact_from(request.train_state),
+                checkpoint=artifact_from_message(request.checkpoint),
+                train_state=artifact_from_message(request.train_state),
                 metrics=dict(request.metrics),
                 n_steps=request.n_steps,
                 reason=request.infeasible_reason,
             )
             ended_trial = self._service.complete(request.study, request.trial, completion, process=request.process)
-            return trial_to(ended_trial, study=request.study)
+            return trial_to_message(ended_trial, study=request.study)
 
     def ReportFitness(self, request: Any, context: Any) -> Any:
         with _report_refusals(context):
@@ -281,7 +281,7 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
       StoreError: The store is busy.
     """
     security.check(listen)
-    lock = _lock(store)
+    lock = _acquire_lock(store)
     end_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: end_requested.set())
@@ -307,21 +307,21 @@ def serve(study: Study, store: Path, *, listen: str, security: Security, log: Ca
     finally:
         service.close()
         lock.release()
-    server_stopped.wait(_LAST_SECONDS)
+    server_stopped.wait(_THREAD_END_SECONDS)
     threads.shutdown(wait=False)  # grpc leaves idle threads waiting for requests
     return _is_request_left(log)
 
 
 def _is_request_left(log: Callable[[str], None]) -> bool:
     """Returns whether a request hangs on a file system, after waiting for it."""
-    deadline = time.monotonic() + _LAST_SECONDS
+    deadline = time.monotonic() + _THREAD_END_SECONDS
     request_threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_NAMES)]
     for thread in request_threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    is_left = any(thread.is_alive() for thread in request_threads)
-    if is_left:
+    is_hanging = any(thread.is_alive() for thread in request_threads)
+    if is_hanging:
         log("a request was still waiting for its files; it is given up, and nothing of it was taken")
-    return is_left
+    return is_hanging
 
 
 def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) -> None:
@@ -339,22 +339,22 @@ def stop(store: Path, name: str, *, options: str, log: Callable[[str], None]) ->
     if not (store / "pbt.sqlite").is_file():
         raise StoreError("no study found", where=str(store), next_step="is --store right?")
     try:
-        lock = _lock(store)
+        lock = _acquire_lock(store)
     except StoreBusy:
         connection = Connection(Address.parse((store / "address").read_text().strip() + options), patience=10.0)
         with contextlib.closing(connection):
             study = connection.call(connection.stub.StopStudy, pbt_pb2.StopStudyRequest(study=name))
-        name, counts = study.name, study.num_trials
+        name, counts_by_state = study.name, study.num_trials
     else:
         service = Service(store)
         try:
             service.resume()  # so that no lease expires because no controller was listening
             name = service.stop_study(name).name
-            counts = service.get_study(name)[1]
+            counts_by_state = service.get_study(name)[1]
         finally:
             service.close()
             lock.release()
-    num_unfinished = sum(counts.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
+    num_unfinished = sum(counts_by_state.get(state, 0) for state in (State.STOPPING, State.AWAITING_FITNESS))
     log(
         f"study {name!r} is stopped: no trial begins any more; "
         f"those in progress may still end: {counted(num_unfinished, 'trial')}"
@@ -377,5 +377,5 @@ def _listen_address(store: Path, listen: str) -> str:
     return listen
 
 
-def _lock(store: Path) -> StoreLock:
+def _acquire_lock(store: Path) -> StoreLock:
     return StoreLock(store, file="pbt.lock", busy_message="another controller serves this store")

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, TypedDict
 from lobench import UsageError
 from lobench.extend import emit, text_table
 from lobench_pbt.fronts import Dominated, Front, front_of
-from lobench_pbt.lineage import segments, warm_chain
+from lobench_pbt.lineage import inheritance_chain, segments
 from lobench_pbt.study import Study, study_from_json
-from lobench_pbt.study_database import StudyRow, connect, studies, using
+from lobench_pbt.study_database import StudyRow, connect, convert_errors, read_studies
 from lobench_pbt.trial import State, StudyTrial
 from lobench_pbt.trial_table import TrialTable
 
@@ -94,10 +94,10 @@ def _open_study(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]
     path = store / "pbt.sqlite"
     db: sqlite3.Connection = connect(path, read_only=True)
     try:
-        with using(path):
-            rows = studies(db, name)
+        with convert_errors(path):
+            rows = read_studies(db, name)
             if len(rows) != 1:
-                names = ", ".join(row.name for row in studies(db)) or "none"
+                names = ", ".join(row.name for row in read_studies(db)) or "none"
                 raise UsageError(
                     "the store has several studies",
                     where=str(store),
@@ -109,21 +109,21 @@ def _open_study(store: Path, name: str) -> Iterator[tuple[StudyRow, TrialTable]]
         db.close()
 
 
-def show_status(store: Path, name: str, *, tree: bool, kind: str = "text") -> None:
+def show_status(store: Path, name: str, *, tree: bool, output_format: str = "text") -> None:
     """Prints the trials, the front for several objectives, and the lineage tree: as text, JSON or a page."""
     with _open_study(store, name) as (row, table):
         study = study_from_json(row.config)
-        trials = table.page(0, _NO_LIMIT)
+        trials = table.trials_after(0, _NO_LIMIT)
     states = collections.Counter(str(trial.state) for trial in trials)
     front = front_of(study, trials)
-    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
-    headline = f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts}"
+    counts_text = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials yet"
+    headline = f"study {row.name}{' (stopped)' if row.stopped else ''}: {counts_text}"
     tables = {"Trials": [_HEADER, *(_trial_cells(study, trial) for trial in trials)]}
     if front.has_several_objectives:
         tables |= _front_tables(study, trials, front)
-    if kind == "json":
+    if output_format == "json":
         emit("pbt.status", _status_record(row, study, trials, states, front))
-    elif kind == "html":
+    elif output_format == "html":
         from lobench_pbt.study_page import status_page
 
         print(status_page(headline, study, trials, front, tables, _lineage_lines(study, trials, front) if tree else []))
@@ -149,7 +149,7 @@ def _front_tables(study: Study, trials: list[StudyTrial], front: Front) -> dict[
         return str(trial.id), str(trial.generation), *values, f"{trial.completed_seq} of {num_ended}"
 
     def lineage_text(trial: StudyTrial) -> str:
-        return " > ".join(str(ancestor.id) for ancestor in warm_chain(trials_by_id, trial.id))
+        return " > ".join(str(ancestor.id) for ancestor in inheritance_chain(trials_by_id, trial.id))
 
     front_rows = [(*trial_cells(trials_by_id[id]), lineage_text(trials_by_id[id])) for id in front.ids]
     former_rows = [
@@ -263,7 +263,7 @@ def show_replay(store: Path, name: str, trial: int, *, from_step: int, to_step: 
 def show_export(store: Path, name: str) -> None:
     with _open_study(store, name) as (row, table):
         trials = []
-        for trial in table.page(0, _NO_LIMIT):
+        for trial in table.trials_after(0, _NO_LIMIT):
             measurements: list[MeasurementRecord] = [
                 {"attempt": attempt, "step": step, "seconds": seconds, "metrics": metrics}
                 for attempt, step, seconds, metrics in table.measurements(trial.id)

@@ -81,7 +81,7 @@ class PbtSink:
             if not isinstance(event, CheckpointFinished) or trial is None:
                 continue
             if not self._report(trial, event):
-                self._explain(trial, event)
+                self._explain_ignored(trial, event)
 
     def _report(self, trial: int, event: CheckpointFinished) -> bool:
         """Reports a result. Returns False if the controller ignores it."""
@@ -100,7 +100,7 @@ class PbtSink:
         reply = self._connection.call(self._connection.stub.ReportFitness, request)
         return bool(reply.verdict != pbt_pb2.ReportFitnessReply.IGNORED)
 
-    def _explain(self, trial: int, event: CheckpointFinished) -> None:
+    def _explain_ignored(self, trial: int, event: CheckpointFinished) -> None:
         """Reports once why a result cannot belong to the trial. Further checkpoints of an ended trial are expected."""
         if trial in self._explained_trials:
             return

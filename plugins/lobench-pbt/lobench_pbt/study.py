@@ -194,10 +194,10 @@ def check_study(study: Study, where: str, plugins: PluginManager) -> None:
     )
     for name, low, high in limits:
         value = getattr(study, name)
-        is_whole = isinstance(low, int)
-        has_wrong_type = isinstance(value, bool) or not isinstance(value, int if is_whole else int | float)
+        is_integer = isinstance(low, int)
+        has_wrong_type = isinstance(value, bool) or not isinstance(value, int if is_integer else int | float)
         if has_wrong_type or value < low or (high is not None and value > high):
-            expected = f"{'a whole number' if is_whole else 'a number'} >= {low:g}" + (
+            expected = f"{'a whole number' if is_integer else 'a number'} >= {low:g}" + (
                 f" and <= {high:g}" if high else ""
             )
             raise ConfigError(f"Study.{name}", where=where, got=repr(value), expected=expected)

@@ -10,7 +10,7 @@ from pathlib import Path
 from lobench import StoreError
 from lobench.extend import database_errors, newer_schema, open_to_read, open_to_write, schema_version, write_ahead
 
-__all__ = ["StudyRow", "connect", "studies", "using"]
+__all__ = ["StudyRow", "connect", "convert_errors", "read_studies"]
 
 _VERSION = 1
 
@@ -73,7 +73,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     no_study = StoreError("no study found", where=str(path.parent), next_step="is --store right?")
     if read_only and not path.is_file():
         raise no_study
-    with using(path):
+    with convert_errors(path):
         db = open_to_read(path) if read_only else open_to_write(path)
         is_new = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is None
         if is_new and read_only:  # its controller has just begun, or had no space
@@ -89,7 +89,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return db
 
 
-def using(path: Path) -> contextlib.AbstractContextManager[None]:
+def convert_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     """Converts errors of SQLite into a `StoreError` with one line."""
     return database_errors(path, "the study's database")
 
@@ -103,7 +103,7 @@ class StudyRow:
     stopped: bool
 
 
-def studies(db: sqlite3.Connection, name: str = "") -> list[StudyRow]:
+def read_studies(db: sqlite3.Connection, name: str = "") -> list[StudyRow]:
     """Returns all studies, or the one with a name."""
     condition, values = ("WHERE name = ?", (name,)) if name else ("ORDER BY name", ())
     rows = db.execute(f"SELECT name, config, stopped FROM studies {condition}", values)

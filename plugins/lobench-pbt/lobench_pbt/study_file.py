@@ -33,7 +33,7 @@ from typing import Any
 
 from lobench import ConfigError, LobenchError
 from lobench.extend import Direction, Kind, Objective, Parameter, Rule, Scale, cause, headline, load_plugins
-from lobench_pbt.gin_paths import check_paths
+from lobench_pbt.gin_paths import check_gin_paths
 from lobench_pbt.lineage import warm_starts
 from lobench_pbt.study import FitnessFrom, Keep, Opponents, Segment, Study, check_study, study_from_json, study_to_json
 
@@ -64,7 +64,7 @@ def load_study(path: Path) -> Study:
 
     where = str(path)
     values: dict[str, Any] = {}
-    _register(values)
+    _register_gin_names(values)
     sys.path.insert(0, str(path.absolute().parent))
     try:
         gin.parse_config_files_and_bindings([str(path)], [], finalize_config=False)
@@ -78,12 +78,12 @@ def load_study(path: Path) -> Study:
             line = "a value that is not a literal, reference or macro of gin"
         raise ConfigError("cannot read the study", where=where, got=line) from error
     values["name"] = values["name"] or path.stem
-    values["schedule"] = _schedule(values["schedule"], path)
+    values["schedule"] = _read_schedule(values["schedule"], path)
     if values["schedule"] and values["generations"] is None:
         values["generations"] = len(values["schedule"]) - 1
     study = Study(**values)
     check_study(study, where, load_plugins())
-    check_paths([parameter.path for parameter in study.parameters], where)
+    check_gin_paths([parameter.path for parameter in study.parameters], where)
     return study
 
 
@@ -91,7 +91,7 @@ def load_study(path: Path) -> Study:
 _OTHER_DEFAULTS = {"name": "", "population": None, "generations": None, "n_steps": 1, "objectives": (), "schedule": ""}
 
 
-def _register(values: dict[str, Any]) -> None:
+def _register_gin_names(values: dict[str, Any]) -> None:
     """Registers the names that a study file uses; calling `Study` fills `values`."""
     import gin
 
@@ -112,7 +112,7 @@ def _register(values: dict[str, Any]) -> None:
     register(study, "Study")
     register(_objective, "Objective")
     for enum_class in Kind:
-        register(_parameter(enum_class), enum_class.capitalize())
+        register(_parameter_factory(enum_class), enum_class.capitalize())
 
 
 def _enum_value(enum_class: Any, value: Any, where: str) -> Any:
@@ -127,7 +127,7 @@ def _objective(metric: str = "", direction: str = "", weight: float = 1.0) -> Ob
     return Objective(metric=metric, direction=_enum_value(Direction, direction, "Objective.direction"), weight=weight)
 
 
-def _parameter(kind: Kind) -> Callable[..., Parameter]:
+def _parameter_factory(parameter_kind: Kind) -> Callable[..., Parameter]:
     """Returns a function that creates a parameter of a kind from gin keywords."""
 
     def make_range(
@@ -145,19 +145,19 @@ def _parameter(kind: Kind) -> Callable[..., Parameter]:
             "scale": _enum_value(Scale, scale, where),
             "rule": _enum_value(Rule, rule, where),
         }
-        return Parameter(path=path, kind=kind, low=low, high=high, when=_conditions(when), **scale_and_rule)
+        return Parameter(path=path, kind=parameter_kind, low=low, high=high, when=_conditions(when), **scale_and_rule)
 
     def make_choice(path: str = "", values: Sequence[Any] = (), when: Any = None) -> Parameter:
-        return Parameter(path=path, kind=kind, values=tuple(values), when=_conditions(when))
+        return Parameter(path=path, kind=parameter_kind, values=tuple(values), when=_conditions(when))
 
-    return make_range if kind in (Kind.REAL, Kind.INT) else make_choice
+    return make_range if parameter_kind in (Kind.REAL, Kind.INT) else make_choice
 
 
 def _conditions(when: Mapping[str, Sequence[Any]] | None) -> dict[str, tuple[Any, ...]]:
     return {parent: tuple(values) for parent, values in (when or {}).items()}
 
 
-def _schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
+def _read_schedule(name: str, study_file: Path) -> tuple[Segment, ...]:
     """Reads the output of `lobench pbt replay`. Its path is relative to the study's file."""
     if not name:
         return ()

@@ -27,10 +27,10 @@ from typing import Any
 
 from lobench import LobenchError
 from lobench.extend import Value, checkpoint_sha256, holds_theta
-from lobench_pbt.codec import artifact_to, trial_from
+from lobench_pbt.codec import artifact_to_message, trial_from_message
 from lobench_pbt.connection import Address, Connection
-from lobench_pbt.gin_paths import apply, read_back, to_text
-from lobench_pbt.process import Fate, begin, end, fate, who
+from lobench_pbt.gin_paths import apply, bound_values, gin_text
+from lobench_pbt.process import Fate, begin, end, process_fate, process_text
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, StudyTrial
 from lobench_pbt.vault import bytes_sha256
@@ -84,7 +84,7 @@ class StudyClient:
             if reply.answer == pbt_pb2.SuggestReply.DONE:
                 return
             if reply.answer == pbt_pb2.SuggestReply.HELD:
-                wait.held(reply)
+                wait.wait_or_take_over(reply)
                 continue
             if reply.answer == pbt_pb2.SuggestReply.WAIT:
                 time.sleep(_POLL_SECONDS)
@@ -110,7 +110,7 @@ class StudyClient:
             reply = self._connection.call(self._connection.stub.ListTrials, request)
             for message in reply.trials:
                 last_id = message.id
-                yield trial_from(message)
+                yield trial_from_message(message)
             has_more = reply.more
 
 
@@ -125,13 +125,13 @@ class _HolderWait:
         self.gone = ""
         self._worker, self._waiting_since = worker, 0.0
 
-    def held(self, reply: Any) -> None:
+    def wait_or_take_over(self, reply: Any) -> None:
         """Waits a moment, or records that the other process has ended.
 
         Raises:
           LobenchError: The other process is alive.
         """
-        holder_fate = fate(reply.holder)
+        holder_fate = process_fate(reply.holder)
         now = time.monotonic()
         if holder_fate is Fate.OVER and self.gone != reply.holder:
             self.gone = reply.holder
@@ -142,11 +142,11 @@ class _HolderWait:
             raise LobenchError(
                 "two workers have one name",
                 where=f"worker {self._worker!r}",
-                got=f"{who(reply.holder)} works on trial {reply.trial.id} under it",
+                got=f"{process_text(reply.holder)} works on trial {reply.trial.id} under it",
                 next_step="give each worker a name of its own, such as its host's and its number",
             )
         if is_first:
-            names = (self._worker, who(reply.holder), reply.trial.id, reply.trial.lease_seconds)
+            names = (self._worker, process_text(reply.holder), reply.trial.id, reply.trial.lease_seconds)
             _LOG.warning("worker %r: %s has its trial %d; is it alive? waiting for a sign, %.0f s at most", *names)
         time.sleep(_POLL_SECONDS)
 
@@ -164,7 +164,7 @@ class TrialSession:
         self._process = process
         self._connection = connection
         self._study = message.study or connection.address.study
-        trial = trial_from(message)
+        trial = trial_from_message(message)
         self.id = trial.id
         self.generation = trial.generation
         self.seed = trial.seed
@@ -224,7 +224,7 @@ class TrialSession:
 
         If a checkpoint contains the text, a watch evaluates it with these parameters.
         """
-        return to_text(self.params)
+        return gin_text(self.params)
 
     def report(self, step: int, metrics: Mapping[str, float], *, seconds: float = 0.0) -> None:
         """Reports the metrics of a step to the controller. Its reply may set `should_stop`."""
@@ -264,8 +264,8 @@ class TrialSession:
             Artifact(uri=str(Path(state).absolute()), sha256=_bytes_digest(state)) if state is not None else None
         )
         request = pbt_pb2.CompleteRequest(
-            checkpoint=artifact_to(artifact),
-            train_state=artifact_to(train_state),
+            checkpoint=artifact_to_message(artifact),
+            train_state=artifact_to_message(train_state),
             metrics=_floats(metrics or {}),
             n_steps=self.n_steps if n_steps is None else n_steps,
             **self._identity,
@@ -302,7 +302,7 @@ class TrialSession:
                 where=f"trial {self.id}",
                 next_step="call apply() after restoring, or say which values training used: complete(..., used=...)",
             )
-        settings = read_back(self.params) if used is None and self.params else dict(used or self.params)
+        settings = bound_values(self.params) if used is None and self.params else dict(used or self.params)
         differing_paths = sorted(path for path, value in self.params.items() if settings.get(path) != value)
         if differing_paths:
             raise LobenchError(
@@ -332,7 +332,7 @@ class TrialSession:
         request = pbt_pb2.HeartbeatRequest(**self._identity)
         while not self._ended_event.wait(seconds):
             try:
-                self.should_stop |= self._connection.once(self._connection.stub.Heartbeat, request).stop
+                self.should_stop |= self._connection.call_once(self._connection.stub.Heartbeat, request).stop
             except Refused:
                 self._lose_lease()
                 return

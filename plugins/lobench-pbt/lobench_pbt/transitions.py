@@ -11,7 +11,16 @@ from lobench.extend import oriented, weighted
 from lobench_pbt.study import FitnessFrom, Study
 from lobench_pbt.trial import Artifact, Outline, Refusal, Refused, State, StudyTrial
 
-__all__ = ["Completion", "Score", "check_lease", "completed", "expired", "is_repeat", "scored", "stopped"]
+__all__ = [
+    "Completion",
+    "Score",
+    "check_lease",
+    "complete_trial",
+    "expire_trial",
+    "is_repeated_completion",
+    "score_trial",
+    "stop_trial",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,29 +61,29 @@ def check_lease(trial: Outline, attempt: int) -> None:
         raise Refused(Refusal.STALE, "the trial is over", where=f"trial {trial.id}", got=trial.state)
 
 
-def expired(study: Study, trial: StudyTrial, *, next_seq: int) -> StudyTrial:
+def expire_trial(study: Study, trial: StudyTrial, *, next_seq: int) -> StudyTrial:
     """Returns a trial after the deadline of its lease or of its fitness has passed."""
     if trial.state is State.AWAITING_FITNESS:
-        return _infeasible(trial, "no fitness came before the deadline", next_seq)
+        return _make_infeasible(trial, "no fitness came before the deadline", next_seq)
     attempt = trial.attempt + 1
     trial_without_worker = dataclasses.replace(trial, attempt=attempt, worker_id="", lease_deadline=None)
     if trial.state is State.STOPPING:
-        return _infeasible(trial_without_worker, "the study was stopped", next_seq)
+        return _make_infeasible(trial_without_worker, "the study was stopped", next_seq)
     if attempt >= study.max_attempts:
-        return _infeasible(trial_without_worker, f"its worker was lost {attempt} times", next_seq)
+        return _make_infeasible(trial_without_worker, f"its worker was lost {attempt} times", next_seq)
     return dataclasses.replace(trial_without_worker, state=State.REQUESTED)
 
 
-def stopped(trial: StudyTrial, *, next_seq: int) -> StudyTrial:
+def stop_trial(trial: StudyTrial, *, next_seq: int) -> StudyTrial:
     """Returns a trial after its study was stopped: active trials may end early, requested ones do not start."""
     if trial.state is State.ACTIVE:
         return dataclasses.replace(trial, state=State.STOPPING)
     if trial.state is State.REQUESTED:
-        return _infeasible(trial, "the study was stopped", next_seq)
+        return _make_infeasible(trial, "the study was stopped", next_seq)
     return trial
 
 
-def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
+def is_repeated_completion(study: Study, trial: StudyTrial, completion: Completion) -> bool:
     """Returns whether a completed trial is completed again with the same report.
 
     Raises:
@@ -98,7 +107,7 @@ def is_repeat(study: Study, trial: StudyTrial, completion: Completion) -> bool:
     return True
 
 
-def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: float, next_seq: int) -> StudyTrial:
+def complete_trial(study: Study, trial: StudyTrial, completion: Completion, *, now: float, next_seq: int) -> StudyTrial:
     """Returns a trial after its training has ended.
 
     Raises:
@@ -106,7 +115,7 @@ def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: f
     """
     where = f"trial {trial.id}"
     if completion.reason:
-        return _infeasible(dataclasses.replace(trial, lease_deadline=None), completion.reason, next_seq)
+        return _make_infeasible(dataclasses.replace(trial, lease_deadline=None), completion.reason, next_seq)
     if completion.checkpoint is None:
         raise Refused(Refusal.INVALID, "a completion needs a checkpoint, or a reason why it has none", where=where)
     min_steps = 0 if trial.state is State.STOPPING else trial.n_steps
@@ -127,22 +136,22 @@ def completed(study: Study, trial: StudyTrial, completion: Completion, *, now: f
         deadline = now + study.fitness_seconds
         return dataclasses.replace(ended_trial, state=State.AWAITING_FITNESS, fitness_deadline=deadline)
     try:
-        return _succeeded(study, ended_trial, completion.metrics, next_seq)
+        return _make_succeeded(study, ended_trial, completion.metrics, next_seq)
     except LobenchError as error:
         raise Refused(Refusal.INVALID, error.what, where=where, got=error.got, expected=error.expected) from error
 
 
-def scored(study: Study, trial: StudyTrial, score: Score, *, next_seq: int) -> StudyTrial:
+def score_trial(study: Study, trial: StudyTrial, score: Score, *, next_seq: int) -> StudyTrial:
     """Returns a waiting trial after its fitness has arrived, or has turned out to be missing."""
     if score.metrics is None:
-        return _infeasible(trial, score.reason or "it was not evaluated", next_seq)
+        return _make_infeasible(trial, score.reason or "it was not evaluated", next_seq)
     try:
-        return _succeeded(study, trial, score.metrics, next_seq)
+        return _make_succeeded(study, trial, score.metrics, next_seq)
     except LobenchError as error:
-        return _infeasible(trial, str(error), next_seq)
+        return _make_infeasible(trial, str(error), next_seq)
 
 
-def _succeeded(study: Study, trial: StudyTrial, metrics: Mapping[str, float], next_seq: int) -> StudyTrial:
+def _make_succeeded(study: Study, trial: StudyTrial, metrics: Mapping[str, float], next_seq: int) -> StudyTrial:
     fitness = oriented(metrics, study.objectives)
     if study.weighted:
         fitness = weighted(fitness, study.objectives)
@@ -156,7 +165,7 @@ def _succeeded(study: Study, trial: StudyTrial, metrics: Mapping[str, float], ne
     )
 
 
-def _infeasible(trial: StudyTrial, reason: str, next_seq: int) -> StudyTrial:
+def _make_infeasible(trial: StudyTrial, reason: str, next_seq: int) -> StudyTrial:
     return dataclasses.replace(
         trial, state=State.INFEASIBLE, reason=reason, fitness=None, fitness_deadline=None, completed_seq=next_seq
     )

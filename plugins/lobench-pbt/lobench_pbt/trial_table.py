@@ -38,27 +38,27 @@ _STATES = {state.value: state for state in State}
 _OUTLINE_COLUMNS = "id, state, generation, slot, attempt, score, fitness"
 
 
-def _artifact(text: str | None) -> Artifact | None:
+def _artifact_from_text(text: str | None) -> Artifact | None:
     if text is None:
         return None
     uri, sha256 = json.loads(text)
     return Artifact(uri=uri, sha256=sha256)
 
 
-def _trial(row: Sequence[Any]) -> StudyTrial:
+def _trial_from_row(row: Sequence[Any]) -> StudyTrial:
     values: dict[str, Any] = dict(zip(_FIELDS, row, strict=True))
     values["state"] = State(values["state"])
     values["parent_ids"] = tuple(json.loads(values["parent_ids"]))
     values["params"] = json.loads(values["params"])
     for name in ARTIFACTS:
-        values[name] = _artifact(values[name])
+        values[name] = _artifact_from_text(values[name])
     values["metrics"] = json.loads(values["metrics"]) if values["metrics"] is not None else None
     values["fitness"] = tuple(json.loads(values["fitness"])) if values["fitness"] is not None else None
     values["has_child"], values["is_kept"] = bool(values["has_child"]), bool(values["is_kept"])
     return StudyTrial(**values)
 
 
-def _outline(row: Sequence[Any]) -> Outline:
+def _outline_from_row(row: Sequence[Any]) -> Outline:
     """Converts a row of `trials` to an `Outline`. With one objective, the score column is the fitness."""
     id, state, generation, slot, attempt, score, fitness = row
     fitness_values = (score,) if score is not None else None if fitness is None else tuple(json.loads(fitness))
@@ -73,18 +73,18 @@ class TrialTable:
     def __init__(self, db: sqlite3.Connection, study: str) -> None:
         self._db, self._study = db, study
 
-    def _select(self, condition: str, *values: object) -> list[StudyTrial]:
+    def _select_trials(self, condition: str, *values: object) -> list[StudyTrial]:
         query = f"SELECT {_COLUMNS} FROM trials WHERE study = ? AND {condition}"
-        return [_trial(row) for row in self._db.execute(query, (self._study, *values))]
+        return [_trial_from_row(row) for row in self._db.execute(query, (self._study, *values))]
 
-    def _outlines(self, condition: str, *values: object) -> Iterator[Outline]:
+    def _select_outlines(self, condition: str, *values: object) -> Iterator[Outline]:
         query = f"SELECT {_OUTLINE_COLUMNS} FROM trials WHERE study = ? AND {condition}"
-        return map(_outline, self._db.execute(query, (self._study, *values)))
+        return map(_outline_from_row, self._db.execute(query, (self._study, *values)))
 
     def _first_trial(self, condition: str, *values: object) -> StudyTrial | None:
-        return next(iter(self._select(f"{condition} LIMIT 1", *values)), None)
+        return next(iter(self._select_trials(f"{condition} LIMIT 1", *values)), None)
 
-    def _number(self, query: str, *values: object) -> int:
+    def _query_number(self, query: str, *values: object) -> int:
         return int(self._db.execute(query, (self._study, *values)).fetchone()[0])
 
     # Reads by `decide`.
@@ -93,39 +93,43 @@ class TrialTable:
         return self._first_trial("id = ?", id) if abs(id) < 1 << 63 else None  # SQLite has no larger integers
 
     def outline(self, id: int) -> Outline | None:
-        return next(self._outlines("id = ?", id), None) if abs(id) < 1 << 63 else None
+        return next(self._select_outlines("id = ?", id), None) if abs(id) < 1 << 63 else None
 
-    def owned(self, worker: str) -> StudyTrial | None:
+    def active_trial_of(self, worker: str) -> StudyTrial | None:
         return self._first_trial("state = ? AND worker_id = ? ORDER BY id", State.ACTIVE, worker)
 
     def oldest_requested(self) -> StudyTrial | None:
         return self._first_trial("state = ? AND worker_id = '' ORDER BY id", State.REQUESTED)
 
     def next_id(self) -> int:
-        return self._number("SELECT next_id FROM studies WHERE name = ?")
+        return self._query_number("SELECT next_id FROM studies WHERE name = ?")
 
     def next_seq(self) -> int:
-        return self._number("SELECT next_seq FROM studies WHERE name = ?")
+        return self._query_number("SELECT next_seq FROM studies WHERE name = ?")
 
     def num_trials(self, generation: int, *, terminal: bool = False) -> int:
         query = "SELECT COUNT(*) FROM trials WHERE study = ? AND generation = ?"
-        return self._number(query + (" AND is_terminal = 1" if terminal else ""), generation)
+        return self._query_number(query + (" AND is_terminal = 1" if terminal else ""), generation)
 
-    def childless(self, below: int) -> Iterator[Outline]:
+    def childless_trials(self, end_generation: int) -> Iterator[Outline]:
         condition = "has_child = 0 AND is_terminal = 1 AND generation < ? ORDER BY generation, completed_seq"
-        return self._outlines(condition, below)
+        return self._select_outlines(condition, end_generation)
 
-    def of_generations(self, generations: Sequence[int]) -> list[Outline]:
+    def trials_of_generations(self, generations: Sequence[int]) -> list[Outline]:
         placeholders = ", ".join("?" * len(generations))
         # Sorted here and below without ORDER BY, for which SQLite would read the whole study.
-        return sorted(self._outlines(f"generation IN ({placeholders})", *generations), key=lambda trial: trial.id)
+        return sorted(
+            self._select_outlines(f"generation IN ({placeholders})", *generations), key=lambda trial: trial.id
+        )
 
-    def has_unfinished(self, below: int) -> bool:
+    def has_unfinished(self, end_generation: int) -> bool:
         query = f"SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state IN {_ACTIVE_STATES})"
         awaiting_query = "SELECT EXISTS (SELECT 1 FROM trials WHERE study = ? AND state = ? AND generation < ?)"
-        return bool(self._number(query) or self._number(awaiting_query, State.AWAITING_FITNESS, below))
+        return bool(
+            self._query_number(query) or self._query_number(awaiting_query, State.AWAITING_FITNESS, end_generation)
+        )
 
-    def overdue(self, now: float) -> list[StudyTrial]:
+    def overdue_trials(self, now: float) -> list[StudyTrial]:
         """Returns the trials whose lease or fitness is past its deadline, by id."""
         query = " UNION ALL ".join(
             f"SELECT id FROM trials WHERE study = ?1 AND {deadline} < ?2"
@@ -134,18 +138,18 @@ class TrialTable:
         overdue_ids = sorted(row[0] for row in self._db.execute(query, (self._study, now)))
         return [trial for id in overdue_ids if (trial := self.trial(id)) is not None]
 
-    def unfinished(self) -> list[StudyTrial]:
+    def unfinished_trials(self) -> list[StudyTrial]:
         states = (State.REQUESTED, State.ACTIVE, State.STOPPING, State.AWAITING_FITNESS)
-        return sorted(self._select("state IN (?, ?, ?, ?)", *states), key=lambda trial: trial.id)
+        return sorted(self._select_trials("state IN (?, ?, ?, ?)", *states), key=lambda trial: trial.id)
 
-    def page(self, after: int, limit: int) -> list[StudyTrial]:
-        return self._select("id > ? ORDER BY id LIMIT ?", after, limit)
+    def trials_after(self, last_id: int, limit: int) -> list[StudyTrial]:
+        return self._select_trials("id > ? ORDER BY id LIMIT ?", last_id, limit)
 
-    def counts(self) -> dict[str, int]:
+    def counts_by_state(self) -> dict[str, int]:
         query = "SELECT state, num FROM counts WHERE study = ? AND num > 0"
         return dict(self._db.execute(query, (self._study,)).fetchall())
 
-    def holder(self, id: int) -> str:
+    def holder_of(self, id: int) -> str:
         """Returns the process that holds a trial; "" if unknown."""
         query = "SELECT process FROM holders WHERE study = ? AND trial = ?"
         row = self._db.execute(query, (self._study, id)).fetchone()
@@ -153,7 +157,7 @@ class TrialTable:
 
     # Writes, within a transaction of the service:
 
-    def write(self, trial: StudyTrial) -> None:
+    def write_trial(self, trial: StudyTrial) -> None:
         """Writes a new or changed row."""
         values = {name: getattr(trial, name) for name in _FIELDS}
         values.update({name: encode(values[name]) for name, encode in _ENCODERS.items()})
@@ -170,27 +174,32 @@ class TrialTable:
         if trial.completed_seq is not None and (stored_row is None or stored_row[0] is None):
             self._db.execute("UPDATE studies SET next_seq = ? WHERE name = ?", (trial.completed_seq + 1, self._study))
 
-    def renew(self, id: int, deadline: float) -> None:
-        self._db.execute("UPDATE trials SET lease_deadline = ? WHERE study = ? AND id = ?", (deadline, self._study, id))
+    def renew_lease(self, trial_id: int, deadline: float) -> None:
+        self._db.execute(
+            "UPDATE trials SET lease_deadline = ? WHERE study = ? AND id = ?", (deadline, self._study, trial_id)
+        )
 
-    def hold(self, id: int, process: str) -> None:
+    def set_holder(self, trial_id: int, process: str) -> None:
         """Stores the process that holds a trial."""
-        self._db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?, ?)", (self._study, id, process))
+        self._db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?, ?)", (self._study, trial_id, process))
 
-    def restart(self, *, lease: float, fitness: float, latest_fitness: float) -> None:
+    def restart_deadlines(
+        self, *, lease_deadline: float, first_fitness_deadline: float, last_fitness_deadline: float
+    ) -> None:
         """Sets the deadline of every lease, and moves deadlines of fitnesses into a range.
 
         Args:
-          lease: Deadline of all leases.
+          lease_deadline: Deadline of all leases.
           fitness, latest_fitness: First and last deadline of a fitness.
         """
         self._db.execute(
-            "UPDATE trials SET lease_deadline = ? WHERE study = ? AND lease_deadline IS NOT NULL", (lease, self._study)
+            "UPDATE trials SET lease_deadline = ? WHERE study = ? AND lease_deadline IS NOT NULL",
+            (lease_deadline, self._study),
         )
         self._db.execute(
             "UPDATE trials SET fitness_deadline = MIN(MAX(fitness_deadline, ?), ?) "
             "WHERE study = ? AND fitness_deadline IS NOT NULL",
-            (fitness, latest_fitness, self._study),
+            (first_fitness_deadline, last_fitness_deadline, self._study),
         )
 
     def stop(self) -> None:
@@ -209,14 +218,14 @@ class TrialTable:
         rows = self._db.execute(f"{query} ORDER BY attempt, step", (self._study, id))
         return [(attempt, step, seconds, json.loads(text)) for attempt, step, seconds, text in rows]
 
-    def hold_score(self, id: int, sha256: str, score: Score) -> None:
+    def store_early_score(self, id: int, sha256: str, score: Score) -> None:
         """Stores a score that arrived before its trial was complete."""
         metrics = None if score.metrics is None else json.dumps(dict(score.metrics), sort_keys=True)
         self._db.execute(
             "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?)", (self._study, id, sha256, metrics, score.reason)
         )
 
-    def take_score(self, id: int, sha256: str) -> Score | None:
+    def pop_score(self, id: int, sha256: str) -> Score | None:
         """Returns the stored score of a checkpoint, and deletes all stored scores of its trial."""
         query = "SELECT metrics, reason FROM scores WHERE study = ? AND trial = ? AND sha256 = ?"
         row = self._db.execute(query, (self._study, id, sha256)).fetchone()
@@ -225,16 +234,16 @@ class TrialTable:
             return None
         return Score(metrics=json.loads(row[0]) if row[0] is not None else None, reason=row[1])
 
-    def drop_unneeded(self, generations: int) -> list[Artifact]:
+    def drop_unneeded_checkpoints(self, generations: int) -> list[Artifact]:
         """Marks checkpoints that no live trial can need any more, and returns them.
 
         A checkpoint is kept if a trial may still start from its generation, an unfinished trial starts from it, it is
         one of the best (on the Pareto front, for several objectives), or it is of the last generation.
         """
-        stale_trials = self._select("is_kept = 1 AND generation < ?", self._first_needed_generation(generations))
+        stale_trials = self._select_trials("is_kept = 1 AND generation < ?", self._first_needed_generation(generations))
         if not stale_trials:
             return []
-        warm_checkpoints = {trial.warm_checkpoint for trial in self.unfinished()}
+        warm_checkpoints = {trial.warm_checkpoint for trial in self.unfinished_trials()}
         best_ids = self._best_ids()
         dropped_trials = [
             trial for trial in stale_trials if trial.checkpoint not in warm_checkpoints and trial.id not in best_ids
@@ -252,17 +261,17 @@ class TrialTable:
         return min([generations, *(int(low) - 1 for low in min_generations if low is not None)])
 
     def _best_ids(self) -> set[int]:
-        best_outline = next(self._outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
+        best_outline = next(self._select_outlines("score IS NOT NULL ORDER BY score DESC, id LIMIT 1"), None)
         if best_outline is not None:
             return {best_outline.id}
         # With several objectives, all unbeaten members are best. They are all kept, so only kept trials are read.
         first_by_fitness: dict[
             tuple[float, ...], Member
         ] = {}  # of trials with equal fitness, the one with the smallest id
-        for trial in self._outlines("is_kept = 1 ORDER BY id"):
+        for trial in self._select_outlines("is_kept = 1 ORDER BY id"):
             if trial.fitness is not None:
                 first_by_fitness.setdefault(trial.fitness, Member(id=trial.id, fitness=trial.fitness))
         return {member.id for member in front(first_by_fitness.values())}
 
-    def kept(self) -> list[Artifact]:
-        return [trial.checkpoint for trial in self._select("is_kept = 1") if trial.checkpoint is not None]
+    def kept_checkpoints(self) -> list[Artifact]:
+        return [trial.checkpoint for trial in self._select_trials("is_kept = 1") if trial.checkpoint is not None]

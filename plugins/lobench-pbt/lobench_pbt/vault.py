@@ -18,7 +18,7 @@ from lobench import CheckpointError, StoreError
 from lobench.extend import cause, checkpoint_sha256, holds_theta, sync
 from lobench_pbt.trial import Artifact, Refusal, Refused
 
-__all__ = ["Vault", "bytes_sha256"]
+__all__ = ["CheckpointCopies", "bytes_sha256"]
 
 _PATH_ERRORS = (errno.ENAMETOOLONG, errno.ELOOP)  # errors for which retries are useless
 _MAX_BYTES = 64 << 30  # limit for one artifact, because a sparse file may have any size
@@ -46,7 +46,7 @@ def _theta_sha256(path: Path, *, expected: str) -> str:
     return expected if holds_theta(path, expected) else checkpoint_sha256(path)
 
 
-class Vault:
+class CheckpointCopies:
     """Folder of checkpoint copies, with a subfolder for each accepted completion."""
 
     def __init__(self, root: Path) -> None:

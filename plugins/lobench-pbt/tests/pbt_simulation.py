@@ -215,7 +215,7 @@ class Rows:
     def trial(self, id: int) -> StudyTrial | None:
         return next((trial for trial in self.trials if trial.id == id), None)
 
-    def owned(self, worker: str) -> StudyTrial | None:
+    def active_trial_of(self, worker: str) -> StudyTrial | None:
         return next((trial for trial in self.trials if trial.state is State.ACTIVE and trial.worker_id == worker), None)
 
     def oldest_requested(self) -> StudyTrial | None:
@@ -227,12 +227,12 @@ class Rows:
     def num_trials(self, generation: int, *, terminal: bool = False) -> int:
         return sum(trial.generation == generation and (trial.is_terminal or not terminal) for trial in self.trials)
 
-    def childless(self, below: int) -> Iterable[StudyTrial]:
+    def childless_trials(self, below: int) -> Iterable[StudyTrial]:
         return [
             trial for trial in self.trials if trial.is_terminal and not trial.has_child and trial.generation < below
         ]
 
-    def of_generations(self, generations: Sequence[int]) -> Sequence[StudyTrial]:
+    def trials_of_generations(self, generations: Sequence[int]) -> Sequence[StudyTrial]:
         return [trial for trial in self.trials if trial.generation in generations]
 
     def has_unfinished(self, below: int) -> bool:

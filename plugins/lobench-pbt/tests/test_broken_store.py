@@ -16,7 +16,7 @@ from lobench_pbt.service import Service
 from lobench_pbt.study_database import connect
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Artifact, Refusal, Refused
-from lobench_pbt.vault import Vault, bytes_sha256
+from lobench_pbt.vault import CheckpointCopies, bytes_sha256
 from pbt_simulation import PLUGINS, make_study, write_theta
 from shown import texts_of
 
@@ -110,7 +110,7 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
     state = tmp_path / "folder" / "file"
     state.write_bytes(bytes(100_000))
     path = state if kind == "file" else state.parent
-    theta, vault = write_theta(tmp_path / "theta.npz", 1.0), Vault(tmp_path / "store")
+    theta, vault = write_theta(tmp_path / "theta.npz", 1.0), CheckpointCopies(tmp_path / "store")
     artifact = Artifact(uri=str(path), sha256=bytes_sha256(path))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
@@ -130,7 +130,7 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
 
 def test_a_path_that_no_file_can_have_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    vault = Vault(tmp_path / "store")
+    vault = CheckpointCopies(tmp_path / "store")
     for path in (tmp_path / ("x" * 300), tmp_path.joinpath(*["folder"] * 1000), tmp_path / "circle"):
         with pytest.raises(Refused, match=SHOWN["no-file-has-such-a"]) as refused:
             vault.take("trial", Artifact(uri=str(path), sha256="0" * 64), None)

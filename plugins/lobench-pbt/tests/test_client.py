@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from commands import lobench
 from lobench_pbt.connection import Address, Connection
-from lobench_pbt.gin_paths import read_back
+from lobench_pbt.gin_paths import bound_values
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, start_server
 from lobench_pbt.service import Service
@@ -179,7 +179,7 @@ def test_a_parameter_that_is_not_active_keeps_nothing_of_the_trial_before(tmp_pa
                 for trial in study.trials("one"):
                     trial.apply()
                     kinds += "m" if trial.params["inactive.kind"] == "sgdm" else "-"
-                    bound = read_back({"inactive.kind": 0, "inactive.momentum": 0, "inactive.decay": 0})
+                    bound = bound_values({"inactive.kind": 0, "inactive.momentum": 0, "inactive.decay": 0})
                     assert bound == {"inactive.decay": 7.0, **trial.params}
                     trial.complete(tmp_path / "theta.npz", {"loss": 1.0})
         assert "mm" in kinds and "m-" in kinds and "-m" in kinds, "the draws of this seed show what is tested"

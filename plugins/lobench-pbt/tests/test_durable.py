@@ -37,7 +37,7 @@ def test_those_who_come_while_one_syncs_share_the_next_one(tmp_path: Path) -> No
     log._database.touch()
 
     def commit() -> None:
-        log.written()
+        log.record_commit()
         log.wait()
 
     with ThreadPoolExecutor(20) as threads:
@@ -57,7 +57,7 @@ def test_those_who_come_while_one_syncs_share_the_next_one(tmp_path: Path) -> No
 
 def test_a_disk_that_takes_nothing_is_said_to_everybody_and_asked_again(tmp_path: Path) -> None:
     log = CommitLog(tmp_path / "db")  # there is no such file yet
-    log.written()
+    log.record_commit()
     for _ in range(2):
         with pytest.raises(StoreError, match=SHOWN["cannot-use-the-study-s"]):
             log.wait()
@@ -69,7 +69,7 @@ def test_a_heartbeat_waits_for_no_disk_and_each_other_request_for_one_sync(tmp_p
     service = Service(tmp_path / "store", clock=lambda: 0.0, plugins=PLUGINS)
     assert service._db.execute("PRAGMA synchronous").fetchone() == (1,), "commits do not sync by themselves"
     service.create_study(make_study(parameters=()))
-    service._log = log = Counted(tmp_path / "store" / "pbt.sqlite")
+    service._commit_log = log = Counted(tmp_path / "store" / "pbt.sqlite")
     log.may_end.set()
     counts = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lobench_pbt
 import pytest
-from lobench_pbt.process import Fate, begin, end, fate, who
+from lobench_pbt.process import Fate, begin, end, process_fate, process_text
 from lobench_pbt.server import Security
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Refusal, Refused
@@ -120,13 +120,13 @@ def test_a_name_of_a_living_process_elsewhere_is_an_error_after_a_lease(
 
 def test_what_is_known_of_a_process() -> None:
     name = begin()
-    assert fate(name) is Fate.RUNS
+    assert process_fate(name) is Fate.RUNS
     end(name)
-    assert fate(name) is Fate.OVER
+    assert process_fate(name) is Fate.OVER
     machine, pid, started, _ = name.split("/")
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert fate(f"{machine}/{ended.pid}/{started}/1") is Fate.OVER
-    assert fate(f"{machine}/1/0/1") is Fate.OVER, "the number was given again"
-    assert fate(f"other/{pid}/{started}/1") is fate("") is fate("rubbish") is Fate.ELSEWHERE
-    assert who(name) == SHOWN["process-of-this-machine"].format(pid=pid)
+    assert process_fate(f"{machine}/{ended.pid}/{started}/1") is Fate.OVER
+    assert process_fate(f"{machine}/1/0/1") is Fate.OVER, "the number was given again"
+    assert process_fate(f"other/{pid}/{started}/1") is process_fate("") is process_fate("rubbish") is Fate.ELSEWHERE
+    assert process_text(name) == SHOWN["process-of-this-machine"].format(pid=pid)

@@ -84,7 +84,7 @@ def fill(service: Service, study: Study, generations: int) -> None:
         for id in range(1, generations * study.population + 1):
             generation, slot = divmod(id - 1, study.population)
             first = generation == 0
-            table.write(
+            table.write_trial(
                 StudyTrial(
                     id=id,
                     state=State.SUCCEEDED,

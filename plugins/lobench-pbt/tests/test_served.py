@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lobench_pbt.codec import trial_from, trial_to
+from lobench_pbt.codec import trial_from_message, trial_to_message
 from lobench_pbt.connection import Address, Connection, ControllerAway
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.server import Security, security_from
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom
 from lobench_pbt.trial import Refusal, Refused, State
-from lobench_pbt.vault import Vault
+from lobench_pbt.vault import CheckpointCopies
 from pbt_served import PATIENCE, Served, serving, suggestion
 from pbt_simulation import PLUGINS, make_study, write_theta
 from shown import texts_of
@@ -56,7 +56,7 @@ def test_a_trial_crosses_as_a_message(tmp_path: Path) -> None:
     service.create_study(make_study())
     trial = service.suggest("", "one").trial
     assert trial is not None
-    crossed = trial_from(trial_to(trial, study="sim"))
+    crossed = trial_from_message(trial_to_message(trial, study="sim"))
     assert crossed.params == trial.params and crossed.state is State.ACTIVE
     assert [type(value) for value in crossed.params.values()] == [
         type(trial.params[path]) for path in crossed.params
@@ -132,7 +132,7 @@ def test_what_has_no_end_is_not_copied(served: Served, kind: str) -> None:
 
 
 def test_a_copy_ends_with_the_controller(tmp_path: Path) -> None:
-    vault, theta = Vault(tmp_path / "vault"), write_theta(tmp_path / "theta.npz", 1.0)
+    vault, theta = CheckpointCopies(tmp_path / "vault"), write_theta(tmp_path / "theta.npz", 1.0)
     vault.close()
     with pytest.raises(StoreError, match=SHOWN["controller-ends"]):
         vault.take("one", theta, None)

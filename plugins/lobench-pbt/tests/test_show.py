@@ -44,7 +44,7 @@ def test_a_study_is_told_to_programs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert trial is not None
     service.complete("", trial.id, Completion(attempt=0, reason="bad"))
     service.close()
-    show_status(tmp_path, "", tree=True, kind="json")
+    show_status(tmp_path, "", tree=True, output_format="json")
     status = document(capsys.readouterr().out)
     assert [(one["id"], one["note"]) for one in status["trials"]] == [(trial.id, "bad")] and status["best"] is None
     show_export(tmp_path, "")
@@ -117,7 +117,7 @@ def two_objectives(store: Path, values: list[tuple[float, float]]) -> None:
 
 def test_several_objectives_have_a_front_and_no_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two_objectives(tmp_path, [(3.0, 3.0), (1.0, 5.0), (2.0, 2.0), (2.0, 4.0), (math.nan, 0.1)])
-    show_status(tmp_path, "", tree=True, kind="json")
+    show_status(tmp_path, "", tree=True, output_format="json")
     status = document(capsys.readouterr().out)
     assert (status["best"], status["front"]) == (None, [2, 3])
     dominated = {one["id"]: one["dominated"] for one in status["trials"]}
@@ -131,7 +131,7 @@ def test_several_objectives_have_a_front_and_no_best_trial(tmp_path: Path, capsy
     assert [one["ended_as_number"] for one in status["trials"]] == [1, 2, 3, 4, 5]
     show_status(tmp_path, "", tree=True)
     text = capsys.readouterr().out
-    show_status(tmp_path, "", tree=True, kind="html")
+    show_status(tmp_path, "", tree=True, output_format="html")
     page = capsys.readouterr().out
     for shown in (text, page):
         assert "*best*" not in shown and shown.count("*front*") == 2

@@ -14,7 +14,7 @@ import pytest
 from lobench_pbt.decide import TrialDecision, suggest
 from lobench_pbt.service import Service
 from lobench_pbt.study import Opponents, Study
-from lobench_pbt.transitions import Completion, completed
+from lobench_pbt.transitions import Completion, complete_trial
 from lobench_pbt.trial import Artifact, State, StudyTrial
 from pbt_simulation import PLUGINS, Rows, make_study, strategy_of
 
@@ -95,7 +95,7 @@ def run_loop(
                 metrics={study.objectives[0].metric: train(trial)},
                 n_steps=trial.n_steps,
             )
-            table.replace(completed(study, trial, completion, now=0.0, next_seq=seq))
+            table.replace(complete_trial(study, trial, completion, now=0.0, next_seq=seq))
             continue
         suggestion = suggest(study, strategy, table, worker=worker, stopped=False, now=0.0)
         if suggestion.trial is not None:

@@ -101,19 +101,19 @@ def check_token(address: str) -> None:
     try:
         ensure_token_if_auth_enabled(create_token_if_missing=False)  # Ray's client ends the process that has none
     except AuthenticationError:
-        raise _needs_a_token(address, "RAY_AUTH_MODE=token and no token") from None
+        raise _token_error(address, "RAY_AUTH_MODE=token and no token") from None
     try:
         GcsClient(address=address).check_alive([], timeout=_ANSWER_SECONDS)
     except AuthenticationError:
         token_text = (
             "a token that is not this cluster's" if has_token_mode() else "none: RAY_AUTH_MODE is not 'token' here"
         )
-        raise _needs_a_token(address, token_text) from None
+        raise _token_error(address, token_text) from None
     except Exception as error:  # noqa: BLE001  (Ray's boundary: joining the cluster reports it)
         print(f"{address} does not answer: {error}", file=sys.stderr)
 
 
-def _needs_a_token(address: str, got: str) -> LobenchError:
+def _token_error(address: str, got: str) -> LobenchError:
     return LobenchError(
         "this Ray cluster wants its token",
         where=address,
@@ -129,7 +129,7 @@ def is_reachable_from_outside(address: str) -> bool:
     host = host.strip("[]")
     if not _is_loopback(host):
         return True
-    return any(_accepts(own_address, int(port)) for own_address in _own_addresses())
+    return any(_accepts_connection(own_address, int(port)) for own_address in _own_addresses())
 
 
 def _is_loopback(host: str) -> bool:
@@ -154,7 +154,7 @@ def _own_addresses() -> set[str]:
     return {address for address in addresses if not _is_loopback(address.split("%")[0])}
 
 
-def _accepts(host: str, port: int) -> bool:
+def _accepts_connection(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=2):
             return True

@@ -49,14 +49,14 @@ from lobench_ray.messages import (
 )
 from lobench_ray.slot import versions
 
-__all__ = ["Bridge", "main", "node_name"]
+__all__ = ["RayDriver", "main", "node_name"]
 
 _end_process = os._exit  # kept here, because `os._exit` is replaced during a plugin's call
 _MAX_FILES = 16  # files kept in the object store; slots that wait for a file keep it alive longer
 _NODES_SECONDS = 2.0
 _PROGRESS_PER_SECOND = 200  # calls that return progress only, over all slots
 _REACH_SECONDS = 10.0
-_STARTS = 3  # attempts to start a Ray of this machine; together they take less time than the chief waits
+_START_ATTEMPTS = 3  # attempts to start a Ray of this machine; together they take less time than the chief waits
 
 
 @dataclass(slots=True)
@@ -74,15 +74,15 @@ class _Slot:
     is_sending: bool = False
 
 
-class Bridge:
+class RayDriver:
     """Ray driver. Its state belongs to the main thread; other threads only put functions into its inbox."""
 
     def __init__(self, connection: Connection, join: Join) -> None:
-        self._connection, self._join = connection, join
+        self._connection, self._join_request = connection, join
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._slots: dict[int, _Slot] = {}
         self._files: OrderedDict[str, Any] = OrderedDict()
-        self._parcel: Any = None
+        self._suite_archive: Any = None
         self._actor_class: Any = None
         self._machines: list[tuple[float, float]] | None = None  # machines as last reported
         self._clock = AwakeClock()
@@ -91,7 +91,7 @@ class Bridge:
         self._node_names: dict[str, str] = {}  # names of all nodes so far, by Ray's id
         self._mentioned_nodes: set[str] = set()  # nodes whose loss was reported since a worker last started there
         self._excluded_nodes: set[str] = set()  # nodes that would give different results, or none
-        self._problem = ""  # why the last of them was left out
+        self._exclusion_reason = ""  # why the last of them was left out
         self._has_started = False  # whether a worker has started on any node
         self._unplaceable_sizes: set[tuple[float, float]] = set()  # sizes that no node has
         self._is_ending = False
@@ -99,27 +99,27 @@ class Bridge:
     def run(self) -> None:
         """Connects, and serves until the chief sends `Leave` or its connection is lost."""
         try:
-            address = _connect(self._join.address, insecure=self._join.insecure)
+            address = _join_cluster(self._join_request.address, insecure=self._join_request.insecure)
         except LobenchError as error:
-            self._log(ClusterRefused(message=str(error)))
+            self._send_to_chief(ClusterRefused(message=str(error)))
             return
         except Exception as error:  # noqa: BLE001  (Ray's boundary: the chief names it)
-            self._log(Unreachable(message=_one_line(error)))
+            self._send_to_chief(Unreachable(message=_error_line(error)))
             return
-        self._log(Joined(address=address))
+        self._send_to_chief(Joined(address=address))
         ray.cloudpickle.register_pickle_by_value(entry)
-        self._parcel, self._actor_class = ray.put(self._join.parcel), ray.remote(entry.SlotEntry)
+        self._suite_archive, self._actor_class = ray.put(self._join_request.suite_archive), ray.remote(entry.SlotEntry)
         for target in (self._read_commands, self._watch_nodes):
             threading.Thread(target=target, daemon=True).start()
-        silence_seconds = self._join.silence_seconds
-        logged_at = 0.0
+        silence_seconds = self._join_request.silence_seconds
+        reported_at = 0.0
         while not self._is_ending:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=1.0)()
             now = self._clock.now()
-            if now - logged_at >= 1.0:
-                logged_at = now
-                self._log(Alive())
+            if now - reported_at >= 1.0:
+                reported_at = now
+                self._send_to_chief(Alive())
                 self._end_silent_slots(now, silence_seconds)
             if now - self._nodes_seen_at > max(silence_seconds, 10.0):
                 _end_process(3)  # the head does not answer; a new driver may find a new one
@@ -153,7 +153,7 @@ class Bridge:
         def handle_result(future: Future[Any]) -> None:
             error = future.exception()
             if error is not None:
-                self._inbox.put(lambda: self._lose_worker(worker, _one_line(error), lost=_is_loss(error)))
+                self._inbox.put(lambda: self._lose_worker(worker, _error_line(error), lost=_is_loss(error)))
             else:
                 self._inbox.put(lambda: handler(future.result()))
 
@@ -161,7 +161,7 @@ class Bridge:
 
     # Main thread:
 
-    def _log(self, message: FromBridge) -> None:
+    def _send_to_chief(self, message: FromBridge) -> None:
         self._connection.send_bytes(message.to_bytes())
 
     def _handle_command(self, message: ToBridge) -> None:
@@ -171,15 +171,15 @@ class Bridge:
         try:
             match message:
                 case SlotStart():
-                    self._start(message.worker, message.num_cpus, message.num_gpus)
+                    self._start_slot(message.worker, message.num_cpus, message.num_gpus)
                 case Kill():
-                    self._kill(message.worker)
+                    self._kill_slot(message.worker)
                 case Forward() if message.worker in self._slots:
                     self._forward(message)
         except (ray.exceptions.RayError, OSError) as error:
-            self._lose_worker(message.worker, _one_line(error), lost=True)
+            self._lose_worker(message.worker, _error_line(error), lost=True)
 
-    def _start(self, worker: int, num_cpus: float, num_gpus: float) -> None:
+    def _start_slot(self, worker: int, num_cpus: float, num_gpus: float) -> None:
         # Ray must not restart or retry anything. Three calls may overlap: a `send`, a `receive`, and a spare one.
         label_selector = (
             {"ray.io/node-id": f"!in({','.join(sorted(self._excluded_nodes))})"} if self._excluded_nodes else None
@@ -199,18 +199,18 @@ class Bridge:
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             expected=versions(),
-            plan=self._join.plan.to_bytes(),
-            parcel=[self._parcel],
+            plan=self._join_request.plan.to_bytes(),
+            suite_archive=[self._suite_archive],
         )
         self._call_with_result(reference, lambda problem: self._worker_started(worker, problem), worker)
 
-    def _worker_started(self, worker: int, started: entry.Started) -> None:
+    def _worker_started(self, worker: int, started_actor: entry.Started) -> None:
         if worker not in self._slots:
             return
-        node = started.node
-        self._node_names.setdefault(node, node_name(started.host, started.address, node))
-        if started.problem:
-            self._exclude_node(worker, node, f"{self._node_names[node]} {started.problem}")
+        node = started_actor.node
+        self._node_names.setdefault(node, node_name(started_actor.host, started_actor.address, node))
+        if started_actor.problem:
+            self._exclude_node(worker, node, f"{self._node_names[node]} {started_actor.problem}")
             return
         self._slots[worker].last_message = self._clock.now()
         self._slots[worker].node = node
@@ -221,30 +221,30 @@ class Bridge:
     def _exclude_node(self, worker: int, node: str, problem: str) -> None:
         """Moves a slot to another node, if there is one."""
         size = self._slots[worker].size
-        self._kill(worker)
+        self._kill_slot(worker)
         is_known = node in self._excluded_nodes
         self._excluded_nodes.add(node)
-        self._problem = problem
-        if self._is_refused():
+        self._exclusion_reason = problem
+        if self._refuse_without_nodes():
             return
         if not is_known:
-            self._log(Notice(message=f"{problem}; it is left out"))
+            self._send_to_chief(Notice(message=f"{problem}; it is left out"))
             self._update_nodes(self._nodes, {})
-        self._start(worker, *size)
+        self._start_slot(worker, *size)
 
-    def _is_refused(self) -> bool:
+    def _refuse_without_nodes(self) -> bool:
         """Ends the watch if each node that has cores was left out before a worker could start anywhere.
 
         A watch whose workers have run waits for another node instead.
         """
         usable_nodes = self._nodes.keys() - self._excluded_nodes
-        if not self._problem or self._has_started or any(self._nodes[node][0] for node in usable_nodes):
+        if not self._exclusion_reason or self._has_started or any(self._nodes[node][0] for node in usable_nodes):
             return False
-        self._log(ClusterRefused(message=self._problem))
+        self._send_to_chief(ClusterRefused(message=self._exclusion_reason))
         return True
 
     def _receive(self, worker: int) -> None:
-        seconds = self._join.silence_seconds / 4
+        seconds = self._join_request.silence_seconds / 4
         progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
         reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
         self._call_with_result(reference, lambda messages: self._relay(worker, messages), worker)
@@ -257,7 +257,7 @@ class Bridge:
         for message in messages:
             self._connection.send_bytes(message)
         if has_exited(messages):
-            self._kill(worker)
+            self._kill_slot(worker)
         else:
             self._receive(worker)
 
@@ -290,8 +290,8 @@ class Bridge:
         if slot is not None:
             if lost:
                 self._report_loss(slot.node, f"has lost a worker ({message})")
-            self._kill(worker)
-            self._log(WorkerExited(worker=worker, message=message, lost=lost))
+            self._kill_slot(worker)
+            self._send_to_chief(WorkerExited(worker=worker, message=message, lost=lost))
 
     def _report_loss(self, node: str, event: str) -> None:
         """Reports once that a node lost its workers. Nodes that had none are not reported."""
@@ -304,9 +304,9 @@ class Bridge:
             if any(self._nodes[other_node][0] for other_node in other_nodes)
             else "waits for another node"
         )
-        self._log(Notice(message=f"{self._node_names[node]} {event}; what it held {consequence}"))
+        self._send_to_chief(Notice(message=f"{self._node_names[node]} {event}; what it held {consequence}"))
 
-    def _kill(self, worker: int) -> None:
+    def _kill_slot(self, worker: int) -> None:
         slot = self._slots.pop(worker, None)
         if slot is not None:
             # Runs in a thread, because `ray.kill` may wait for the head.
@@ -324,17 +324,17 @@ class Bridge:
         self._node_names.update(names)
         for node in sorted(gone_nodes & {slot.node for slot in self._slots.values()}):
             self._report_loss(node, "is gone")
-        if self._is_refused():  # a slot was moved to a node that is gone now
+        if self._refuse_without_nodes():  # a slot was moved to a node that is gone now
             return
         sizes = [size for node, size in nodes.items() if node not in self._excluded_nodes]
         if sorted(sizes) != self._machines:
             self._machines = sorted(sizes)
-            self._log(ExecutorCapacity(machines=tuple(self._machines)))
+            self._send_to_chief(ExecutorCapacity(machines=tuple(self._machines)))
         unplaced_sizes = {slot.size for slot in self._slots.values() if slot.last_message is None}
         unplaceable_sizes = {size for size in unplaced_sizes if not any(_is_large_enough(node, size) for node in sizes)}
         for cpus, gpus in sorted(unplaceable_sizes - self._unplaceable_sizes):
             text = f"no node has {cpus:g} cores" + (f" and {gpus:g} devices" if gpus else "")
-            self._log(Notice(message=f"{text}; what needs them waits for one"))
+            self._send_to_chief(Notice(message=f"{text}; what needs them waits for one"))
         self._unplaceable_sizes = unplaceable_sizes
 
 
@@ -348,11 +348,11 @@ def node_name(host: str, address: str, node: str) -> str:
     return f"node {host} ({address}, id {node[:8]})"
 
 
-def _is_large_enough(node: tuple[float, float], size: tuple[float, float]) -> bool:
-    return node[0] >= size[0] and node[1] >= size[1]
+def _is_large_enough(node_size: tuple[float, float], needed_size: tuple[float, float]) -> bool:
+    return node_size[0] >= needed_size[0] and node_size[1] >= needed_size[1]
 
 
-def _connect(address: str, *, insecure: bool) -> str:
+def _join_cluster(address: str, *, insecure: bool) -> str:
     """Joins a cluster, or starts one below this process (`local`); returns HOST:PORT of its head."""
     if address.startswith("ray://"):
         raise LobenchError(
@@ -371,18 +371,18 @@ def _connect(address: str, *, insecure: bool) -> str:
     if address == "local":
         options["include_dashboard"] = False
         is_protected = has_token_mode()
-        attempts = _STARTS
+        attempts = _START_ATTEMPTS
     elif head_address := canonicalize_bootstrap_address(address):
         check_token(head_address)
         is_protected = requires_token(head_address)
-    _init(options, attempts)
+    _init_ray(options, attempts)
     joined_address: str = ray.get_runtime_context().gcs_address
     if not insecure:
         check_access(joined_address, is_protected=is_protected)
     return joined_address
 
 
-def _init(options: Mapping[str, Any], attempts: int) -> None:
+def _init_ray(options: Mapping[str, Any], attempts: int) -> None:
     """Calls `ray.init`, again if a node was not up in time. Ray allows it 30 seconds, which a busy machine exceeds."""
     for attempt in range(1, attempts + 1):
         try:
@@ -405,7 +405,7 @@ def _is_loss(error: BaseException) -> bool:
     return isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.OutOfMemoryError)
 
 
-def _one_line(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, ray.exceptions.RayTaskError) and lines:
         return lines[-1]
@@ -416,7 +416,7 @@ def _one_line(error: BaseException) -> str:
 def main(descriptor: int) -> None:
     """Runs the process. Its first message is the configuration."""
     connection = Connection(descriptor)
-    Bridge(connection, Join.from_bytes(connection.recv_bytes())).run()
+    RayDriver(connection, Join.from_bytes(connection.recv_bytes())).run()
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class SlotEntry:
         num_gpus: float,
         expected: Mapping[str, str],
         plan: bytes,
-        parcel: Sequence[Any],
+        suite_archive: Sequence[Any],
     ) -> Started:
         """Calls `Slot.start`. Any error except Ray's own counts as a problem of this node."""
         import socket
@@ -46,7 +46,12 @@ class SlotEntry:
 
             self._slot = Slot()
             problem = self._slot.start(
-                worker=worker, num_cpus=num_cpus, num_gpus=num_gpus, expected=expected, plan=plan, parcel=parcel
+                worker=worker,
+                num_cpus=num_cpus,
+                num_gpus=num_gpus,
+                expected=expected,
+                plan=plan,
+                suite_archive=suite_archive,
             )
         except RayError:
             raise

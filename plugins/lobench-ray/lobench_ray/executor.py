@@ -40,7 +40,7 @@ SILENCE_SECONDS = 30.0
 _RECONNECT_SECONDS = 600.0
 _CONNECT_SECONDS = 120.0
 _CLOSE_SECONDS = 10.0
-_LOOK_SECONDS = 0.5  # between attempts to send pending messages to the bridge
+_FLUSH_SECONDS = 0.5  # between attempts to send pending messages to the bridge
 
 
 class RayExecutor:
@@ -52,7 +52,9 @@ class RayExecutor:
     def __init__(self, config: WorkerConfig, wakeup: Connection | None = None) -> None:
         self._config, self._wakeup = config, wakeup
         layers = config.layers
-        self._parcel = Parcel.pack(config.arguments, layers.gin_files, layers.trainer_config, layers.import_folders)
+        self._suite_archive = Parcel.pack(
+            config.arguments, layers.gin_files, layers.trainer_config, layers.import_folders
+        )
         self._workers: dict[int, tuple[int, float]] = {}
         self._bridge: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
@@ -62,26 +64,26 @@ class RayExecutor:
         self._next_try_at = 0.0
         self._address, self._is_used = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
-        self._open()
+        self._start_bridge()
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._workers[worker] = (num_cpus, num_gpus)
-        self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+        self._send_to_bridge(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         if worker in self._workers:
-            self._send(Forward(worker=worker, files=tuple(files), message=message))
+            self._send_to_bridge(Forward(worker=worker, files=tuple(files), message=message))
 
     def kill(self, worker: int) -> None:
         if self._workers.pop(worker, None) is not None:
-            self._send(Kill(worker=worker))
+            self._send_to_bridge(Kill(worker=worker))
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         now = time.monotonic()
         if self._channel is None and now >= self._next_try_at:
-            self._open()
+            self._start_bridge()
         if self._channel is not None and not self._channel.flush():
-            timeout = min(timeout, _LOOK_SECONDS)
+            timeout = min(timeout, _FLUSH_SECONDS)
         wait_objects: list[Any] = [connection for connection in (self._channel, self._wakeup) if connection is not None]
         messages: list[ExecutorEvent] = []
         ready: list[Any] = multiprocessing.connection.wait(wait_objects, timeout)
@@ -98,14 +100,14 @@ class RayExecutor:
     def close(self) -> None:
         if self._bridge is None:
             return
-        self._send(Leave())
+        self._send_to_bridge(Leave())
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._bridge.wait(_CLOSE_SECONDS)
         self._end_bridge()
 
     # The bridge.
 
-    def _open(self) -> None:
+    def _start_bridge(self) -> None:
         own_socket, bridge_socket = socket.socketpair()
         log = self._config.log_folder / "ray.log"
         with bridge_socket, log.open("ab") as output:
@@ -122,11 +124,11 @@ class RayExecutor:
         self._last_message = self._clock.now()
         self._address = ""
         plan = WorkerPlan(
-            sha256=self._parcel.sha256,
-            suites=tuple(self._parcel.inside(suite) for suite in self._config.arguments),
-            layers=self._config.layers.relative_to(self._parcel.base),
+            sha256=self._suite_archive.sha256,
+            suites=tuple(self._suite_archive.inside(suite) for suite in self._config.arguments),
+            layers=self._config.layers.relative_to(self._suite_archive.base),
             serve=self._config.serve,
-            state_mark=leave_mark(self._config.state_folder) if self._config.state_folder is not None else "",
+            state_folder_token=leave_mark(self._config.state_folder) if self._config.state_folder is not None else "",
             working_folder=os.getcwd(),
             with_tests=self._config.with_tests,
         )
@@ -135,13 +137,13 @@ class RayExecutor:
             insecure=self._config.insecure,
             silence_seconds=SILENCE_SECONDS,
             plan=plan,
-            parcel=self._parcel.data,
+            suite_archive=self._suite_archive.data,
         )
-        self._send(join)
+        self._send_to_bridge(join)
         for worker, (num_cpus, num_gpus) in self._workers.items():
-            self._send(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
+            self._send_to_bridge(SlotStart(worker=worker, num_cpus=num_cpus, num_gpus=num_gpus))
 
-    def _send(self, message: Message) -> None:
+    def _send_to_bridge(self, message: Message) -> None:
         """Sends a message to the bridge. Without a bridge the message is dropped; the next one receives all workers."""
         if self._channel is not None:
             self._channel.send(message.to_bytes())

@@ -49,7 +49,7 @@ class WorkerPlan(Message):
     suites: tuple[str, ...]
     layers: Layers
     serve: str
-    state_mark: str = ""
+    state_folder_token: str = ""
     working_folder: str = ""
     with_tests: bool = False
 
@@ -62,7 +62,7 @@ class Join(Message):
     insecure: bool
     silence_seconds: float
     plan: WorkerPlan
-    parcel: bytes
+    suite_archive: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ _PACKAGES = ("lobench", "lobench-ray", "jax", "jaxlib", "optax")  # packages tha
 _LOG_BYTES = 65536
 _KEEP_SECONDS = 86400.0  # lifetime of unused thetas, suites and logs
 
-_TOUCH_SECONDS = 60.0
+_MARK_SECONDS = 60.0
 
 
 def versions() -> dict[str, str]:
@@ -72,7 +72,7 @@ class Slot:
         num_gpus: float,
         expected: Mapping[str, str],
         plan: bytes,
-        parcel: Sequence[ray.ObjectRef[bytes]],
+        suite_archive: Sequence[ray.ObjectRef[bytes]],
     ) -> str:
         """Starts the worker.
 
@@ -94,12 +94,12 @@ class Slot:
             ]
             return f"would give other numbers: it has {', '.join(differing_versions)}"
         root = node_folder()
-        _sweep(root)
+        _remove_unused(root)
         worker_plan = WorkerPlan.from_bytes(plan)
         suites = root / "suites" / worker_plan.sha256
-        _touch(suites)
+        _mark_used(suites)
         if not suites.is_dir():
-            Parcel.unpack(ray.get(parcel[0]), suites)
+            Parcel.unpack(ray.get(suite_archive[0]), suites)
         log_folder = root / "logs" / uuid.uuid4().hex
         config = WorkerConfig(
             arguments=tuple(str(suites / name) for name in worker_plan.suites),
@@ -108,7 +108,7 @@ class Slot:
             log_folder=log_folder,
             compilation_cache=root / "xla_cache",
             file_folder=root / "theta",
-            state_folder=marked_folder(worker_plan.state_mark),
+            state_folder=marked_folder(worker_plan.state_folder_token),
             working_folder=worker_plan.working_folder,
             with_tests=worker_plan.with_tests,
         )
@@ -119,11 +119,13 @@ class Slot:
         self._pool = LocalPool(config, has_detached_keeper=True)
         worker_started = threading.Event()
         # The thread that starts the worker must stay alive, because the worker dies with it.
-        threading.Thread(target=self._relay, args=(self._pool, num_cpus, num_gpus, worker_started), daemon=True).start()
+        threading.Thread(
+            target=self._relay_events, args=(self._pool, num_cpus, num_gpus, worker_started), daemon=True
+        ).start()
         worker_started.wait()
         return ""
 
-    def _relay(self, pool: LocalPool, num_cpus: int, num_gpus: float, worker_started: threading.Event) -> None:
+    def _relay_events(self, pool: LocalPool, num_cpus: int, num_gpus: float, worker_started: threading.Event) -> None:
         try:
             # The actor only sees devices that Ray has leased to it.
             pool.start(self._worker, num_cpus, num_gpus)
@@ -133,16 +135,16 @@ class Slot:
         finally:
             worker_started.set()
         while True:
-            events = pool.wait(_TOUCH_SECONDS)
-            _touch(*self._used_folders)
+            events = pool.wait(_MARK_SECONDS)
+            _mark_used(*self._used_folders)
             for event in events:
                 if _sends_log(event):
-                    self._outgoing.put(Log(worker=self._worker, tail=self._tail()).to_bytes())
+                    self._outgoing.put(Log(worker=self._worker, tail=self._log_tail()).to_bytes())
                 self._outgoing.put(event.to_bytes())
                 if isinstance(event, WorkerExited):
                     return
 
-    def _tail(self) -> bytes:
+    def _log_tail(self) -> bytes:
         try:
             with self._log.open("rb") as file:
                 file.seek(max(self._log.stat().st_size - _LOG_BYTES, 0))
@@ -195,14 +197,14 @@ def _is_progress(message: bytes) -> bool:
     )
 
 
-def _touch(*folders: Path) -> None:
+def _mark_used(*folders: Path) -> None:
     """Marks folders as used, so that they are not removed for a day."""
     for folder in folders:
         with contextlib.suppress(OSError):  # the folder may be missing, or the disk full
             os.utime(folder)
 
 
-def _sweep(root: Path) -> None:
+def _remove_unused(root: Path) -> None:
     """Removes thetas, suites and logs that were unused for a day. Keeps compiled programs."""
     now = time.time()
     for entry in [*root.glob("theta/*"), *root.glob("suites/*"), *root.glob("logs/*")]:

@@ -29,7 +29,7 @@ def test_a_day_without_a_worker_removes_suites_and_logs_and_no_compiled_program(
     cache = aged(tmp_path / "xla_cache" / "old")
     new = tmp_path / "suites" / "new"
     new.mkdir()
-    slot._sweep(tmp_path)
+    slot._remove_unused(tmp_path)
     assert not any(folder.exists() for folder in old)
     assert [entry.name for entry in (tmp_path / "suites").iterdir()] == ["new"] and cache.exists()
 
@@ -42,7 +42,7 @@ def test_what_is_swept_is_never_found_half_removed(tmp_path: Path, monkeypatch: 
         raise OSError("killed")
 
     monkeypatch.setattr(slot.shutil, "rmtree", killed)
-    slot._sweep(tmp_path)
+    slot._remove_unused(tmp_path)
     assert not suite.exists() and [entry.name[:4] for entry in suite.parent.iterdir()] == ["tmp-"]
 
 
@@ -58,7 +58,7 @@ class Pool:
     def wait(self, seconds: float) -> list[WorkerExited]:
         self.num_waits += 1
         if self.num_waits > 1:
-            slot._sweep(self.folders[0].parent.parent)
+            slot._remove_unused(self.folders[0].parent.parent)
             return [WorkerExited(worker=0, message="it ended")]
         for folder in self.folders:
             then = time.time() - DAYS
@@ -70,5 +70,5 @@ def test_what_a_living_worker_uses_stays(tmp_path: Path) -> None:
     folders = [aged(tmp_path / "suites" / "sha"), aged(tmp_path / "logs" / "1")]
     one = Slot()
     one._used_folders = tuple(folders)
-    one._relay(Pool(folders), 1, 0.0, threading.Event())  # type: ignore[arg-type]  # what of a pool is used here
+    one._relay_events(Pool(folders), 1, 0.0, threading.Event())  # type: ignore[arg-type]  # what of a pool is used here
     assert all(folder.exists() for folder in folders)

@@ -33,7 +33,7 @@ _POLL_SECONDS = 5.0  # between calls of squeue while jobs wait
 _END_POLL_SECONDS = 1.0  # time between polls while the reason of a job's end is wanted
 _END_SECONDS = 15.0  # longest wait for the reason of an end
 _RETRY_SECONDS = 30.0  # time until a refused job is submitted again
-_LOOK_SECONDS = 0.5
+_RETRY_READ_SECONDS = 0.5
 _HANDSHAKE_SECONDS = 20.0
 _WORK_KINDS = ("job", "command")
 _LIVE_STATES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
@@ -42,10 +42,10 @@ _CASE_STATES = ("FAILED", "OUT_OF_MEMORY")  # ends of a job that its case may ha
 
 @dataclass(slots=True)
 class _Slot:
-    """State of a worker. `number` is "" until its job is submitted, `channel` None until the job has connected."""
+    """State of a worker. `job_number` is "" until its job is submitted, `channel` None until the job has connected."""
 
     size: tuple[int, int]  # cores, devices
-    number: str = ""
+    job_number: str = ""
     channel: Channel | None = None
     submitted_at: float = 0.0
     closed_at: float = 0.0  # time at which the connection ended without a report; 0.0: it has not
@@ -74,7 +74,7 @@ class SlurmExecutor:
         self._slots: dict[int, _Slot] = {}
         self._key = secrets.token_bytes(32)
         self._jobs = Jobs(config.log_folder.absolute() / "slurm", self._options.sbatch)
-        self._handlers: queue.SimpleQueue[Callable[[], list[ExecutorEvent]]] = queue.SimpleQueue()
+        self._pending_handlers: queue.SimpleQueue[Callable[[], list[ExecutorEvent]]] = queue.SimpleQueue()
         self._wake_receiver, self._waker = socket.socketpair()
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
@@ -104,7 +104,7 @@ class SlurmExecutor:
         channels = [slot.channel for slot in self._slots.values() if slot.channel is not None]
         unsent_channels = [channel for channel in channels if not channel.flush()]
         if unsent_channels or any(channel.is_amid_a_message for channel in channels):
-            timeout = min(timeout, _LOOK_SECONDS)
+            timeout = min(timeout, _RETRY_READ_SECONDS)
         wait_objects: list[Any] = [
             *channels,
             self._wake_receiver,
@@ -116,13 +116,13 @@ class SlurmExecutor:
         if self._wakeup is not None and self._wakeup in ready:
             os.read(self._wakeup.fileno(), 4096)
         events: list[ExecutorEvent] = []
-        while not self._handlers.empty():
-            events += self._handlers.get()()
+        while not self._pending_handlers.empty():
+            events += self._pending_handlers.get()()
         for worker, slot in list(self._slots.items()):
             if slot.channel is not None and slot.channel in channels:
                 events += self._receive(worker, slot, slot.channel)
         events += self._release_idle()
-        self._poll()
+        self._poll_states()
         return events
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class SlurmExecutor:
         num_cpus, num_gpus = slot.size
         port: int = self._listener.address[1]
         try:
-            slot.number = self._jobs.submit(
+            slot.job_number = self._jobs.submit(
                 num_cpus,
                 num_gpus,
                 host=self._options.host,
@@ -154,18 +154,18 @@ class SlurmExecutor:
             )
         except LobenchError as error:
             refusal = error
-            self._report(lambda: self._job_refused(worker, slot, refusal))
+            self._call_in_wait(lambda: self._retry_refused_job(worker, slot, refusal))
             return
         except Exception as error:  # noqa: BLE001  (of submitit; the executor's thread would swallow it)
             failure = LobenchError("a job cannot be submitted", where=self._jobs.name, got=headline(error))
-            self._report(lambda: self._raise_error(failure))
+            self._call_in_wait(lambda: self._raise_error(failure))
             return
         slot.submitted_at = time.monotonic()
         self._is_accepted = True
         if self._slots.get(worker) is not slot:
-            self._jobs.cancel([slot.number])
+            self._jobs.cancel([slot.job_number])
 
-    def _job_refused(self, worker: int, slot: _Slot, error: LobenchError) -> list[ExecutorEvent]:
+    def _retry_refused_job(self, worker: int, slot: _Slot, error: LobenchError) -> list[ExecutorEvent]:
         """Submits a refused job again later, because a limit on the number of jobs may be reached.
 
         Raises:
@@ -173,7 +173,7 @@ class SlurmExecutor:
         """
         if not self._is_accepted:
             raise error
-        timer = threading.Timer(_RETRY_SECONDS, lambda: self._report(lambda: self._submit_again(worker, slot)))
+        timer = threading.Timer(_RETRY_SECONDS, lambda: self._call_in_wait(lambda: self._submit_again(worker, slot)))
         timer.daemon = True
         timer.start()
         is_first, self._is_refused = not self._is_refused, True
@@ -187,10 +187,10 @@ class SlurmExecutor:
             self._commands.submit(self._submit, worker, slot)
         return []
 
-    def _poll(self) -> None:
+    def _poll_states(self) -> None:
         """Asks for the states of jobs, if any has not connected yet or has ended without a report."""
         waiting_slots = [
-            slot for slot in self._slots.values() if slot.closed_at or (slot.number and slot.channel is None)
+            slot for slot in self._slots.values() if slot.closed_at or (slot.job_number and slot.channel is None)
         ]
         if not waiting_slots or self._is_polling:
             return
@@ -207,7 +207,7 @@ class SlurmExecutor:
             states = self._jobs.states()
         except (OSError, subprocess.SubprocessError) as error:
             problem = str(getattr(error, "stderr", "") or error).strip().replace("\n", "; ")
-        self._report(lambda: self._update_states(states, problem, now))
+        self._call_in_wait(lambda: self._update_states(states, problem, now))
 
     def _update_states(self, states: dict[str, str] | None, problem: str, now: float) -> list[ExecutorEvent]:
         self._is_polling = False
@@ -216,25 +216,25 @@ class SlurmExecutor:
         if states is None and not was_silent:
             events.append(Notice(message=f"SLURM does not answer: {problem}; running jobs go on"))
         for worker, slot in list(self._slots.items()):
-            state = (states or {}).get(slot.number, "")
+            state = (states or {}).get(slot.job_number, "")
             if slot.closed_at:
                 has_ended = bool(state) and state not in _LIVE_STATES
                 if not has_ended and time.monotonic() - slot.closed_at < _END_SECONDS:
                     continue
             elif states is None or slot.channel is not None or not 0 < slot.submitted_at < now or state in _LIVE_STATES:
                 continue
-            events.append(self._exit(worker, slot, state))
+            events.append(self._worker_exited(worker, slot, state))
         return events
 
-    def _exit(self, worker: int, slot: _Slot, state: str) -> WorkerExited:
+    def _worker_exited(self, worker: int, slot: _Slot, state: str) -> WorkerExited:
         """Returns the exit of a worker whose job ended in a state; "" if that is unknown."""
         del self._slots[worker]
         self._end_job(slot)
-        message = f"its SLURM job {slot.number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
+        message = f"its SLURM job {slot.job_number} ended ({state.lower().replace('_', ' ') or 'unknown state'})"
         # A job that completes has lost its connection: otherwise it would have reported the end of its worker.
         is_lost = state not in _CASE_STATES and (state != "COMPLETED" or slot.closed_at > 0)
         if not is_lost:
-            message += f": {self._jobs.last_line(slot.number)}"
+            message += f": {self._jobs.last_line(slot.job_number)}"
         return WorkerExited(worker=worker, message=message, lost=is_lost, is_oom=state == "OUT_OF_MEMORY")
 
     def _end_job(self, slot: _Slot) -> None:
@@ -242,8 +242,8 @@ class SlurmExecutor:
         if slot.channel is not None:
             slot.channel.close()
             slot.channel = None
-        if slot.number:
-            self._commands.submit(self._jobs.cancel, [slot.number])
+        if slot.job_number:
+            self._commands.submit(self._jobs.cancel, [slot.job_number])
 
     def _release_idle(self) -> list[ExecutorEvent]:
         """Ends jobs that have had no work for a while, except for the last `min_cores` cores."""
@@ -258,7 +258,7 @@ class SlurmExecutor:
                 continue
             num_cores -= slot.size[0]
             self.kill(worker)
-            message = f"its SLURM job {slot.number} had no work for {self._options.idle_seconds:g} s"
+            message = f"its SLURM job {slot.job_number} had no work for {self._options.idle_seconds:g} s"
             events.append(WorkerExited(worker=worker, message=message, lost=True))
         return events
 
@@ -271,12 +271,12 @@ class SlurmExecutor:
             except OSError:
                 if self._is_closed:
                     return
-                time.sleep(_LOOK_SECONDS)  # the connection was reset, or this process has too many open files
+                time.sleep(_RETRY_READ_SECONDS)  # the connection was reset, or this process has too many open files
                 continue
             if self._is_closed:
                 connection.close()
                 return
-            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._authenticate, args=(connection,), daemon=True).start()
 
     def _stop_listening(self) -> None:
         """Ends the thread of `_accept`: closing a socket does not wake a thread that waits on it, a connection does."""
@@ -285,7 +285,7 @@ class SlurmExecutor:
             socket.create_connection(("127.0.0.1", self._listener.address[1]), timeout=1.0).close()
         self._listener.close()
 
-    def _greet(self, connection: Connection) -> None:
+    def _authenticate(self, connection: Connection) -> None:
         """Lets a job prove that it knows the key. Each connection has its own thread and time limit."""
         timer = threading.Timer(_HANDSHAKE_SECONDS, lambda: _shut_down(connection))
         timer.daemon = True
@@ -302,7 +302,7 @@ class SlurmExecutor:
             timer.cancel()
         peer_socket = socket.socket(fileno=os.dup(connection.fileno()))
         connection.close()
-        self._report(lambda: self._worker_connected(hello, peer_socket))
+        self._call_in_wait(lambda: self._worker_connected(hello, peer_socket))
 
     def _worker_connected(self, hello: Hello, peer_socket: socket.socket) -> list[ExecutorEvent]:
         slot = self._slots.get(hello.worker)
@@ -329,16 +329,16 @@ class SlurmExecutor:
         if channel.problem:
             self.kill(worker)
             events.append(
-                WorkerExited(worker=worker, message=f"its SLURM job {slot.number} {channel.problem}", lost=True)
+                WorkerExited(worker=worker, message=f"its SLURM job {slot.job_number} {channel.problem}", lost=True)
             )
         elif channel.is_closed:
             slot.channel, slot.closed_at = None, time.monotonic()
             channel.close()
         return events
 
-    def _report(self, handler: Callable[[], list[ExecutorEvent]]) -> None:
+    def _call_in_wait(self, handler: Callable[[], list[ExecutorEvent]]) -> None:
         """Has `wait` call a function in its thread. May be called in any thread."""
-        self._handlers.put(handler)
+        self._pending_handlers.put(handler)
         try:
             self._waker.send(b"\0")
         except OSError:

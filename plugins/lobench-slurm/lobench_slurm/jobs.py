@@ -97,17 +97,17 @@ class Jobs:
         ).stdout
         return dict(line.strip().split("|", 1) for line in text.splitlines() if "|" in line)
 
-    def cancel(self, numbers: Iterable[str]) -> None:
-        subprocess.run(["scancel", "--quiet", *numbers], capture_output=True, timeout=_COMMAND_SECONDS)
+    def cancel(self, job_numbers: Iterable[str]) -> None:
+        subprocess.run(["scancel", "--quiet", *job_numbers], capture_output=True, timeout=_COMMAND_SECONDS)
 
     def cancel_all(self) -> None:
         """Cancels all jobs of this name, also those of an earlier watch that was killed."""
         command = ["scancel", "--quiet", f"--user={os.getuid()}", f"--name={self.name}"]
         subprocess.run(command, capture_output=True, timeout=_COMMAND_SECONDS)
 
-    def last_line(self, number: str) -> str:
+    def last_line(self, job_number: str) -> str:
         """Returns the last line of a job's standard error, or the path where it should be."""
-        path = self._folder / f"{number}_0_log.err"
+        path = self._folder / f"{job_number}_0_log.err"
         try:
             lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
         except OSError:

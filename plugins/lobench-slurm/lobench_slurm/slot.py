@@ -57,7 +57,7 @@ def serve(*, host: str, port: int, key: bytes, worker: int, config: WorkerConfig
     try:
         pool.start(worker, num_cpus, num_gpus)
         threading.Thread(
-            target=_forward, args=(connection, pool, worker, connection_closed, write_end), daemon=True
+            target=_forward_messages, args=(connection, pool, worker, connection_closed, write_end), daemon=True
         ).start()
         while not connection_closed.is_set():
             for event in pool.wait(_WAIT_SECONDS):
@@ -75,7 +75,7 @@ def serve(*, host: str, port: int, key: bytes, worker: int, config: WorkerConfig
         connection.close()
 
 
-def _forward(
+def _forward_messages(
     connection: Connection, pool: LocalPool, worker: int, connection_closed: threading.Event, wakeup: int
 ) -> None:
     """Passes messages of the chief on to the worker. Sets `connection_closed` at the end of the connection."""

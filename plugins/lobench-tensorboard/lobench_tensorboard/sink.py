@@ -92,7 +92,7 @@ class EventFile:
         self._is_kept = False
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.close)
-            self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+            self._add_event(Event(wall_time=time.time(), file_version="brain.Event:2"))
             sync(folder)
             cleanup.pop_all()
 
@@ -104,14 +104,14 @@ class EventFile:
           step: Outer step.
           wall_time: Time when they were first written, in seconds since 1970. None: now.
         """
-        self._add(Event(wall_time=wall_time or time.time(), step=step, summary=Summary(value=values)))
+        self._add_event(Event(wall_time=wall_time or time.time(), step=step, summary=Summary(value=values)))
 
-    def begin_again(self, step: int) -> None:
+    def add_restart(self, step: int) -> None:
         """Adds a restart event, for which TensorBoard discards all values of this and later steps that it has read."""
         for _ in range(2):  # TensorBoard takes the first mark for the beginning of the run
-            self._add(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
+            self._add_event(Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)))
 
-    def _add(self, event: Event) -> None:
+    def _add_event(self, event: Event) -> None:
         data = event.SerializeToString()
         length = struct.pack("<Q", len(data))
         self._file.write(length + _checksum(length) + data + _checksum(data))
@@ -136,12 +136,12 @@ class EventFile:
                 self.path.unlink(missing_ok=True)
 
 
-def _scalar(tag: str, value: float) -> Summary.Value:
+def _scalar_value(tag: str, value: float) -> Summary.Value:
     tensor = TensorProto(dtype=DT_FLOAT, tensor_shape=TensorShapeProto(), float_val=[value])
     return Summary.Value(tag=tag, tensor=tensor, metadata=_METADATA)
 
 
-def _layout(charts: set[TagChart]) -> Summary.Value:
+def _layout_value(charts: set[TagChart]) -> Summary.Value:
     return Summary.Value(
         tag=custom_scalars.CONFIG_SUMMARY_TAG,
         tensor=TensorProto(
@@ -207,10 +207,10 @@ class _Run:
         for tag, value in scalars_of(numbers):
             if (tag, step) not in self._written_keys:
                 scalars.setdefault(tag, value)
-        values = [_scalar(tag, value) for tag, value in scalars.items()]
+        values = [_scalar_value(tag, value) for tag, value in scalars.items()]
         if is_whole and not (charts := charts_of(numbers)) <= self._charts:
             self._charts |= charts
-            values.append(_layout(self._charts))
+            values.append(_layout_value(self._charts))
         if values:
             self._new_values.append((step, values))
             self._written_keys.update((value.tag, step) for value in values)
@@ -259,7 +259,7 @@ class _Run:
             is_begun = False
             for step, wall_time, values in records:
                 if step >= first_step and not is_begun:
-                    new_file.begin_again(first_step)
+                    new_file.add_restart(first_step)
                     is_begun = True
                 if scalars := [value for value in values if not _is_layout(value)]:
                     new_file.add(scalars, step, wall_time)

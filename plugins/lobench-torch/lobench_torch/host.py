@@ -29,22 +29,29 @@ from lobench_torch.state import (
     StateOverflow,
     decode,
     encode,
-    extent_of,
-    size_of,
     sizes_by_path,
+    state_extent,
+    state_size,
 )
 
 __all__ = [
-    "WRAPPED", "ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec", "Settings", "StepResult",
-    "class_of",
+    "WRAPPED_ARGUMENTS", "ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec", "Settings",
+    "StepResult", "class_of",
 ]  # fmt: skip
 
 Settings: TypeAlias = Mapping[str, Any]
 Array: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that measure the size of an optimizer's state
 _CACHE_BYTES = 256 << 20
-_HAS_BITS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
-WRAPPED = ("base", "base_optimizer", "inner", "inner_optimizer", "opt", "optimizer")  # first arguments of wrappers
+_HAS_BIT_GENERATORS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
+WRAPPED_ARGUMENTS = (
+    "base",
+    "base_optimizer",
+    "inner",
+    "inner_optimizer",
+    "opt",
+    "optimizer",
+)  # first arguments of wrappers
 
 
 def class_of(import_path: str) -> Any:
@@ -77,17 +84,17 @@ class OptimizerClass:
       has_modes: Whether it has `train()` and `eval()`.
     """
 
-    first: str
+    first_argument: str
     takes_closure: bool
     has_modes: bool
 
     @classmethod
-    def of(cls, value: Any) -> OptimizerClass:
-        closure_parameter = _signature(getattr(value, "step", None)).get("closure")
+    def of(cls, optimizer_class: Any) -> OptimizerClass:
+        closure_parameter = _signature(getattr(optimizer_class, "step", None)).get("closure")
         return cls(
-            first=next(iter(_signature(value)), ""),
+            first_argument=next(iter(_signature(optimizer_class)), ""),
             takes_closure=closure_parameter is not None and closure_parameter.default is inspect.Parameter.empty,
-            has_modes=all(callable(getattr(value, name, None)) for name in ("train", "eval")),
+            has_modes=all(callable(getattr(optimizer_class, name, None)) for name in ("train", "eval")),
         )
 
 
@@ -101,7 +108,7 @@ def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
 class Library:
     """Optimizers of this Python."""
 
-    def look(self, name: str) -> OptimizerClass:
+    def describe_class(self, name: str) -> OptimizerClass:
         """Returns facts about a class.
 
         Raises:
@@ -114,9 +121,13 @@ class Library:
         return class_of(name)
 
     def host(
-        self, spec: OptimizerSpec, shapes: Mapping[str, tuple[int, ...]], settings: Settings, scheduled: Sequence[str]
+        self,
+        spec: OptimizerSpec,
+        shapes: Mapping[str, tuple[int, ...]],
+        settings: Settings,
+        scheduled_names: Sequence[str],
     ) -> Host:
-        return Host(spec, shapes, settings, scheduled)
+        return Host(spec, shapes, settings, scheduled_names)
 
 
 @dataclass(frozen=True)
@@ -174,7 +185,7 @@ class OptimizerSpec:
         arguments = dict(settings)
         first_parameter = next(iter(_signature(cls)), "")
         try:
-            if first_parameter in WRAPPED and isinstance(arguments.get(first_parameter), ClassReference):
+            if first_parameter in WRAPPED_ARGUMENTS and isinstance(arguments.get(first_parameter), ClassReference):
                 params_argument = arguments.pop(first_parameter).resolve()(params_argument)
             arguments = {
                 name: argument.resolve() if isinstance(argument, ClassReference) else argument
@@ -192,7 +203,7 @@ class OptimizerSpec:
                 got=_error_line(error) + _explanation(error, parameters),
                 expected=f"settings: {_settings_of(cls)}",
                 next_step=_wrapping_advice(self.name, first_parameter)
-                if first_parameter in WRAPPED and first_parameter not in settings
+                if first_parameter in WRAPPED_ARGUMENTS and first_parameter not in settings
                 else "",
             ) from error
 
@@ -232,7 +243,7 @@ def _wrapping_advice(name: str, parameter: str) -> str:
 def _settings_of(cls: Any) -> str:
     first_setting, *other_settings = _signature(cls) or [""]
     return (
-        ", ".join([first_setting, *other_settings] if first_setting in WRAPPED else other_settings)
+        ", ".join([first_setting, *other_settings] if first_setting in WRAPPED_ARGUMENTS else other_settings)
         or "those that it has"
     )
 
@@ -282,10 +293,10 @@ class _InstanceCache:
 
     def take(self, state: np.ndarray) -> _Instance | None:
         """Removes and returns an instance that is in a state; None if there is none."""
-        state = state[: size_of(state)]
+        state = state[: state_size(state)]
         candidates = self._instances.get(_checksum(state), [])
         for index, instance in enumerate(candidates):
-            if np.array_equal(instance.state[: size_of(instance.state)], state):
+            if np.array_equal(instance.state[: state_size(instance.state)], state):
                 self._bytes -= instance.state.size
                 del candidates[index]
                 if not candidates:
@@ -294,7 +305,7 @@ class _InstanceCache:
         return None
 
     def put(self, instance: _Instance) -> None:
-        key = _checksum(instance.state[: size_of(instance.state)])
+        key = _checksum(instance.state[: state_size(instance.state)])
         self._instances.setdefault(key, []).append(instance)
         self._bytes += instance.state.size
         while self._bytes > _CACHE_BYTES and len(self._instances) > 1:
@@ -339,10 +350,10 @@ class Host:
         spec: OptimizerSpec,
         shapes: Mapping[str, tuple[int, ...]],
         settings: Settings,
-        scheduled: Sequence[str] = (),
+        scheduled_names: Sequence[str] = (),
     ) -> None:
         torch.set_num_threads(1)  # the bits of a sum depend on the number of threads
-        self._spec, self._shapes, self._scheduled = spec, dict(shapes), tuple(scheduled)
+        self._spec, self._shapes, self._scheduled = spec, dict(shapes), tuple(scheduled_names)
         self._sizes = [math.prod(shape) for shape in shapes.values()]
         self._cache = _InstanceCache()
         self._paused_steps: dict[int, _PausedStep] = {}
@@ -353,7 +364,7 @@ class Host:
     def step(
         self,
         settings: Settings,
-        scheduled: Settings,
+        step_settings: Settings,
         params: Array,
         grads: Array,
         loss: Array,
@@ -364,7 +375,7 @@ class Host:
 
         Args:
           settings: Values of the optimizer's settings.
-          scheduled: Values for this step alone.
+          step_settings: Values for this step alone.
           params, grads: float32[all], concatenated parameters and gradients.
           loss: float32[], loss at `params`.
           state: State that the last step returned, or `empty_state`.
@@ -373,12 +384,12 @@ class Host:
         Raises:
           RefusedOptimizer: The optimizer fails, or its state no longer fits.
         """
-        instance = self._instance(settings, params, state, seed)
+        instance = self._instance_in_state(settings, params, state, seed)
         for group in getattr(instance.optimizer, "param_groups", ()):
-            group.update(scheduled)
+            group.update(step_settings)
         self._set_tensors(instance, params, grads)
         if not self._spec.takes_closure:
-            self._run(instance, _RandomNumbers(seed), loss)
+            self._run_step(instance, _RandomNumbers(seed), loss)
             return self._finish_step(instance)
         token = next(self._tokens)
         paused_step = _PausedStep()
@@ -397,7 +408,7 @@ class Host:
 
         def run_step() -> None:
             try:
-                self._run(instance, random_numbers, loss, closure)
+                self._run_step(instance, random_numbers, loss, closure)
                 paused_step.requests.put(self._finish_step(instance))
             except BaseException as error:  # noqa: BLE001  (it is raised where the step was asked for)
                 paused_step.requests.put(error)
@@ -405,7 +416,7 @@ class Host:
         threading.Thread(target=run_step, daemon=True).start()
         return self._next_request(token)
 
-    def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
+    def continue_step(self, token: int, loss: Array, grads: Array) -> StepResult:
         """Continues an incomplete step with the loss and gradients that it requested."""
         self._paused_steps[token].answers.put((loss, grads))
         return self._next_request(token)
@@ -429,7 +440,7 @@ class Host:
             del self._paused_steps[token]
         return request
 
-    def _run(
+    def _run_step(
         self,
         instance: _Instance,
         random_numbers: _RandomNumbers,
@@ -472,14 +483,14 @@ class Host:
             next_step=NEXT_STEP,
         )
 
-    def _instance(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
-        return (self._cache.take(state) if size_of(state) else None) or self._make_instance(
+    def _instance_in_state(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
+        return (self._cache.take(state) if state_size(state) else None) or self._make_instance(
             settings, params, state, seed
         )
 
     def _make_instance(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
         """Returns an instance in a state that the cache does not have."""
-        if not size_of(state):
+        if not state_size(state):
             return self._new_instance(settings, params, seed)
         parameters = self._zero_parameters()
         optimizer = decode(state, parameters)
@@ -529,16 +540,18 @@ class Host:
             with torch.no_grad():
                 return sum(((tensor**2).sum() for tensor in instance.parameters.values()), torch.tensor(0.0)) / 2
 
-        sizes, extents = [0], [(0, 0)]
+        sizes, state_extents = [0], [(0, 0)]
         num_steps = _FIRST_PROBE
-        while len(extents) <= num_steps:
-            self._run(instance, _RandomNumbers(len(extents)), closure(), closure if self._spec.takes_closure else None)
+        while len(state_extents) <= num_steps:
+            self._run_step(
+                instance, _RandomNumbers(len(state_extents)), closure(), closure if self._spec.takes_closure else None
+            )
             state = encode(instance.optimizer, instance.parameters, self._spec.name)
-            sizes.append(size_of(state))
-            extents.append(extent_of(state))
-            if len(extents) == num_steps // 2:
+            sizes.append(state_size(state))
+            state_extents.append(state_extent(state))
+            if len(state_extents) == num_steps // 2:
                 self._probed_sizes = sizes_by_path(instance.optimizer, instance.parameters)
-            if len(extents) > num_steps and self._is_growing(extents):
+            if len(state_extents) > num_steps and self._is_growing(state_extents):
                 if num_steps == _LONGEST_PROBE:
                     raise self._growth_error(
                         instance, f"{sizes[-1]:,} bytes after {num_steps} steps", f"{sizes[num_steps // 2]:,}"
@@ -551,14 +564,14 @@ class Host:
         longest_history = history_size * (8 * sum(self._sizes) + 512)  # L-BFGS: two directions and two numbers a step
         return (
             max(sizes)
-            + max(size - sum(extent[1:]) for size, extent in zip(sizes, extents, strict=True)) // 2
+            + max(size - sum(state_extent[1:]) for size, state_extent in zip(sizes, state_extents, strict=True)) // 2
             + 4096
             + longest_history
         )
 
-    def _is_growing(self, extents: Sequence[tuple[int, int]]) -> bool:
-        half = len(extents) // 2
-        return any(max(sizes[half:]) > max(sizes[:half]) for sizes in zip(*extents, strict=True))
+    def _is_growing(self, state_extents: Sequence[tuple[int, int]]) -> bool:
+        half = len(state_extents) // 2
+        return any(max(sizes[half:]) > max(sizes[:half]) for sizes in zip(*state_extents, strict=True))
 
     def _refuse_shared_attributes(self, values_before: Mapping[str, Any], cls: type) -> None:
         """Refuses an optimizer whose steps change attributes of its class, which all seeds share.
@@ -613,9 +626,9 @@ class _RandomNumbers:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        outer_numpy = np.random.get_bit_generator() if _HAS_BITS else np.random.get_state()  # type: ignore[attr-defined]
+        outer_numpy = np.random.get_bit_generator() if _HAS_BIT_GENERATORS else np.random.get_state()  # type: ignore[attr-defined]
         self._outer_states = _RandomStates(torch.default_generator.get_state(), random.getstate(), outer_numpy)
-        if _HAS_BITS:
+        if _HAS_BIT_GENERATORS:
             np.random.set_bit_generator(self._numpy_bits)  # type: ignore[attr-defined]
         if self._own_states is None:
             torch.default_generator.manual_seed(self._seed)
@@ -631,7 +644,7 @@ class _RandomNumbers:
         assert outer_states is not None
         torch.default_generator.set_state(outer_states.torch)
         random.setstate(outer_states.python)
-        if _HAS_BITS:
+        if _HAS_BIT_GENERATORS:
             np.random.set_bit_generator(outer_states.numpy)  # type: ignore[attr-defined]
         else:
             np.random.set_state(outer_states.numpy)

@@ -56,24 +56,24 @@ class OtherPython:
         """Returns the shared instance for a Python."""
         return cls(python)
 
-    def look(self, where: str) -> OptimizerClass:
+    def describe_class(self, name: str) -> OptimizerClass:
         from lobench_torch.host import OptimizerClass
 
-        return OptimizerClass(*self.ask("look", where))
+        return OptimizerClass(*self.ask("look", name))
 
-    def identity(self, where: str) -> str:
+    def identity(self, name: str) -> str:
         return self._python
 
     def host(
         self,
-        given_spec: OptimizerSpec,
+        optimizer_spec: OptimizerSpec,
         shapes: Mapping[str, tuple[int, ...]],
         settings: Settings,
-        scheduled: Sequence[str],
+        scheduled_names: Sequence[str],
     ) -> _OtherHost:
-        groups = [(pattern, dict(own_settings)) for pattern, own_settings in given_spec.groups]
-        spec = given_spec.name, groups, given_spec.takes_closure, given_spec.no_decay
-        return _OtherHost(self, (spec, dict(shapes), dict(settings), tuple(scheduled)))
+        groups = [(pattern, dict(own_settings)) for pattern, own_settings in optimizer_spec.groups]
+        spec_values = optimizer_spec.name, groups, optimizer_spec.takes_closure, optimizer_spec.no_decay
+        return _OtherHost(self, (spec_values, dict(shapes), dict(settings), tuple(scheduled_names)))
 
     def ask(self, *message: Any, host: _OtherHost | None = None) -> Any:
         """Calls a method of `_Server` in the other process and returns its result.
@@ -151,7 +151,7 @@ class _OtherHost:
     def step(
         self,
         settings: Settings,
-        scheduled: Settings,
+        step_settings: Settings,
         params: Array,
         grads: Array,
         loss: Array,
@@ -159,9 +159,9 @@ class _OtherHost:
         seed: int,
     ) -> StepResult:
         arguments = (params.tobytes(), grads.tobytes(), float(loss), state.tobytes(), seed)
-        return _step_result(self._library.ask("step", settings, scheduled, *arguments, host=self))
+        return _step_result(self._library.ask("step", settings, step_settings, *arguments, host=self))
 
-    def go_on(self, token: int, loss: Array, grads: Array) -> StepResult:
+    def continue_step(self, token: int, loss: Array, grads: Array) -> StepResult:
         return _step_result(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
@@ -184,41 +184,43 @@ class _Server:
 
         self._library, self._hosts = Library(), list[Any]()
 
-    def look(self, where: str) -> tuple[str, bool, bool]:
-        optimizer_class = self._library.look(where)
-        return optimizer_class.first, optimizer_class.takes_closure, optimizer_class.has_modes
+    def describe_class(self, name: str) -> tuple[str, bool, bool]:
+        optimizer_class = self._library.describe_class(name)
+        return optimizer_class.first_argument, optimizer_class.takes_closure, optimizer_class.has_modes
 
-    def make(self, spec: Any, shapes: Any, settings: Any, scheduled: Any) -> tuple[int, int]:
+    def make(self, spec_values: Any, shapes: Any, settings: Any, scheduled_names: Any) -> tuple[int, int]:
         """Creates a host. Returns its number and the size of its state."""
         from lobench_torch.host import OptimizerSpec
 
-        self._hosts.append(self._library.host(OptimizerSpec(*spec), shapes, settings, scheduled))
+        self._hosts.append(self._library.host(OptimizerSpec(*spec_values), shapes, settings, scheduled_names))
         return len(self._hosts) - 1, self._hosts[-1].empty_state.size
 
     def step(
         self,
         host: int,
         settings: Any,
-        scheduled: Any,
+        step_settings: Any,
         params: bytes,
         grads: bytes,
         loss: float,
         state: bytes,
         seed: int,
     ) -> tuple[bool, bytes, bytes, int]:
-        flat = np.frombuffer(params, np.float32)
+        flat_params = np.frombuffer(params, np.float32)
         gradients = np.frombuffer(grads, np.float32)
         return _encode_result(
-            self._host(host).step(settings, scheduled, flat, gradients, loss, np.frombuffer(state, np.uint8), seed)
+            self._host(host).step(
+                settings, step_settings, flat_params, gradients, loss, np.frombuffer(state, np.uint8), seed
+            )
         )
 
-    def go_on(self, host: int, token: int, loss: float, grads: bytes) -> tuple[bool, bytes, bytes, int]:
-        return _encode_result(self._host(host).go_on(token, loss, np.frombuffer(grads, np.float32)))
+    def continue_step(self, host: int, token: int, loss: float, grads: bytes) -> tuple[bool, bytes, bytes, int]:
+        return _encode_result(self._host(host).continue_step(token, loss, np.frombuffer(grads, np.float32)))
 
     def eval_params(self, host: int, settings: Any, params: bytes, state: bytes) -> bytes:
-        flat = np.frombuffer(params, np.float32)
-        content = np.frombuffer(state, np.uint8)
-        return self._host(host).eval_params(settings, flat, content).tobytes()
+        flat_params = np.frombuffer(params, np.float32)
+        state_array = np.frombuffer(state, np.uint8)
+        return self._host(host).eval_params(settings, flat_params, state_array).tobytes()
 
     def _host(self, number: int) -> Host:
         host: Host = self._hosts[number]
@@ -241,11 +243,11 @@ def serve(fd: int) -> None:
     server = _Server()
     while True:
         try:
-            function, *args = pipe.recv()
+            method_name, *args = pipe.recv()
         except (EOFError, OSError):
             return
         try:
-            reply: tuple[Any, ...] = ("done", getattr(server, function)(*args))
+            reply: tuple[Any, ...] = ("done", getattr(server, method_name)(*args))
         except RefusedOptimizer as error:
-            reply = ("refused", error.what, error.parts)
+            reply = ("refused", error.what, error.error_fields)
         pipe.send(reply)

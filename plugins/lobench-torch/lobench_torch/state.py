@@ -34,9 +34,9 @@ __all__ = [
     "StateOverflow",
     "decode",
     "encode",
-    "extent_of",
-    "size_of",
     "sizes_by_path",
+    "state_extent",
+    "state_size",
 ]
 
 Json: TypeAlias = Any
@@ -63,7 +63,7 @@ class RefusedOptimizer(Exception):
 
     def __init__(self, what: str, **parts: str) -> None:
         super().__init__(what, parts)
-        self.what, self.parts = what, parts
+        self.what, self.error_fields = what, parts
 
 
 class _NotSaved(Exception):
@@ -105,7 +105,7 @@ def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | No
     """
     encoder = _Encoder(parameters)
     try:
-        text = json.dumps(encoder.value(optimizer), separators=(",", ":")).encode()
+        text = json.dumps(encoder.encode(optimizer), separators=(",", ":")).encode()
     except _NotSaved as error:
         raise RefusedOptimizer(
             f"{name} holds an object that cannot be saved",
@@ -130,7 +130,7 @@ def encode(optimizer: Any, parameters: Parameters, name: str, capacity: int | No
     return state
 
 
-def extent_of(state: np.ndarray) -> tuple[int, int]:
+def state_extent(state: np.ndarray) -> tuple[int, int]:
     """Returns the size of a state: number of values in its text, and bytes of tensors and arrays."""
     length, size = state[:_HEADER].view(np.int64).tolist()
     return state[_HEADER : _HEADER + length].tobytes().count(b","), size - _align(_HEADER + length)
@@ -145,7 +145,7 @@ def sizes_by_path(optimizer: Any, parameters: Parameters) -> dict[str, int]:
         entries |= (
             {f"{prefix}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {prefix: value}
         )
-    return {path: size_of(encode(value, parameters, path)) for path, value in entries.items()}
+    return {path: state_size(encode(value, parameters, path)) for path, value in entries.items()}
 
 
 def decode(state: np.ndarray, parameters: Parameters) -> Any:
@@ -158,10 +158,10 @@ def decode(state: np.ndarray, parameters: Parameters) -> Any:
     Raises:
       RefusedOptimizer: The bytes are damaged, or refer to something that is not imported in this process.
     """
-    content = np.array(state[: size_of(state)])
+    content = np.array(state[: state_size(state)])
     length = int(content[:_HEADER].view(np.int64)[0])
     try:
-        return _Decoder(content, _align(_HEADER + length), parameters).value(
+        return _Decoder(content, _align(_HEADER + length), parameters).decode(
             json.loads(content[_HEADER : _HEADER + length].tobytes())
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
@@ -172,7 +172,7 @@ def decode(state: np.ndarray, parameters: Parameters) -> Any:
         ) from error
 
 
-def size_of(state: np.ndarray) -> int:
+def state_size(state: np.ndarray) -> int:
     """Returns the number of bytes of a state that are in use; 0 if the optimizer has taken no step."""
     return int(state[:_HEADER].view(np.int64)[1])
 
@@ -193,36 +193,36 @@ class _Encoder:
 
     def __init__(self, parameters: Parameters) -> None:
         self.buffers: list[np.ndarray] = []
-        self._names = {id(tensor): name for name, tensor in parameters.items()}
-        self._memory: dict[int, Json] = {
+        self._name_by_id = {id(tensor): name for name, tensor in parameters.items()}
+        self._reference_by_storage: dict[int, Json] = {
             tensor.untyped_storage()._cdata: ["own", name] for name, tensor in parameters.items()
         }
         self._num_storages = 0
-        self._seen: dict[int, int] = {}
+        self._number_by_id: dict[int, int] = {}
         self._alive_objects: list[Any] = []  # keeps objects alive, so that no id is used twice
 
-    def value(self, obj: Any) -> Json:
+    def encode(self, obj: Any) -> Json:
         cls = type(obj)
         if obj is None or cls is bool or cls is str:
             return obj
         if cls is int:
             # Some optimizers use `id(parameter)` as a key.
-            return obj if obj not in self._names else ["id", self._names[obj]]
+            return obj if obj not in self._name_by_id else ["id", self._name_by_id[obj]]
         if cls is float:
             return obj if math.isfinite(obj) else ["float", str(obj)]
-        number = self._seen.get(id(obj))
+        number = self._number_by_id.get(id(obj))
         if number is not None:
             return ["seen", number]
-        if cls is torch.nn.Parameter and id(obj) in self._names:
-            return ["parameter", self._names[id(obj)]]
-        self._seen[id(obj)] = len(self._seen)
+        if cls is torch.nn.Parameter and id(obj) in self._name_by_id:
+            return ["parameter", self._name_by_id[id(obj)]]
+        self._number_by_id[id(obj)] = len(self._number_by_id)
         self._alive_objects.append(obj)
         if cls is dict:
             return ["dict", self._encode_pairs(obj)]
         if cls is collections.OrderedDict:
             return ["ordered", self._encode_pairs(obj)]
         if cls is collections.defaultdict:
-            return ["default", self.value(obj.default_factory), self._encode_pairs(obj)]
+            return ["default", self.encode(obj.default_factory), self._encode_pairs(obj)]
         if cls in (list, tuple):
             return [cls.__name__, self._encode_items(obj)]
         if cls in (set, frozenset):
@@ -231,27 +231,27 @@ class _Encoder:
             return ["deque", self._encode_items(obj), obj.maxlen]
         if isinstance(obj, torch.Tensor):
             return self._encode_tensor(obj)
-        return self._encode_rare(obj)
+        return self._encode_other(obj)
 
     def _encode_pairs(self, mapping: Mapping[Any, Any]) -> list[Json]:
-        pairs = []
+        encoded_pairs = []
         for key, value in mapping.items():
             try:
-                pairs.append([self.value(key), self.value(value)])
+                encoded_pairs.append([self.encode(key), self.encode(value)])
             except _NotSaved as error:
-                error.path.append(self._names.get(id(key), str(key)))
+                error.path.append(self._name_by_id.get(id(key), str(key)))
                 raise
-        return pairs
+        return encoded_pairs
 
     def _encode_items(self, items: Iterable[Any]) -> list[Json]:
-        members = []
+        encoded_items = []
         for index, item in enumerate(items):
             try:
-                members.append(self.value(item))
+                encoded_items.append(self.encode(item))
             except _NotSaved as error:
                 error.path.append(f"[{index}]")
                 raise
-        return members
+        return encoded_items
 
     def _add_buffer(self, memory: np.ndarray) -> int:
         self.buffers.append(memory)
@@ -270,7 +270,7 @@ class _Encoder:
     def _encode_storage(self, tensor: torch.Tensor) -> Json:
         """Returns a reference to the memory of a tensor: that of a parameter, of an earlier tensor, or new memory."""
         storage = tensor.untyped_storage()
-        number = self._memory.get(storage._cdata)
+        number = self._reference_by_storage.get(storage._cdata)
         if number is None:
             self._alive_objects.append(storage)
             if tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size():
@@ -278,17 +278,17 @@ class _Encoder:
             else:
                 storage_bytes = torch.tensor([], dtype=torch.uint8).set_(storage)
             size = self._add_buffer(storage_bytes.numpy())
-            self._memory[storage._cdata] = self._num_storages
+            self._reference_by_storage[storage._cdata] = self._num_storages
             self._num_storages += 1
             return ["new", size]
         return number
 
-    def _encode_rare(self, content: Any) -> Json:
+    def _encode_other(self, content: Any) -> Json:
         cls = type(content)
         if cls is bytes or cls is bytearray:
             return [cls.__name__, base64.b64encode(content).decode()]
         if cls is complex:
-            return ["complex", self.value(content.real), self.value(content.imag)]
+            return ["complex", self.encode(content.real), self.encode(content.imag)]
         if isinstance(content, torch.dtype | torch.memory_format | torch.layout):
             return ["torch", str(content)]
         if cls is torch.device:
@@ -304,36 +304,36 @@ class _Encoder:
         if isinstance(content, np.dtype) and content.kind in "biufc":
             return ["dtype", content.str]
         if cls is np.random.Generator:
-            return ["numpy generator", type(content.bit_generator).__name__, self.value(content.bit_generator.state)]
+            return ["numpy generator", type(content.bit_generator).__name__, self.encode(content.bit_generator.state)]
         if cls is np.random.RandomState:
-            return ["numpy state", self.value(content.get_state(legacy=False))]
+            return ["numpy state", self.encode(content.get_state(legacy=False))]
         if cls is random.Random:
-            return ["random", self.value(content.getstate())]
+            return ["random", self.encode(content.getstate())]
         if cls is range or cls is slice:
-            return [cls.__name__, [self.value(field) for field in (content.start, content.stop, content.step)]]
+            return [cls.__name__, [self.encode(field) for field in (content.start, content.stop, content.step)]]
         if content is Ellipsis or content is NotImplemented:
             return ["constant", str(content)]
         if cls is weakref.ref and content() is not None:
-            return ["weakref", self.value(content())]
+            return ["weakref", self.encode(content())]
         if cls is itertools.count:
-            return ["count", *[self.value(field) for field in _count_of(content)]]
+            return ["count", *[self.encode(field) for field in _count_of(content)]]
         if isinstance(content, types.ModuleType):
             return ["module", content.__name__]
         if isinstance(content, enum.Enum):
-            return ["enum", self.value(cls), content.name]
+            return ["enum", self.encode(cls), content.name]
         if isinstance(content, types.MethodType):
-            return ["method", self.value(content.__self__), content.__name__]
+            return ["method", self.encode(content.__self__), content.__name__]
         if isinstance(content, type | np.ufunc) or (callable(content) and hasattr(content, "__qualname__")):
             return self._encode_function(content)
         if cls is functools.partial:
             return [
                 "partial",
-                self.value(content.func),
+                self.encode(content.func),
                 self._encode_items(content.args),
                 self._encode_pairs(content.keywords),
             ]
         if isinstance(content, tuple) and hasattr(cls, "_fields"):
-            return ["named", self.value(cls), self._encode_items(content)]
+            return ["named", self.encode(cls), self._encode_items(content)]
         return self._encode_object(content)
 
     def _encode_function(self, function: Any) -> Json:
@@ -341,7 +341,7 @@ class _Encoder:
         name = getattr(function, "__qualname__", function.__name__)
         for module in (getattr(function, "__module__", None), *_BUILTIN_MODULES):
             for known_name in (name, function.__name__):
-                if module and _lookup(module, known_name) is function:
+                if module and _imported_attribute(module, known_name) is function:
                     return ["name", module, known_name]
         owner = getattr(function, "__self__", None)
         if (
@@ -349,7 +349,7 @@ class _Encoder:
             and owner is not None
             and not isinstance(owner, types.ModuleType)
         ):
-            return ["method", self.value(owner), function.__name__]
+            return ["method", self.encode(owner), function.__name__]
         if not isinstance(function, types.FunctionType):
             raise _NotSaved(function)
         # `functools.wraps` changes `__module__` and `__qualname__`.
@@ -361,11 +361,12 @@ class _Encoder:
         if _nested_code(module, name, code.co_firstlineno) is not code:
             raise _NotSaved(function)
         cells = [
-            ["empty"] if not _is_filled(cell) else self.value(cell.cell_contents) for cell in function.__closure__ or ()
+            ["empty"] if not _is_filled(cell) else self.encode(cell.cell_contents)
+            for cell in function.__closure__ or ()
         ]
         attributes = [
-            self.value(function.__defaults__),
-            self.value(function.__kwdefaults__),
+            self.encode(function.__defaults__),
+            self.encode(function.__kwdefaults__),
             self._encode_pairs(vars(function)),
         ]
         return ["nested", module, name, code.co_firstlineno, cells, *attributes]
@@ -377,9 +378,9 @@ class _Encoder:
             raise _NotSaved(instance)
         attributes = {name: getattr(instance, name) for name in _slots(cls) if hasattr(instance, name)}
         attributes |= getattr(instance, "__dict__", {})
-        encoded = ["object", self.value(cls), self._encode_pairs(attributes)]
+        encoded = ["object", self.encode(cls), self._encode_pairs(attributes)]
         if isinstance(instance, collections.defaultdict):
-            return [*encoded, ["default", self.value(instance.default_factory), self._encode_pairs(instance)]]
+            return [*encoded, ["default", self.encode(instance.default_factory), self._encode_pairs(instance)]]
         if isinstance(instance, dict):
             return [*encoded, ["dict", self._encode_pairs(instance)]]
         if isinstance(instance, list):
@@ -406,9 +407,9 @@ def _count_of(counter: Any) -> tuple[Any, Any]:
     return start_and_step[0], start_and_step[1] if len(start_and_step) > 1 else 1
 
 
-def _slots(kind: type) -> list[str]:
+def _slots(cls: type) -> list[str]:
     names = []
-    for base in kind.__mro__:
+    for base in cls.__mro__:
         own_slots = base.__dict__.get("__slots__", ())
         for name in (own_slots,) if isinstance(own_slots, str) else own_slots:
             if name not in ("__dict__", "__weakref__"):
@@ -419,17 +420,17 @@ def _slots(kind: type) -> list[str]:
 
 
 @functools.cache
-def _has_hidden_content(kind: type) -> bool:
+def _has_hidden_content(cls: type) -> bool:
     """Returns whether objects of a class have state besides their attributes, as locks and open files do."""
-    base = next(base for base in _BASES if issubclass(kind, base))
+    base = next(base for base in _BASES if issubclass(cls, base))
     pointer_size = struct.calcsize("P")
-    visible_size = base.__basicsize__ + pointer_size * len(_slots(kind))
-    visible_size += pointer_size * (kind.__dictoffset__ > 0 and base.__dictoffset__ == 0)
-    visible_size += pointer_size * (kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
-    return kind.__basicsize__ > visible_size
+    visible_size = base.__basicsize__ + pointer_size * len(_slots(cls))
+    visible_size += pointer_size * (cls.__dictoffset__ > 0 and base.__dictoffset__ == 0)
+    visible_size += pointer_size * (cls.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0)
+    return cls.__basicsize__ > visible_size
 
 
-def _lookup(module: str | None, name: str) -> Any:
+def _imported_attribute(module: str | None, name: str) -> Any:
     """Returns an attribute of an imported module, or None."""
     value: Any = sys.modules.get(module or "")
     for attribute in name.split("."):
@@ -454,7 +455,7 @@ def _nested_code(module: str, name: str, line: int) -> types.CodeType | None:
     """
     source = getattr(sys.modules.get(module), "__file__", None)
     outer_name, *inner_names = name.split(".<locals>.")
-    outer_function = _lookup(module, outer_name)
+    outer_function = _imported_attribute(module, outer_name)
     outer_function = outer_function.fget if isinstance(outer_function, property) else outer_function
     outer_function = inspect.unwrap(outer_function) if callable(outer_function) else None
     if inner_names and isinstance(outer_function, types.FunctionType) and outer_function.__code__.co_filename == source:
@@ -518,32 +519,32 @@ class _Decoder:
         self._next_start = start
         self._parameters = parameters
         self._storages: list[torch.UntypedStorage] = []
-        self._seen: list[Any] = []
+        self._decoded_objects: list[Any] = []
 
-    def value(self, text: Json) -> Any:
-        if not isinstance(text, list):
-            return text
-        kind, *arguments = text
+    def decode(self, encoded: Json) -> Any:
+        if not isinstance(encoded, list):
+            return encoded
+        kind, *arguments = encoded
         if kind == "seen":
-            return self._seen[arguments[0]]
+            return self._decoded_objects[arguments[0]]
         if kind == "parameter":
             return self._parameters[arguments[0]]
         if kind == "id":
             return id(self._parameters[arguments[0]])
         if kind == "float":
             return float(arguments[0])
-        number = len(self._seen)
-        self._seen.append(None)
+        object_number = len(self._decoded_objects)
+        self._decoded_objects.append(None)
         if kind in _ARGUMENT_DECODERS:
             value = _ARGUMENT_DECODERS[kind](*arguments)
         elif kind in _VALUE_DECODERS:
-            value = _VALUE_DECODERS[kind](*map(self.value, arguments))
+            value = _VALUE_DECODERS[kind](*map(self.decode, arguments))
         elif kind in _ITEM_DECODERS:
-            value = _ITEM_DECODERS[kind](map(self.value, arguments[0]))
+            value = _ITEM_DECODERS[kind](map(self.decode, arguments[0]))
         else:
-            decode: Callable[..., Any] = getattr(self, "_" + kind.replace(" ", "_"))
-            value = decode(number, *arguments)
-        self._seen[number] = value
+            decoder: Callable[..., Any] = getattr(self, "_decode_" + kind.replace(" ", "_"))
+            value = decoder(object_number, *arguments)
+        self._decoded_objects[object_number] = value
         return value
 
     def _next_bytes(self, size: int) -> torch.Tensor:
@@ -555,44 +556,44 @@ class _Decoder:
 
     def _fill(self, mapping: Any, pairs: list[Json]) -> Any:
         for key, value in pairs:
-            mapping[self.value(key)] = self.value(value)
+            mapping[self.decode(key)] = self.decode(value)
         return mapping
 
-    def _dict(self, number: int, pairs: list[Json]) -> Any:
-        self._seen[number] = {}
-        return self._fill(self._seen[number], pairs)
+    def _decode_dict(self, object_number: int, pairs: list[Json]) -> Any:
+        self._decoded_objects[object_number] = {}
+        return self._fill(self._decoded_objects[object_number], pairs)
 
-    def _ordered(self, number: int, pairs: list[Json]) -> Any:
-        self._seen[number] = collections.OrderedDict()
-        return self._fill(self._seen[number], pairs)
+    def _decode_ordered(self, object_number: int, pairs: list[Json]) -> Any:
+        self._decoded_objects[object_number] = collections.OrderedDict()
+        return self._fill(self._decoded_objects[object_number], pairs)
 
-    def _default(self, number: int, factory: Json, pairs: list[Json]) -> Any:
+    def _decode_default(self, object_number: int, factory: Json, pairs: list[Json]) -> Any:
         mapping: collections.defaultdict[Any, Any] = collections.defaultdict(None)
-        self._seen[number] = mapping
-        mapping.default_factory = self.value(factory)
+        self._decoded_objects[object_number] = mapping
+        mapping.default_factory = self.decode(factory)
         return self._fill(mapping, pairs)
 
-    def _list(self, number: int, items: list[Json]) -> Any:
-        members: list[Any] = []
-        self._seen[number] = members
-        members.extend(map(self.value, items))
-        return members
+    def _decode_list(self, object_number: int, items: list[Json]) -> Any:
+        decoded_items: list[Any] = []
+        self._decoded_objects[object_number] = decoded_items
+        decoded_items.extend(map(self.decode, items))
+        return decoded_items
 
-    def _set(self, number: int, items: list[Json]) -> Any:
-        members: set[Any] = set()
-        self._seen[number] = members
-        members.update(map(self.value, items))
-        return members
+    def _decode_set(self, object_number: int, items: list[Json]) -> Any:
+        decoded_items: set[Any] = set()
+        self._decoded_objects[object_number] = decoded_items
+        decoded_items.update(map(self.decode, items))
+        return decoded_items
 
-    def _deque(self, number: int, items: list[Json], max_length: int | None) -> Any:
-        members: collections.deque[Any] = collections.deque(maxlen=max_length)
-        self._seen[number] = members
-        members.extend(map(self.value, items))
-        return members
+    def _decode_deque(self, object_number: int, items: list[Json], max_length: int | None) -> Any:
+        decoded_items: collections.deque[Any] = collections.deque(maxlen=max_length)
+        self._decoded_objects[object_number] = decoded_items
+        decoded_items.extend(map(self.decode, items))
+        return decoded_items
 
-    def _tensor(
+    def _decode_tensor(
         self,
-        number: int,
+        object_number: int,
         memory: Json,
         dtype: str,
         shape: Any,
@@ -613,50 +614,50 @@ class _Decoder:
             return torch.nn.Parameter(tensor, requires_grad=requires_grad)
         return tensor.requires_grad_(requires_grad)
 
-    def _generator(self, number: int, size: int) -> Any:
+    def _decode_generator(self, object_number: int, size: int) -> Any:
         generator = torch.Generator()
         generator.set_state(self._next_bytes(size).clone())
         return generator
 
-    def _array(self, number: int, dtype: str, shape: list[int], size: int) -> Any:
+    def _decode_array(self, object_number: int, dtype: str, shape: list[int], size: int) -> Any:
         return np.frombuffer(self._next_bytes(size).numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
 
-    def _scalar(self, number: int, dtype: str, size: int) -> Any:
+    def _decode_scalar(self, object_number: int, dtype: str, size: int) -> Any:
         return np.frombuffer(self._next_bytes(size).numpy().tobytes(), np.dtype(dtype))[0]
 
-    def _numpy_generator(self, number: int, name: str, state: Json) -> Any:
+    def _decode_numpy_generator(self, object_number: int, name: str, state: Json) -> Any:
         bit_generator = {
             kind.__name__: kind
             for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
         }[name]()
-        bit_generator.state = self.value(state)
+        bit_generator.state = self.decode(state)
         return np.random.Generator(bit_generator)
 
-    def _numpy_state(self, number: int, state: Json) -> Any:
+    def _decode_numpy_state(self, object_number: int, state: Json) -> Any:
         generator = np.random.RandomState()
-        generator.set_state(self.value(state))
+        generator.set_state(self.decode(state))
         return generator
 
-    def _random(self, number: int, state: Json) -> Any:
+    def _decode_random(self, object_number: int, state: Json) -> Any:
         generator = random.Random()
-        generator.setstate(self.value(state))
+        generator.setstate(self.decode(state))
         return generator
 
-    def _enum(self, number: int, kind: Json, name: str) -> Any:
-        enumeration = self.value(kind)
+    def _decode_enum(self, object_number: int, encoded_class: Json, name: str) -> Any:
+        enumeration = self.decode(encoded_class)
         if not (isinstance(enumeration, type) and issubclass(enumeration, enum.Enum)):
             raise ValueError(f"{enumeration!r} is no enumeration")
         return enumeration[name]
 
-    def _name(self, number: int, module: str, name: str) -> Any:
-        value = _lookup(module, name)
+    def _decode_name(self, object_number: int, module: str, name: str) -> Any:
+        value = _imported_attribute(module, name)
         if value is None:
             raise KeyError(f"{module}.{name} is not imported")
         return value
 
-    def _nested(
+    def _decode_nested(
         self,
-        number: int,
+        object_number: int,
         module: str,
         name: str,
         line: int,
@@ -670,17 +671,17 @@ class _Decoder:
             raise KeyError(f"{module}.{name} at line {line}")
         closure = tuple(types.CellType() for _ in cells)
         function = types.FunctionType(code, vars(sys.modules[module]), code.co_name, None, closure)
-        self._seen[number] = function
+        self._decoded_objects[object_number] = function
         function.__module__, function.__qualname__ = module, name
         for cell, content in zip(closure, cells, strict=True):
             if content != ["empty"]:
-                cell.cell_contents = self.value(content)
-        function.__defaults__, function.__kwdefaults__ = self.value(defaults), self.value(keyword_defaults)
+                cell.cell_contents = self.decode(content)
+        function.__defaults__, function.__kwdefaults__ = self.decode(defaults), self.decode(keyword_defaults)
         self._fill(vars(function), attributes)
         return function
 
-    def _method(self, number: int, owner: Json, name: str) -> Any:
-        owner_value = self.value(owner)
+    def _decode_method(self, object_number: int, encoded_owner: Json, name: str) -> Any:
+        owner_value = self.decode(encoded_owner)
         function = inspect.getattr_static(type(owner_value), name)
         if isinstance(function, types.FunctionType):
             return types.MethodType(function, owner_value)
@@ -688,31 +689,31 @@ class _Decoder:
             return types.MethodType(inspect.getattr_static(owner_value, name).__func__, owner_value)
         return getattr(owner_value, name)
 
-    def _partial(self, number: int, function: Json, args: list[Json], keywords: list[Json]) -> Any:
-        return functools.partial(self.value(function), *map(self.value, args), **self._fill({}, keywords))
+    def _decode_partial(self, object_number: int, function: Json, args: list[Json], keywords: list[Json]) -> Any:
+        return functools.partial(self.decode(function), *map(self.decode, args), **self._fill({}, keywords))
 
-    def _named(self, number: int, kind: Json, items: list[Json]) -> Any:
-        named_tuple = self.value(kind)
+    def _decode_named(self, object_number: int, encoded_class: Json, items: list[Json]) -> Any:
+        named_tuple = self.decode(encoded_class)
         if not (isinstance(named_tuple, type) and issubclass(named_tuple, tuple)):
             raise ValueError(f"{named_tuple!r} is not a named tuple")
-        return tuple.__new__(named_tuple, map(self.value, items))
+        return tuple.__new__(named_tuple, map(self.decode, items))
 
-    def _object(self, number: int, kind: Json, attributes: list[Json], content: Json) -> Any:
-        cls = self.value(kind)
+    def _decode_object(self, object_number: int, encoded_class: Json, attributes: list[Json], content: Json) -> Any:
+        cls = self.decode(encoded_class)
         if not isinstance(cls, type) or _has_hidden_content(cls):
             raise ValueError(f"{cls!r} is not a class whose objects can be saved")
         base = next(base for base in _BASES if issubclass(cls, base))
         instance: Any = base.__new__(cls)
-        self._seen[number] = instance
+        self._decoded_objects[object_number] = instance
         for name, value in attributes:
-            object.__setattr__(instance, name, self.value(value))
+            object.__setattr__(instance, name, self.decode(value))
         if content is not None and content[0] == "list":
-            list.extend(instance, map(self.value, content[1]))
+            list.extend(instance, map(self.decode, content[1]))
         elif content is not None:
             if content[0] == "default":
-                instance.default_factory = self.value(content[1])
+                instance.default_factory = self.decode(content[1])
             for key, value in content[-1]:
-                dict.__setitem__(instance, self.value(key), self.value(value))
+                dict.__setitem__(instance, self.decode(key), self.decode(value))
         return instance
 
 

@@ -100,13 +100,13 @@ def _is_optimizer(candidate: Any) -> bool:
 
 @functools.cache
 def _register(selector: str) -> None:
-    from lobench_torch.host import WRAPPED
+    from lobench_torch.host import WRAPPED_ARGUMENTS
 
     module, _, name = selector.rpartition(".")
     cls = getattr(sys.modules[module], name)
 
     first_parameter, *parameters = inspect.signature(cls).parameters.values()
-    if first_parameter.name in WRAPPED:  # an instance of another optimizer, not parameters
+    if first_parameter.name in WRAPPED_ARGUMENTS:  # an instance of another optimizer, not parameters
         parameters = [first_parameter, *parameters]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     keywords = [
@@ -120,7 +120,7 @@ def _register(selector: str) -> None:
     ]
     keyword_parameters = [parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
 
-    def make(**values: Any) -> Any:
+    def make_optimizer(**values: Any) -> Any:
         if values.pop(SELECTOR, False):
             return values
         options = {
@@ -130,9 +130,9 @@ def _register(selector: str) -> None:
         }
         return transformation(selector, values, **options)
 
-    setattr(make, SELECTOR, selector)
-    make.__doc__ = cls.__doc__
+    setattr(make_optimizer, SELECTOR, selector)
+    make_optimizer.__doc__ = cls.__doc__
     added_parameters = (parameter for parameter in option_parameters if parameter.name not in names)
     signature = inspect.Signature([*keywords, *added_parameters, *keyword_parameters])
-    make.__signature__ = signature  # type: ignore[attr-defined]
-    gin.external_configurable(make, name=name, module=module)
+    make_optimizer.__signature__ = signature  # type: ignore[attr-defined]
+    gin.external_configurable(make_optimizer, name=name, module=module)

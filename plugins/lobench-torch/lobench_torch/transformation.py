@@ -56,17 +56,17 @@ def transformation(
       settings: Settings of the class, which may have the name of an argument here.
       no_decay, groups, closure, transposed, python, library: As in `torch_optimizer`.
     """
-    settings_by_pattern = tuple((_pattern(pattern), dict(group)) for pattern, group in (groups or {}).items())
-    no_decay = _pattern(no_decay)
-    torch_library = _library(python)
+    settings_by_pattern = tuple((_checked_pattern(pattern), dict(group)) for pattern, group in (groups or {}).items())
+    no_decay = _checked_pattern(no_decay)
+    torch_library = _torch_library(python)
     from lobench_torch.host import OptimizerSpec
 
     with _convert_errors():
-        optimizer = torch_library.look(name)
-    if optimizer.first in ("model", "module", "net", "network"):
+        optimizer = torch_library.describe_class(name)
+    if optimizer.first_argument in ("model", "module", "net", "network"):
         raise ConfigError(
             f"{name} wants a module of torch's, for hooks in it; lobench's tasks are functions of jax",
-            got=f"its first argument is {optimizer.first!r}",
+            got=f"its first argument is {optimizer.first_argument!r}",
             expected="a class that is made of parameters alone",
             next_step="train with it in torch and import its curves: `lobench import`",
         )
@@ -86,7 +86,7 @@ def _as_class(value: Any) -> Any:
     return ClassReference(selector, tuple(value(**{SELECTOR: True}).items()))
 
 
-def _pattern(text: str) -> str:
+def _checked_pattern(text: str) -> str:
     try:
         return re.compile(text).pattern
     except re.error as error:
@@ -103,7 +103,7 @@ def _python_path(python: str) -> str:
     return next((os.path.normpath(path) for path in candidates if os.path.isfile(path)), python)
 
 
-def _library(python: str) -> Library | OtherPython:
+def _torch_library(python: str) -> Library | OtherPython:
     if python:
         return OtherPython.at(_python_path(python))
     try:
@@ -123,7 +123,7 @@ def _convert_errors() -> Iterator[None]:
     try:
         yield
     except RefusedOptimizer as error:
-        raise ConfigError(error.what, **error.parts) from error.__cause__
+        raise ConfigError(error.what, **error.error_fields) from error.__cause__
 
 
 class _Transformation:
@@ -135,19 +135,21 @@ class _Transformation:
     def __init__(
         self, library: Library | OtherPython, spec: OptimizerSpec, settings: Mapping[str, Any], transposed: bool
     ) -> None:
-        self._library = library
+        self._torch_library = library
         self._spec = spec
         self._transposed = transposed
-        self._numbers = {name: value for name, value in settings.items() if _is_number(value)}
-        self._constants = {name: value for name, value in settings.items() if name not in self._numbers}
-        self._scheduled = [name for name, value in self._numbers.items() if isinstance(value, lobench.Schedule)]
+        self._number_settings = {name: value for name, value in settings.items() if _is_number(value)}
+        self._constant_settings = {name: value for name, value in settings.items() if name not in self._number_settings}
+        self._scheduled_names = [
+            name for name, value in self._number_settings.items() if isinstance(value, lobench.Schedule)
+        ]
 
     def as_optax(self, has_modes: bool) -> Any:
         eval_params = self._eval_params if has_modes else None
         return lobench.with_extra_inputs(self._init, self._update, name=self._spec.name, eval_params=eval_params)
 
     def _init(self, params: Any) -> Any:
-        return jnp.asarray(self._host(params).empty_state)
+        return jnp.asarray(self._host_for(params).empty_state)
 
     def _update(
         self,
@@ -158,53 +160,65 @@ class _Transformation:
         key: Any = None,
         obj_fn: Callable[[Any], Any] | None = None,
     ) -> tuple[Any, Any]:
-        host = self._host(params)
-        flat = self._flatten(params)
-        bits = jnp.zeros(2, jnp.uint32) if key is None else jax.random.key_data(key).reshape(-1)[:2].astype(jnp.uint32)
-        numbers_and_loss = jnp.stack([jnp.asarray(number, jnp.float32) for number in (value, *self._numbers.values())])
-        result_shapes = [_shape_of(np.zeros(2, np.int32)), _shape_of(flat), _shape_of(state)]
+        host = self._host_for(params)
+        flat_params = self._flatten(params)
+        key_bits = (
+            jnp.zeros(2, jnp.uint32) if key is None else jax.random.key_data(key).reshape(-1)[:2].astype(jnp.uint32)
+        )
+        numbers_and_loss = jnp.stack(
+            [jnp.asarray(number, jnp.float32) for number in (value, *self._number_settings.values())]
+        )
+        result_shapes = [_shape_of(np.zeros(2, np.int32)), _shape_of(flat_params), _shape_of(state)]
 
-        def begin(bits: Any, numbers_and_loss: Any, flat: Any, state: Any) -> Any:
-            high, low = np.asarray(bits).tolist()
+        def begin_step(key_bits: Any, numbers_and_loss: Any, flat_params: Any, state: Any) -> Any:
+            high, low = np.asarray(key_bits).tolist()
             loss, *settings = np.asarray(numbers_and_loss)
-            params, grads = np.asarray(flat)
-            settings_of_training, scheduled = self._split_settings(settings)
+            params, grads = np.asarray(flat_params)
+            settings_of_training, step_settings = self._split_settings(settings)
             with _convert_errors():
                 seed = high << 31 | low >> 1
                 return _result_arrays(
-                    host.step(settings_of_training, scheduled, params, grads, loss, np.asarray(state), seed)
+                    host.step(settings_of_training, step_settings, params, grads, loss, np.asarray(state), seed)
                 )
 
-        def go_on(host_result: Any, loss: Any, grads: Any) -> Any:
+        def continue_step(host_result: Any, loss: Any, grads: Any) -> Any:
             is_done, token = np.asarray(host_result[0]).tolist()
             with _convert_errors():
                 return (
-                    host_result if is_done else _result_arrays(host.go_on(token, np.asarray(loss), np.asarray(grads)))
+                    host_result
+                    if is_done
+                    else _result_arrays(host.continue_step(token, np.asarray(loss), np.asarray(grads)))
                 )
 
-        result = host_call(begin, result_shapes, bits, numbers_and_loss, jnp.stack([flat, self._flatten(grads)]), state)
+        result = host_call(
+            begin_step, result_shapes, key_bits, numbers_and_loss, jnp.stack([flat_params, self._flatten(grads)]), state
+        )
         if self._spec.takes_closure:
             if obj_fn is None:
                 raise ConfigError(f"{self._spec.name} takes a closure, which lobench does not provide")
 
             def take_another_step(result: Any) -> Any:
                 loss, grads = jax.value_and_grad(obj_fn)(self._unflatten(result[1], params))
-                return host_call(go_on, result_shapes, result, jnp.asarray(loss, jnp.float32), self._flatten(grads))
+                return host_call(
+                    continue_step, result_shapes, result, jnp.asarray(loss, jnp.float32), self._flatten(grads)
+                )
 
             result = jax.lax.while_loop(lambda result: result[0][0] == 0, take_another_step, result)
         return jax.tree.map(_difference, self._unflatten(result[1], params), params), result[2]
 
     def _eval_params(self, state: Any, params: Any) -> Any:
-        host = self._host(params)
-        flat = self._flatten(params)
+        host = self._host_for(params)
+        flat_params = self._flatten(params)
 
         def eval_params(numbers: Any, params: Any, state: Any) -> Any:
             settings_of_training, _ = self._split_settings(list(np.asarray(numbers)))
             with _convert_errors():
                 return host.eval_params(settings_of_training, np.asarray(params), np.asarray(state))
 
-        numbers = jnp.array([jnp.asarray(number, jnp.float32) for number in self._numbers.values()], jnp.float32)
-        flat_result = host_call(eval_params, _shape_of(flat), numbers, flat, state)
+        numbers = jnp.array(
+            [jnp.asarray(number, jnp.float32) for number in self._number_settings.values()], jnp.float32
+        )
+        flat_result = host_call(eval_params, _shape_of(flat_params), numbers, flat_params, state)
         return self._unflatten(flat_result, params)
 
     def _flatten(self, params: Any) -> jax.Array:
@@ -215,24 +229,26 @@ class _Transformation:
         leaves, tree = jax.tree.flatten(template)
         vectors = jnp.split(flat, list(itertools.accumulate(leaf.size for leaf in leaves))[:-1])
         shaped_vectors = (
-            vector.reshape(self._transpose(leaf).shape) for vector, leaf in zip(vectors, leaves, strict=True)
+            leaf_vector.reshape(self._transpose(leaf).shape) for leaf_vector, leaf in zip(vectors, leaves, strict=True)
         )
-        return jax.tree.unflatten(tree, [self._transpose(vector, (2, 3, 1, 0)) for vector in shaped_vectors])
+        return jax.tree.unflatten(tree, [self._transpose(leaf_vector, (2, 3, 1, 0)) for leaf_vector in shaped_vectors])
 
-    def _host(self, params: Any) -> Any:
+    def _host_for(self, params: Any) -> Any:
         shapes = {}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             transposed_leaf = self._transpose(np.empty(leaf.shape, np.bool_))
             shapes[jax.tree_util.keystr(path, simple=True, separator="/")] = transposed_leaf.shape
-        request = repr((self._spec, shapes, self._constants, list(self._numbers), self._scheduled))
-        key = self._library.identity(self._spec.name), request
+        request = repr(
+            (self._spec, shapes, self._constant_settings, list(self._number_settings), self._scheduled_names)
+        )
+        key = self._torch_library.identity(self._spec.name), request
         if key not in _HOSTS:
             example_numbers = {
-                name: value if type(value) is float else _PLACEHOLDER for name, value in self._numbers.items()
+                name: value if type(value) is float else _PLACEHOLDER for name, value in self._number_settings.items()
             }
             with _convert_errors():
-                settings = {**self._constants, **example_numbers}
-                _HOSTS[key] = self._library.host(self._spec, shapes, settings, self._scheduled)
+                settings = {**self._constant_settings, **example_numbers}
+                _HOSTS[key] = self._torch_library.host(self._spec, shapes, settings, self._scheduled_names)
             if len(_HOSTS) > _MAX_HOSTS:
                 del _HOSTS[next(iter(_HOSTS))]
         return _HOSTS[key]
@@ -240,9 +256,15 @@ class _Transformation:
     def _split_settings(self, numbers: Sequence[Any]) -> tuple[dict[str, Any], dict[str, float]]:
         """Returns the settings of the whole training, and those of this step."""
         # 0.001 in float32 is .0010000000475. torch gets the shortest decimal number instead.
-        settings = {name: float(str(np.float32(value))) for name, value in zip(self._numbers, numbers, strict=True)}
-        scheduled_settings = {name: settings[name] for name in self._scheduled}
-        return {**self._constants, **settings, **dict.fromkeys(scheduled_settings, _PLACEHOLDER)}, scheduled_settings
+        settings = {
+            name: float(str(np.float32(value))) for name, value in zip(self._number_settings, numbers, strict=True)
+        }
+        scheduled_settings = {name: settings[name] for name in self._scheduled_names}
+        return {
+            **self._constant_settings,
+            **settings,
+            **dict.fromkeys(scheduled_settings, _PLACEHOLDER),
+        }, scheduled_settings
 
     def _transpose(self, leaf: Any, convolution_axes: tuple[int, ...] = (3, 2, 0, 1)) -> Any:
         if not self._transposed or leaf.ndim not in (2, 4):

@@ -18,8 +18,8 @@ pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci
 
 import numpy as np
 import torch
-from lobench_torch.host import WRAPPED, ClassReference, Host, OptimizerClass, OptimizerSpec, class_of
-from lobench_torch.state import RefusedOptimizer, decode, encode, size_of
+from lobench_torch.host import WRAPPED_ARGUMENTS, ClassReference, Host, OptimizerClass, OptimizerSpec, class_of
+from lobench_torch.state import RefusedOptimizer, decode, encode, state_size
 
 SHAPES = {"w0": (3, 5), "b0": (5,), "w1": (5, 2), "b1": (2,)}
 SIZES = [int(np.prod(shape)) for shape in SHAPES.values()]
@@ -339,7 +339,7 @@ def by_lobench(
             result = host.step(settings, {}, params[seed], grads, loss, states[seed], seed_of(seed, step))
             while not result.is_done:
                 loss, grads = gradient(result.params)
-                result = host.go_on(result.token, loss, grads)
+                result = host.continue_step(result.token, loss, grads)
             params[seed], states[seed] = result.params, result.state.copy()
     return params
 
@@ -393,7 +393,7 @@ def test_each_class_of_a_package_equals_a_loop_in_torch(where: str) -> None:
     settings: dict[str, Any] = {
         name: ClassReference("torch.optim.SGD", (("lr", 0.05),) if name == found.first else ())
         for name in parameters
-        if name in WRAPPED
+        if name in WRAPPED_ARGUMENTS
     }
     if "base_optimizer" in settings or ("lr" in parameters and parameters["lr"].default is inspect.Parameter.empty):
         settings["lr"] = 0.05
@@ -448,7 +448,7 @@ def test_a_paused_step_draws_its_own_random_numbers_and_leaves_those_of_others()
     def ended(result: Any) -> np.ndarray:
         while not result.is_done:
             loss, grads = gradient(result.params)
-            result = host.go_on(result.token, loss, grads)
+            result = host.continue_step(result.token, loss, grads)
         return result.params
 
     alone = [ended(begun(seed)) for seed in (0, 1)]
@@ -469,28 +469,28 @@ def test_a_paused_step_draws_its_own_random_numbers_and_leaves_those_of_others()
 def test_optimizer_that_cannot_be_saved_is_refused_by_name_before_it_trains(name: str, where: str) -> None:
     with pytest.raises(RefusedOptimizer) as caught:
         Host(OptimizerSpec(f"{HERE}:{name}"), SHAPES, {})
-    assert caught.value.parts["where"] == where
+    assert caught.value.error_fields["where"] == where
 
 
 def test_optimizer_that_grows_later_is_refused_by_name() -> None:
     host = Host(OptimizerSpec(f"{HERE}:LateForever"), SHAPES, {})
     with pytest.raises(RefusedOptimizer) as caught:
         by_lobench(host, {}, (0,), steps=310)
-    assert caught.value.parts["where"].endswith(".history")
+    assert caught.value.error_fields["where"].endswith(".history")
 
 
 def test_pattern_that_matches_no_parameter_is_refused_with_the_paths() -> None:
     for groups in ([("bias", {"weight_decay": 0.0})], [("w0", {"lr": 0.1}), ("norm", {})]):
         with pytest.raises(RefusedOptimizer) as caught:
             Host(OptimizerSpec("torch.optim.SGD", groups), SHAPES, {"lr": 0.1})
-        assert "w0, b0, w1, b1" in caught.value.parts["got"]
+        assert "w0, b0, w1, b1" in caught.value.error_fields["got"]
 
 
 def test_assertion_without_a_message_names_the_parameters_and_their_shapes() -> None:
     with pytest.raises(RefusedOptimizer) as caught:
         Host(OptimizerSpec(f"{HERE}:Asserting"), SHAPES, {})
-    assert "b0 [5]" in caught.value.parts["got"]
-    assert "groups" in caught.value.parts["got"]
+    assert "b0 [5]" in caught.value.error_fields["got"]
+    assert "groups" in caught.value.error_fields["got"]
 
 
 def test_decode_names_classes_but_calls_nothing() -> None:
@@ -519,4 +519,4 @@ def test_state_that_is_cut_or_damaged_is_refused_in_one_error() -> None:
         with pytest.raises(RefusedOptimizer):
             decode(broken, parameters)
     with pytest.raises(RefusedOptimizer):
-        decode(state[: size_of(state) - 64], parameters)
+        decode(state[: state_size(state) - 64], parameters)

@@ -98,10 +98,10 @@ class TrackioSink(RunSink["_Run"]):
           PluginError: The run has the results of another training.
         """
         assert self._given_run is not None
-        entry = f"lobench.run.{self._given_run[0]}"
-        recorded_training = self._storage.get_project_metadata(self._project, entry)
+        metadata_key = f"lobench.run.{self._given_run[0]}"
+        recorded_training = self._storage.get_project_metadata(self._project, metadata_key)
         if recorded_training is None:
-            self._storage.set_project_metadata(self._project, entry, training)
+            self._storage.set_project_metadata(self._project, metadata_key, training)
         elif recorded_training != training:
             raise of_another_training(self._given_run[1], label, where=_WHERE, argument="run=NAME")
 
@@ -132,8 +132,8 @@ class _Run:
         new_rows, self._new_rows = self._new_rows, []
         steps = [step for step, _ in new_rows]
         rows = [row for _, row in new_rows]
-        log: dict[str, Any] = {"steps": steps, "run_id": self.id, "config": self._config}
-        self._storage.bulk_log(self._project, self._name, rows, **log)
+        log_arguments: dict[str, Any] = {"steps": steps, "run_id": self.id, "config": self._config}
+        self._storage.bulk_log(self._project, self._name, rows, **log_arguments)
         self._config = None
         # trackio's connections leave the transactions to the next checkpoint of the database.
         database = Path(self._storage.get_project_db_path(self._project))

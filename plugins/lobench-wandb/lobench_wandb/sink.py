@@ -37,15 +37,15 @@ from lobench_wandb.wandb_settings import (
     checked_id,
     checked_mode,
     checked_project,
-    process_as_it_is,
+    preserved_process_hooks,
     run_settings,
 )
 
 __all__ = ["WandbSink"]
 
-_AXIS = "outer_step"
-_AXIS_OF_GIVEN = "lobench/outer_step"  # the trainer may log an `outer_step` of its own
-_RUNS = "-2"  # version, incremented if the runs change
+_STEP_METRIC = "outer_step"
+_GIVEN_RUN_STEP_METRIC = "lobench/outer_step"  # the trainer may log an `outer_step` of its own
+_RUNS_VERSION = "-2"  # version, incremented if the runs change
 _PATIENCE_SECONDS = 60.0  # time for W&B's process to write rows
 _WRITERS_SECONDS = 15.0  # time for a process of W&B's that outlives ours to write its remaining rows
 
@@ -80,29 +80,29 @@ class WandbSink(RunSink["_Run"]):
         If the folder was removed, the id is new, and everything is written again.
         """
         try:
-            return kept_id(self._folder / "lobench.id") + _RUNS
+            return kept_id(self._folder / "lobench.id") + _RUNS_VERSION
         except OSError as error:
             raise PluginError("cannot be written", where=WHERE, got=headline(error)) from error
 
     def run_key(self, delivery: Delivery) -> str:
         generation = str(delivery.event.checkpoint.generation)
-        identity = (self.destination.removesuffix(_RUNS), self._entity, self._project, delivery.run, generation)
+        identity = (self.destination.removesuffix(_RUNS_VERSION), self._entity, self._project, delivery.run, generation)
         return hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
 
     def open_run(self, delivery: Delivery, key: Hashable) -> _Run:
-        training = str(key)
+        training_key = str(key)
         label = run_label(self.context.store, delivery)
-        init: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
+        init_arguments: dict[str, Any] = {"entity": self._entity or None, "project": self._project or None}
         if self._given_run:
-            self._claim_given_run(training, label)
+            self._claim_given_run(training_key, label)
             # Several processes write to the run. In shared mode W&B's server numbers the rows.
-            init |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
-            return _Run(self._folder, self._given_run, init, owned=False)
+            init_arguments |= {"mode": "shared"} if self._mode == "online" else {"mode": self._mode, "resume": "allow"}
+            return _Run(self._folder, self._given_run, init_arguments, is_owned=False)
         config = {"store": str(self.context.store), "suites": list(self.context.suites)}
-        init |= {"mode": self._mode, "resume": "allow", "name": label, "config": config}
-        return _Run(self._folder, training, init, owned=True)
+        init_arguments |= {"mode": self._mode, "resume": "allow", "name": label, "config": config}
+        return _Run(self._folder, training_key, init_arguments, is_owned=True)
 
-    def _claim_given_run(self, training: str, label: str) -> None:
+    def _claim_given_run(self, training_key: str, label: str) -> None:
         """Records to which training the run given by `run=ID` belongs.
 
         Raises:
@@ -110,8 +110,8 @@ class WandbSink(RunSink["_Run"]):
         """
         file = self._folder / f"{self._given_run}.training"
         if not file.exists():
-            write_whole(file, training)
-        if file.read_text(encoding="ascii") != training:
+            write_whole(file, training_key)
+        if file.read_text(encoding="ascii") != training_key:
             raise of_another_training(self._given_run, label, where=WHERE)
 
 
@@ -125,12 +125,12 @@ class _Run:
       owned: Whether only the sink writes the run.
     """
 
-    def __init__(self, folder: Path, id: str, init: dict[str, Any], *, owned: bool) -> None:
+    def __init__(self, folder: Path, id: str, init_arguments: dict[str, Any], *, is_owned: bool) -> None:
         self.id = id
         self._folder = folder
-        self._init = init
-        self._is_owned = owned
-        self._axis = _AXIS if owned else _AXIS_OF_GIVEN
+        self._init_arguments = init_arguments
+        self._is_owned = is_owned
+        self._step_metric = _STEP_METRIC if is_owned else _GIVEN_RUN_STEP_METRIC
         self._defined_keys: set[str] = set()
         self._written_keys: set[tuple[str, int]] = set()
         self._num_rows = 0
@@ -140,14 +140,14 @@ class _Run:
         for file in sorted(folder.glob(f"*-{glob.escape(id)}-*/run-{glob.escape(id)}.wandb")):
             _wait_for_writers(file)
             for row, _ in wandb_rows(file):
-                self._written_keys |= {(key, int(row[self._axis])) for key in row if not key.startswith("_")}
+                self._written_keys |= {(key, int(row[self._step_metric])) for key in row if not key.startswith("_")}
                 self._num_rows += 1
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         values = dict(value for number in numbers for value in number.values())
         new_values = {key: value for key, value in values.items() if (key, step) not in self._written_keys}
         if new_values:
-            self._rows.append({self._axis: step, **new_values})
+            self._rows.append({self._step_metric: step, **new_values})
             self._written_keys |= {(key, step) for key in new_values}
 
     def flush(self) -> None:
@@ -160,10 +160,10 @@ class _Run:
             return
         self._run = self._run or self._begin_run()
         rows, self._rows = self._rows, []
-        is_shared = self._init["mode"] == "shared"
+        is_shared = self._init_arguments["mode"] == "shared"
         for row in rows:
-            for key in () if self._is_owned else sorted(row.keys() - self._defined_keys - {self._axis}):
-                self._run.define_metric(key, step_metric=self._axis)
+            for key in () if self._is_owned else sorted(row.keys() - self._defined_keys - {self._step_metric}):
+                self._run.define_metric(key, step_metric=self._step_metric)
                 self._defined_keys.add(key)
             step = None if is_shared else self._num_rows
             self._run.log(row, step=step, commit=True)
@@ -177,27 +177,27 @@ class _Run:
     def _begin_run(self) -> Any:
         import wandb
 
-        init = self._init | {"id": self.id, "dir": str(self._folder.parent)}
-        number = len(list(self._folder.glob(f"*-{glob.escape(self.id)}-*")))
-        with process_as_it_is():
-            run = wandb.init(**init, settings=run_settings(suffix=str(number), owns_run=self._is_owned))
+        init_arguments = self._init_arguments | {"id": self.id, "dir": str(self._folder.parent)}
+        num_folders = len(list(self._folder.glob(f"*-{glob.escape(self.id)}-*")))
+        with preserved_process_hooks():
+            run = wandb.init(**init_arguments, settings=run_settings(suffix=str(num_folders), owns_run=self._is_owned))
         self._file = Path(run.settings.sync_file)
         if self._folder.resolve() not in self._file.resolve().parents:  # W&B silently uses a temporary folder
             raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))
-        run.define_metric(self._axis, hidden=True)
+        run.define_metric(self._step_metric, hidden=True)
         if self._is_owned:
-            run.define_metric("*", step_metric=self._axis)
+            run.define_metric("*", step_metric=self._step_metric)
         return run
 
-    def _wait_for_rows(self, count: int) -> None:
+    def _wait_for_rows(self, num_missing: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             for _, end in wandb_rows(self._file, self._rows_end) if self._file.exists() else ():
-                count, self._rows_end = count - 1, end
-            if count <= 0:
+                num_missing, self._rows_end = num_missing - 1, end
+            if num_missing <= 0:
                 return sync(self._file)
             if time.monotonic() > deadline:
-                missing_text = f"{count} rows missing in {self._file}"
+                missing_text = f"{num_missing} rows missing in {self._file}"
                 raise PluginError("W&B's own process does not write", where=WHERE, got=missing_text)
             time.sleep(0.002)
 
@@ -209,7 +209,7 @@ def _wait_for_writers(file: Path) -> None:
       PluginError: A process keeps the file open.
     """
     deadline = time.monotonic() + _WRITERS_SECONDS
-    while writer := next(_writers(file), ""):
+    while writer := next(_writing_processes(file), ""):
         if time.monotonic() > deadline:
             raise PluginError(
                 "somebody writes W&B's file", where=WHERE, got=f"{file} is open in process {writer}", next_step="end it"
@@ -217,7 +217,7 @@ def _wait_for_writers(file: Path) -> None:
         time.sleep(0.01)
 
 
-def _writers(file: Path) -> Iterator[str]:
+def _writing_processes(file: Path) -> Iterator[str]:
     target = str(file.resolve())
     for process in Path("/proc").glob("[0-9]*"):
         try:

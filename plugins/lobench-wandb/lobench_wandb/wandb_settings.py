@@ -10,13 +10,13 @@ from typing import Any
 
 from lobench.extend import PluginError, environment_with, headline
 
-__all__ = ["WHERE", "checked_id", "checked_mode", "checked_project", "process_as_it_is", "run_settings"]
+__all__ = ["WHERE", "checked_id", "checked_mode", "checked_project", "preserved_process_hooks", "run_settings"]
 
 WHERE = "sink 'wandb'"
 _OFFLINE_MODES = {"", "offline", "dryrun"}  # dryrun is a former name of offline
 _FORBIDDEN = "/\\#?%:"  # characters that W&B does not allow in names of projects and ids of runs
 # Set when W&B is imported and its service starts, so that W&B reports nothing to its authors.
-_VARIABLES = {"WANDB_ERROR_REPORTING": "false"}
+_ENVIRONMENT = {"WANDB_ERROR_REPORTING": "false"}
 _FLUSH_SECONDS = 0.01  # a kill loses this much; W&B's default is 15 s
 
 
@@ -27,7 +27,7 @@ def checked_mode(environment: Mapping[str, str]) -> str:
       PluginError: The mode is unknown, no user is logged in, or wandb is not installed.
     """
     try:
-        with environment_with(_VARIABLES, as_defaults=True):
+        with environment_with(_ENVIRONMENT, as_defaults=True):
             from wandb.sdk.lib import wbauth
     except ImportError as error:
         raise PluginError(
@@ -61,7 +61,7 @@ def checked_project(argument: str) -> tuple[str, str]:
       PluginError: W&B does not accept the name.
     """
     entity, _, project = argument.rpartition("/")
-    if not _is_name(project + entity) or not 0 < len(project.strip()) <= 128:
+    if not _is_valid_name(project + entity) or not 0 < len(project.strip()) <= 128:
         raise PluginError(
             "no name of a W&B project",
             where=WHERE,
@@ -77,18 +77,18 @@ def checked_id(id: str) -> str:
     Raises:
       PluginError: W&B does not accept it.
     """
-    if not _is_name(id) or not 0 < len(id.strip()) <= 64:
+    if not _is_valid_name(id) or not 0 < len(id.strip()) <= 64:
         expected = f"the run's `id`, 64 characters at most, none of {' '.join(_FORBIDDEN)}"
         raise PluginError("no id of a W&B run", where=WHERE, got=repr(id[:150]), expected=expected)
     return id
 
 
-def _is_name(text: str) -> bool:
+def _is_valid_name(text: str) -> bool:
     return all(char not in _FORBIDDEN and char.isprintable() for char in text)
 
 
 @contextlib.contextmanager
-def process_as_it_is() -> Iterator[None]:
+def preserved_process_hooks() -> Iterator[None]:
     """Restores the exit hooks that W&B installs when a run begins, because they are meant for the user's own runs.
 
     Within the context W&B does not use the service of our parent process, but starts its own. The parent's service
@@ -96,7 +96,7 @@ def process_as_it_is() -> Iterator[None]:
     """
     hooks = sys.excepthook, sys.exit
     service = os.environ.get("WANDB_SERVICE", "")  # VERSION-PID-...
-    with environment_with({**_VARIABLES, "WANDB_SERVICE": service}, as_defaults=True):
+    with environment_with({**_ENVIRONMENT, "WANDB_SERVICE": service}, as_defaults=True):
         if service.split("-")[1:2] != [str(os.getpid())]:
             del os.environ["WANDB_SERVICE"]
         try:
