@@ -98,7 +98,7 @@ class Planted:
 
     def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         location = locate(Samples.of_differences(tuple(self._drawn(cell, SEEDS * factor))))
-        return location.estimate.mean, location.above(RULES.margin)
+        return location.estimate.mean, location.p_above(RULES.margin)
 
 
 def play(world: World, rng: np.random.Generator) -> tuple[bool, bool, int, int]:

@@ -154,7 +154,7 @@ def _scales(kind: ScaleKind) -> dict[str, tuple[ScoreScale, float]]:
             starts=case.starts["train/loss"],
         )
         ratio = log.tolerated_ratio(log.default_margin)
-        found[key.partition(":")[2]] = (log if kind is ScaleKind.LOG else log.linear(), ratio)
+        found[key.partition(":")[2]] = (log if kind is ScaleKind.LOG else log.as_linear(), ratio)
     return found
 
 
@@ -294,8 +294,8 @@ def left_out_of_bold(world: World, num_methods: int, num_experiments: int, seed:
             drawn = world.draw(generator)["0"]
             sides += [drawn.a, drawn.b]
         cells = [_cell(case, side) for side in sides[:num_methods]]
-        bold = bold_cells(cells, _METRIC, Scales(among={"c": cells}, cases={"c": case}))
-        left_out = {place for place, cell in enumerate(cells) if not cell.diverged_at} - bold.places
+        bold = bold_cells(cells, _METRIC, Scales(all_cells={"c": cells}, cases={"c": case}))
+        left_out = {place for place, cell in enumerate(cells) if not cell.diverged_at} - bold.indices
         one += 0 in left_out
         several += bool(left_out)
     return one / num_experiments, several / num_experiments
@@ -306,7 +306,7 @@ _METRIC = "test/accuracy"
 
 def _cell(case: CaseInfo, values: Sequence[float]) -> Cell:
     lost = {seed: 1 for seed, value in enumerate(values) if value == DIVERGED}
-    return Cell(case=case, final={_METRIC: dict(enumerate(values))}, untrained={}, diverged_at=lost)
+    return Cell(case=case, final_values={_METRIC: dict(enumerate(values))}, untrained_values={}, diverged_at=lost)
 
 
 def _print_pairs(num_experiments: int) -> None:

@@ -64,7 +64,7 @@ def cases_of(kind: str, num_items: int, cases: str, harm: float, rng: np.random.
             a=sides[0],
             b=sides[1],
             seeds=(tuple(items), tuple(items)),
-            shared=frozenset(f"item {item}" for item in items),
+            shared_trainings=frozenset(f"item {item}" for item in items),
             replicate="item",
         )
     return found

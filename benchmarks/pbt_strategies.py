@@ -310,9 +310,7 @@ def compare_switches(studies: int, size: tuple[int, int], strategy: str) -> None
         f"{strategy}: chance to switch; quality +- standard error, worst; share of the good kind, last five generations"
     )
     for chance in (0.0, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0):
-        runs = [
-            run_study(toy, seed, size, {**STRATEGIES[strategy], "p_switch": chance}) for seed in range(studies)
-        ]
+        runs = [run_study(toy, seed, size, {**STRATEGIES[strategy], "p_switch": chance}) for seed in range(studies)]
         quality = np.asarray([run[0] for run in runs])
         error = quality.std(ddof=1) / math.sqrt(studies)
         share = np.mean([run[2] for run in runs])

@@ -26,10 +26,10 @@ from lobench.analysis.stats.change_point import (
     ChangePointPosterior,
     Probe,
     fall_posterior,
-    is_located,
-    pair_around_break,
-    next_probes,
     first_probes,
+    is_located,
+    next_probes,
+    pair_around_break,
 )
 
 NUM_CHECKPOINTS = 200
@@ -50,27 +50,27 @@ class Found:
 
     @property
     def is_exact(self) -> bool:
-        return self.belief.place == self.broke_at
+        return self.belief.break_index == self.broke_at
 
     @property
     def stated(self) -> float:
         """Probability of the named checkpoint."""
-        return self.belief.by_place[self.belief.place]
+        return self.belief.probability_by_index[self.belief.break_index]
 
     @property
     def is_named_pair_probed(self) -> bool:
         """Whether both checkpoints that would be named were evaluated."""
         if self.is_decided:
-            return {self.belief.place - 1, self.belief.place} <= self.probed
+            return {self.belief.break_index - 1, self.belief.break_index} <= self.probed
         return self.probed.issuperset(pair_around_break(self.belief, self.probed))
 
     @property
     def is_hit(self) -> bool:
-        return abs(self.belief.place - self.broke_at) <= 1
+        return abs(self.belief.break_index - self.broke_at) <= 1
 
     @property
     def is_decided(self) -> bool:
-        is_near = self.belief.fall >= LEVEL and self.belief.within(1) >= LEVEL
+        is_near = self.belief.fall_probability >= LEVEL and self.belief.probability_within(1) >= LEVEL
         return is_near and is_located(self.belief, self.probed, CONFIDENCE)
 
 
@@ -99,21 +99,21 @@ def bisected(
     probes: list[Probe] = []
 
     def probe(place: int) -> None:
-        block = sum(one.place == place for one in probes)
+        block = sum(one.checkpoint_index == place for one in probes)
         scores = []
         for seed in range(block * NUM_SEEDS, (block + 1) * NUM_SEEDS):
             common = added.setdefault(seed, draws.gauss(0, spread)) + own[place]
             score = common - fall * (place >= broke_at) + draws.gauss(0, 1)
             scores.append(-math.inf if lost and draws.random() < lost else score)
-        probes.append(Probe(place=place, block=block, scores=tuple(scores)))
+        probes.append(Probe(checkpoint_index=place, block=block, scores=tuple(scores)))
 
     for place in first_probes(probes, NUM_CHECKPOINTS):
         probe(place)
     while True:
         belief = fall_posterior(probes, NUM_CHECKPOINTS)
-        probed = frozenset(one.place for one in probes)
+        probed = frozenset(one.checkpoint_index for one in probes)
         found = Found(broke_at=broke_at, belief=belief, num_probes=len(probes), probed=probed)
-        if found.is_decided or belief.fall <= 1 - LEVEL or len(probes) >= most:
+        if found.is_decided or belief.fall_probability <= 1 - LEVEL or len(probes) >= most:
             return found
         for place in next_probes(belief, probes, min(at_once, most - len(probes))):
             probe(place)
@@ -127,11 +127,11 @@ def row(fall: float, found: list[Found], wobble: float) -> str:
         f"{fall:g}",
         f"{wobble:g}",
         f"{sum(one.is_hit for one in found) / count:.1%}",
-        f"{sum(one.belief.within(1) for one in found) / count:.1%}",
+        f"{sum(one.belief.probability_within(1) for one in found) / count:.1%}",
         f"{sum(one.is_decided for one in found) / count:.0%}",
         f"{sum(used) / count:.1f} ({sum(used) / count / NUM_CHECKPOINTS:.0%})",
         f"{used[int(0.95 * count)]}",
-        f"{sum(one.belief.fall <= 1 - LEVEL for one in found)}",
+        f"{sum(one.belief.fall_probability <= 1 - LEVEL for one in found)}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -141,9 +141,9 @@ def calibration(found: list[Found]) -> str:
     edges = [0.0, 0.25, 0.5, 0.75, LEVEL, 1.01]
     parts = []
     for low, high in itertools.pairwise(edges):
-        own = [one for one in found if low <= one.belief.within(1) < high]
+        own = [one for one in found if low <= one.belief.probability_within(1) < high]
         if own:
-            output = sum(one.belief.within(1) for one in own) / len(own)
+            output = sum(one.belief.probability_within(1) for one in own) / len(own)
             parts.append(f"said {output:.0%}, was {sum(one.is_hit for one in own) / len(own):.0%} of {len(own)}")
     return "; ".join(parts)
 

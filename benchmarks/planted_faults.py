@@ -20,7 +20,7 @@ from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import ArrayDataset, Datasets, Task
 from lobench.inner.theta import leaf_paths
-from lobench.inner.training.replay import ReplayedStep, ReplayedProgram
+from lobench.inner.training.replay import ReplayedProgram, ReplayedStep
 from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Ranges, Training, diagnose
 from lobench.tools.debug.replayed_case import step_of
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from simulated_seeds import noise
 
-from lobench.analysis.stats.racing import PairSums, log_threshold, eliminated_methods
+from lobench.analysis.stats.racing import PairSums, eliminated_methods, log_threshold
 
 __all__ = ["play"]
 

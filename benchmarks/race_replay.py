@@ -84,19 +84,19 @@ def _algoperf(log: Path, targets: Path, *, best_of_study: bool) -> tuple[list[st
     """Returns submissions and the logarithm of how much sooner than the latest each trial is at the target."""
     known = read_targets(targets)
     found = read_log(log, known)
-    found = found[found["workload"].isin(known.base)]
+    found = found[found["workload"].isin(known.base_workloads)]
     times: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for (name, workload, study, trial), rows in found.groupby(["submission", "workload", "study", "trial"]):
         target, values = known.targets[workload], rows["val_metric"]
-        there = rows["time"][values >= target.value if target.higher else values <= target.value]
+        there = rows["time"][values >= target.value if target.higher_is_better else values <= target.value]
         key = (study, "" if best_of_study else trial)
         cell = times.setdefault((name, workload), {})
         cell[key] = min(cell.get(key, math.inf), float(there.min()) if len(there) else math.inf)
     names, width = sorted({name for name, _ in times}), 5 if best_of_study else 25
-    values = np.full((len(names), len(known.base), width), -np.inf)
+    values = np.full((len(names), len(known.base_workloads), width), -np.inf)
     for (name, workload), cell in times.items():
         own = -np.log(np.array(list(cell.values())))
-        values[names.index(name), known.base.index(workload), : len(own)] = own
+        values[names.index(name), known.base_workloads.index(workload), : len(own)] = own
     least = np.where(np.isfinite(values), values, np.inf).min(axis=(0, 2), keepdims=True)
     return names, values - least
 

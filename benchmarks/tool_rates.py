@@ -155,8 +155,10 @@ def best(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator[
             winners = []  # score of the best one on the run's seeds, on fresh and on further ones
             for kept in (2, 1, 1):
                 drawn = [(name, sides(draw, cell)[0], losses.draw_exploded(draw)[0]) for name in names]
-                ranked = rank_subjects([losses.subject(side, lost, name) for name, side, lost in drawn], None, losses.scales)
-                names = [one.subject.who.uri for one in ranked[:kept]]
+                ranked = rank_subjects(
+                    [losses.subject(side, lost, name) for name, side, lost in drawn], None, losses.scales
+                )
+                names = [one.subject.subject.uri for one in ranked[:kept]]
                 winners.append(ranked[0].score)
             chose, _, found = winners
             count += (found.lower <= expected <= found.upper, found.mean - expected, chose.mean - expected)

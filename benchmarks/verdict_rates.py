@@ -38,7 +38,7 @@ from lobench.analysis.comparisons.gates import GateRules, Verdict, gate_cases
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.aggregates import probability_of_improvement_interval
-from lobench.analysis.stats.change_point import Probe, fall_posterior, next_probes, first_probes
+from lobench.analysis.stats.change_point import Probe, fall_posterior, first_probes, next_probes
 from lobench.analysis.stats.comparison import Effect, compare_cases
 from lobench.analysis.stats.intervals import metric_mean
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
@@ -142,7 +142,7 @@ def samples_of(a: Floats, b: Floats, *, is_one_group: bool, is_paired: bool = Tr
     """Returns the samples of cases, as a comparison has them."""
     shared = RUN if is_one_group else frozenset[str]()
     return {
-        str(case): dataclasses.replace(Samples.of(x, y, is_paired=is_paired), shared=shared)
+        str(case): dataclasses.replace(Samples.of(x, y, is_paired=is_paired), shared_trainings=shared)
         for case, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True))
     }
 
@@ -267,9 +267,9 @@ class Losses:
             cells.append(
                 StoredCell(
                     case=case,
-                    final={"train/loss": dict(zip(seeds, own.tolist(), strict=True))},
-                    untrained={"train/loss": dict.fromkeys(seeds, 2.0)},
-                    sources={seed: (curves, seed) for seed in seeds},
+                    final_values={"train/loss": dict(zip(seeds, own.tolist(), strict=True))},
+                    untrained_values={"train/loss": dict.fromkeys(seeds, 2.0)},
+                    curves_by_seed={seed: (curves, seed) for seed in seeds},
                 )
             )
         return cells
@@ -277,7 +277,7 @@ class Losses:
 
 def _subject_of(cells: Sequence[StoredCell], who: Subject | None = None) -> StoredSubject:
     by_case = {cell.case.identity: cell for cell in cells}
-    return StoredSubject(who=who or Subject.of_optimizer("adam()"), optimizer_hashes=frozenset(), cells=by_case)
+    return StoredSubject(subject=who or Subject.of_optimizer("adam()"), optimizer_hashes=frozenset(), cells=by_case)
 
 
 def _case(place: int, num_seeds: int) -> CaseInfo:
@@ -435,14 +435,18 @@ def bisect(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
 def _bisected(look: Callable[[int, int], list[float]]) -> int:
     probes: list[Probe] = []
     for place in first_probes(probes, PLACES):
-        probes.append(Probe(place=place, block=0, scores=tuple(look(place, 0))))
+        probes.append(Probe(checkpoint_index=place, block=0, scores=tuple(look(place, 0))))
     while True:
         belief = fall_posterior(probes, PLACES)
-        if (belief.fall >= 0.95 and belief.within(1) >= 0.95) or belief.fall <= 0.05 or len(probes) >= 40:
-            return belief.place if belief.fall > 0.5 else -9
+        if (
+            (belief.fall_probability >= 0.95 and belief.probability_within(1) >= 0.95)
+            or belief.fall_probability <= 0.05
+            or len(probes) >= 40
+        ):
+            return belief.break_index if belief.fall_probability > 0.5 else -9
         (place,) = next_probes(belief, probes, 1)
-        block = sum(one.place == place for one in probes)
-        probes.append(Probe(place=place, block=block, scores=tuple(look(place, block))))
+        block = sum(one.checkpoint_index == place for one in probes)
+        probes.append(Probe(checkpoint_index=place, block=block, scores=tuple(look(place, block))))
 
 
 def _by_medians(look: Callable[[int, int], list[float]]) -> int:
@@ -472,13 +476,15 @@ def history(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterat
             for fall in (FALL, 0.0):
                 rows = added - fall * (np.arange(20) >= broke_at)[:, None] + draw.normal(0, 1, (20, 8))
                 rows[draw.random(rows.shape) < diverging] = DIVERGED
-                probes = [Probe(place=place, block=0, scores=tuple(row)) for place, row in enumerate(rows.tolist())]
+                probes = [
+                    Probe(checkpoint_index=place, block=0, scores=tuple(row)) for place, row in enumerate(rows.tolist())
+                ]
                 belief = fall_posterior(probes, 20)
-                is_sure = belief.fall >= 0.95
+                is_sure = belief.fall_probability >= 0.95
                 if fall:
                     medians = np.median(rows, axis=1)
                     gaps = [np.median(medians[:at]) - np.median(medians[at:]) for at in range(1, 20)]
-                    counts[0] += is_sure and abs(belief.place - broke_at) <= 1
+                    counts[0] += is_sure and abs(belief.break_index - broke_at) <= 1
                     counts[1] += abs(1 + int(np.argmax(gaps)) - broke_at) <= 1
                 else:
                     counts[2] += is_sure

@@ -111,8 +111,8 @@ def test_tensorboard_names_the_run_after_the_restart_and_a_line_reports_it(
 def test_tables_and_curves_show_the_present_run_and_results_list_both(restarted: tuple[Path, Path, Path, str]) -> None:
     _, _, store, _ = restarted
     snapshot = read_store(store)
-    assert [subject.who.outer_step for subject in snapshot.subjects] == [1, 2, 3]
-    assert len(snapshot.left_out.superseded) == 5
+    assert [subject.subject.outer_step for subject in snapshot.subjects] == [1, 2, 3]
+    assert len(snapshot.left_out.superseded_subjects) == 5
     assert sorted({one["checkpoint"]["outer_step"] for one in results(store)}) == [1, 2, 3, 4, 5]
     assert len({one["checkpoint"]["sha256"] for one in results(store)}) == 8
     page = store / "report.html"
@@ -153,7 +153,7 @@ def test_compare_takes_the_last_checkpoint_of_the_present_run(restarted: tuple[P
     assert done.returncode in (0, 1), done.stderr
     (found,) = json.loads(done.stdout)
     sides = [found["a"], found["b"]]
-    shas = {one.who.outer_step: one.who.sha256 for one in read_store(store).subjects}
+    shas = {one.subject.outer_step: one.subject.sha256 for one in read_store(store).subjects}
     assert [one["sha256"] for one in sides] == [shas[1], shas[3]]
 
 
@@ -186,7 +186,7 @@ def test_overwritten_file_without_a_step_is_a_curve_of_its_arrivals(tmp_path: Pa
         assert watch(run, suite, *OPTIONS, "--sink", "tensorboard").returncode == 0
     store = run / "lobench_results" / "tiny"
     assert tensorboard(store) == {".": [0, 1, 2]}
-    assert [one.who.outer_step for one in read_store(store).subjects] == [0, 1, 2]
+    assert [one.subject.outer_step for one in read_store(store).subjects] == [0, 1, 2]
 
 
 def test_one_theta_in_two_formats_is_evaluated_once(tmp_path: Path) -> None:

@@ -254,10 +254,13 @@ def compare_stored(
             case_steps = compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)
             steps.append(_with_case_names(pair, case_steps))
     edges_of_first, *edges_of_others = map(_edge_notes, chosen)
-    pairs = [replace(pair, edges=(*edges_of_first, *edges)) for pair, edges in zip(pairs, edges_of_others, strict=True)]
+    pairs = [
+        replace(pair, edge_notes=(*edges_of_first, *edges)) for pair, edges in zip(pairs, edges_of_others, strict=True)
+    ]
     lines_of_first, *lines_of_others = map(_other_code_notes, chosen)
     pairs = [
-        replace(pair, other_code=(*lines_of_first, *lines)) for pair, lines in zip(pairs, lines_of_others, strict=True)
+        replace(pair, edited_code_notes=(*lines_of_first, *lines))
+        for pair, lines in zip(pairs, lines_of_others, strict=True)
     ]
     costs = tuple(
         _with_case_names(pair, compare_costs(pair.a, pair.b, pair.primary_metrics, alpha=rules.alpha)) for pair in pairs
@@ -271,7 +274,7 @@ def compare_stored(
 
 def _with_case_names(pair: MethodComparison, results: Iterable[_CaseResult]) -> tuple[_CaseResult, ...]:
     """Returns results of cases with the names of the cases in place of their identities."""
-    return tuple(replace(result, case=pair.name(result.case)) for result in results)
+    return tuple(replace(result, case=pair.case_name(result.case)) for result in results)
 
 
 def _restrict_to_cases(
@@ -302,7 +305,10 @@ def _restrict_to_cases(
     def restrict(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted_names))}
 
-    return [replace(subject, cells=restrict(subject.cells), former=restrict(subject.former)) for subject in subjects]
+    return [
+        replace(subject, cells=restrict(subject.cells), former_cells=restrict(subject.former_cells))
+        for subject in subjects
+    ]
 
 
 def _edge_notes(found_subject: Stored) -> list[str]:
@@ -315,7 +321,7 @@ def _edge_notes(found_subject: Stored) -> list[str]:
 
 def _other_code_notes(stored_subject: Stored) -> list[str]:
     """Returns a note on results computed by other code than the user's present code; [] if there are none."""
-    line = stored_subject.snapshot.edited_code_line(stored_subject.subject.who.sha256)
+    line = stored_subject.snapshot.edited_code_line(stored_subject.subject.subject.sha256)
     return [f"{stored_subject.subject.label}: {line}"] if line else []
 
 
@@ -329,7 +335,7 @@ def _with_distinct_labels(subjects: Sequence[StoredSubject], texts: Sequence[str
     labels = [subject.label for subject in subjects]
     if len(set(labels)) == len(labels):
         return list(subjects)
-    return [subject.named(text) for subject, text in zip(subjects, texts, strict=True)]
+    return [subject.with_label(text) for subject, text in zip(subjects, texts, strict=True)]
 
 
 def _evaluated_subjects(
@@ -370,7 +376,7 @@ def _evaluated_subjects(
             for stored_subject in stored_subjects.values()
             if stored_subject.store.resolve() == store_path
         )
-        candidates |= {stored_subject.subject.who.key for stored_subject in subjects_of_store}
+        candidates |= {stored_subject.subject.subject.key for stored_subject in subjects_of_store}
         reference = find_stored(first_name, store, candidates=candidates, choices=choices)
     evaluated_subjects = {}
     if folder is not None and new_subjects:
@@ -385,7 +391,7 @@ def _evaluated_subjects(
         _record_choices(
             folder,
             [
-                ReferenceChoice(candidate=key, chosen_in=choice_path, reference=reference.subject.who.key)
+                ReferenceChoice(candidate=key, chosen_in=choice_path, reference=reference.subject.subject.key)
                 for key in candidates
             ],
         )
@@ -444,9 +450,9 @@ def find_subjects(store: Path, subjects: Sequence[Who]) -> list[Stored | None]:
         if not entrant.rows:
             found_subjects.append(None)
             continue
-        stored_subject = subject_of(entrant.who, entrant.rows, {case.identity for case in entrant.cases})
+        stored_subject = subject_of(entrant.subject, entrant.rows, {case.identity for case in entrant.cases})
         # All subjects of the store set the scale, as if the comparison were of stored results.
-        subject_snapshot = replace(snapshot, subjects=(stored_subject,), stored=snapshot.subjects)
+        subject_snapshot = replace(snapshot, subjects=(stored_subject,), all_stored_subjects=snapshot.subjects)
         found_subjects.append(Stored(subject=stored_subject, snapshot=subject_snapshot))
     return found_subjects
 

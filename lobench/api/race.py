@@ -169,10 +169,10 @@ def play(
         if result.looks < num_rounds:
             raise LobenchError(
                 "a round is incomplete, and a race decides on complete rounds only",
-                got=_first_lines(result.missing),
+                got=_first_lines(result.missing_evaluations),
                 next_step="see the lines above; the same command tries again",
             )
-        racing_indices, num_rounds = result.racing, num_rounds + 1
+        racing_indices, num_rounds = result.racing_indices, num_rounds + 1
 
 
 def _check_arguments(names: Sequence[str], suite_paths: Sequence[str], seeds: int, block: int) -> None:

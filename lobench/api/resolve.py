@@ -62,12 +62,14 @@ class Stored:
           UsageError: Its curves were imported, or its cases bind optimizers of their own.
           CheckpointError: Its file was deleted, or has another theta now.
         """
-        identity = self.subject.who
+        identity = self.subject.subject
         if identity.is_imported or (identity.is_optimizer and not identity.uri):
             raise UsageError(f"lobench cannot train {self.subject.label!r}", where=str(self.store), got=identity.label)
         if identity.is_optimizer:
             return identity
-        other_paths = [subject.who.uri for subject in self.snapshot.subjects if subject.who.sha256 == identity.sha256]
+        other_paths = [
+            subject.subject.uri for subject in self.snapshot.subjects if subject.subject.sha256 == identity.sha256
+        ]
         path = readable_place(self.store, identity.uri, identity.sha256, other_paths=other_paths)
         if path is None and "://" not in identity.uri and not path_exists(identity.uri):
             raise CheckpointError(
@@ -381,10 +383,10 @@ def _labels_in(config: str) -> dict[str, str]:
 def snapshot_with(store: Path, name: str) -> Snapshot:
     """Returns the snapshot of a store's last experiment, or of the whole store if the name is found only there."""
     methods_snapshot = read_methods(store)
-    if not methods_snapshot.experiment.methods or match_name(methods_snapshot, name).is_exact:
+    if not methods_snapshot.experiment.method_names or match_name(methods_snapshot, name).is_exact:
         return methods_snapshot
     store_snapshot = read_store(store)
-    return store_snapshot if match_name(store_snapshot, name).places else methods_snapshot
+    return store_snapshot if match_name(store_snapshot, name).indices else methods_snapshot
 
 
 def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
@@ -403,7 +405,7 @@ def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
     namesakes = [subject for subject in sightings if subject.label == text and not subject.uri.endswith(text)]
     if has_scope:
         snapshot = snapshot_with(store, text)
-        namesakes += [snapshot.subjects[index].who for index in match_name(snapshot, text).places]
+        namesakes += [snapshot.subjects[index].subject for index in match_name(snapshot, text).indices]
     return [subject for subject in namesakes if not _is_same_subject(request, subject)]
 
 
@@ -444,7 +446,7 @@ def subjects_beside(stored_subjects: Sequence[Stored]) -> list[StoredSubject]:
 
 def subjects_setting_scales(stored_subjects: Sequence[Stored]) -> list[StoredSubject]:
     """Returns all subjects of the stores, each once. Without a tuned baseline, the best mean among them scores 1."""
-    return _distinct_subjects((entry.store, entry.snapshot.setting_scales) for entry in stored_subjects)
+    return _distinct_subjects((entry.store, entry.snapshot.scale_subjects) for entry in stored_subjects)
 
 
 def _distinct_subjects(subjects_by_store: Iterable[tuple[Path, Sequence[StoredSubject]]]) -> list[StoredSubject]:

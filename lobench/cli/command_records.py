@@ -170,22 +170,22 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
     from lobench.report.tables.verdict import verdict_lines, warnings
 
     snapshot = summary.snapshot
-    comparison = summary.change()
+    comparison = summary.headline_comparison()
     cases = summary.shown_cases(comparison)
     return {
         "store": snapshot.store,
         "score_version": SCORE_VERSION,
         "scale": summary.scale_label,
-        "shown": snapshot.labels[summary.shown],
+        "shown": snapshot.labels[summary.headline_index],
         "subjects": [_scored_subject_record(summary, index) for index in range(len(snapshot.subjects))],
         "change": None
         if comparison is None
         else {
-            "against": snapshot.labels[summary.first],
+            "against": snapshot.labels[summary.reference_index],
             "effect": comparison.verdict,
             "difference": comparison.overall,
             "p_value": comparison.p_value,
-            "cases": {snapshot.names[effect.case]: effect.verdict for effect in comparison.cases},
+            "cases": {snapshot.case_names[effect.case]: effect.verdict for effect in comparison.cases},
         },
         "gates": [dict(detail) for kind, detail in snapshot.events if kind == "gate"],
         "verdict": verdict_lines(summary, comparison, cases),
@@ -202,7 +202,7 @@ def _scored_subject_record(summary: Summary, index: int) -> ScoredSubject:
             **dataclasses.asdict(score.interval), num_cases=score.num_cases, num_missing=score.num_missing
         )
     return {
-        **_subject_record(subject.who),
+        **_subject_record(subject.subject),
         "label": summary.snapshot.labels[index],
         "scores": scores,
         "num_seeds": subject.num_seeds,

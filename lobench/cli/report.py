@@ -200,7 +200,7 @@ def _verdict_output(summary: Summary, spec: TableSpec | None, output_format: str
     from lobench.report.tables.verdict import verdict_text
 
     text = verdict_text(summary)
-    shows_table = spec is not None or summary.snapshot.groups.shows_methods
+    shows_table = spec is not None or summary.snapshot.groups.has_several_methods
     table = tabulate(summary, spec or TableSpec(costs=True), digits=precision) if shows_table else None
     if output_format == "json":
         return json_text("report", verdict_record(summary, method_records(table) if table is not None else []))

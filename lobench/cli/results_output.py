@@ -113,11 +113,11 @@ def evaluations_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[
         other_code_line = _other_code_line(ledger, rows)
         unread_entries = list(_unread_records(ledger))
     summaries = evaluation_summaries(rows)
-    stored_metrics = {name for summary in summaries for name in summary.final}
+    stored_metrics = {name for summary in summaries for name in summary.final_means}
     extra_metrics = _stored_metrics(metrics, stored_metrics)
     lines = [results_table(summaries, sort=sort, metrics=extra_metrics)] if rows or not unread_entries else []
     primary_metrics = {row.case.primary_metric for row in rows}
-    added_metrics = {name for summary in summaries for name in summary.added}
+    added_metrics = {name for summary in summaries for name in summary.plugin_metrics}
     hidden_metrics_lines = _hidden_metrics_lines(
         stored_metrics - {*extra_metrics, *primary_metrics, *added_metrics, "train/loss", "test/loss", "test/accuracy"}
     )

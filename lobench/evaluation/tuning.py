@@ -91,7 +91,7 @@ def tune(
         eval_index = new_curves[0].eval_steps.index(bound_case.case.num_inner_steps)
         return [_fitness(new_curve, eval_index) for new_curve in new_curves]
 
-    tried_grid = grid.tried(train_and_score)
+    tried_grid = grid.train(train_and_score)
     baseline_case = _baseline_of_grid(
         _bind(spec, layers, build=False), tried_grid, curves, depends_on_horizon=horizon_matters[0]
     )
@@ -289,13 +289,15 @@ def _grid_or_point(
     """
     name = complete_selector(optimizer, "the optimizer to tune")
     wrapper = CONFIGURABLES[name].wrapper
-    if isinstance(grid, BaselineGrid) and list(grid.names) == ["learning_rate"]:
+    if isinstance(grid, BaselineGrid) and list(grid.hyperparameter_names) == ["learning_rate"]:
         grid = (
             grid
             if might_have_parameter(wrapper, "learning_rate") and name not in _LINE_SEARCH_OPTIMIZERS
             else defaults_grid(grid.name)
         )
-    missing_parameters = [parameter for parameter in grid.names if not might_have_parameter(wrapper, parameter)]
+    missing_parameters = [
+        parameter for parameter in grid.hyperparameter_names if not might_have_parameter(wrapper, parameter)
+    ]
     if missing_parameters:
         raise ConfigError(
             f"{optimizer!r} has no parameter {missing_parameters[0]!r}, which the grid {grid.name!r} varies"

@@ -124,7 +124,7 @@ def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], Non
                 if baseline.cases.get(name) is not tuned_case:  # found in another suite, or under an earlier name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
                     baseline.save(path)
-                if tuned_case.training.program and tuned_case.is_scored_as(bound.case.scale, bound.case.minimum):
+                if tuned_case.training.program and tuned_case.has_scoring(bound.case.scale, bound.case.minimum):
                     log(f"{optimizer} {name}: up to date")
                     continue
                 if tuned_case.training.program:
@@ -185,10 +185,10 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
         baseline = Baseline.load(path)
         is_other_search = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh_command)
         for spec, bound in bound_cases:
-            case = baseline.find(bound.info.problem, spec.name)
+            case = baseline.find_case(bound.info.problem, spec.name)
             name = case_key(spec, suite)
-            training = case.training if case is not None and baseline.has(bound.info.problem) else None
-            if case is None or training is None or not training.is_of_code(bound.info.task_code):
+            training = case.training if case is not None and baseline.has_problem(bound.info.problem) else None
+            if case is None or training is None or not training.matches_code(bound.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh_command}`")
             elif is_other_search or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh_command}`")
@@ -199,7 +199,7 @@ def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
             elif not training.program:
                 problem = "is of an older lobench, its best point not evaluated alone"
                 problems.append(f"{path}: {name} {problem}; run `{refresh_command}`, which keeps the grid where it can")
-            elif not case.is_scored_as(bound.case.scale, bound.case.minimum):
+            elif not case.has_scoring(bound.case.scale, bound.case.minimum):
                 problems.append(
                     f"{path}: {name} has another scale or minimum; run `{refresh_command}`, which takes seconds"
                 )
@@ -217,11 +217,11 @@ def _up_to_date_case(
     baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: BaselineGrid | BaselineSearch
 ) -> BaselineCase | None:
     """Returns the stored result of tuning if it is up to date."""
-    case = baseline.find(bound.info.problem, spec.name)
-    if command.force or case is None or not baseline.has(bound.info.problem) or not _is_tuned_over(case, grid):
+    case = baseline.find_case(bound.info.problem, spec.name)
+    if command.force or case is None or not baseline.has_problem(bound.info.problem) or not _is_tuned_over(case, grid):
         return None
     training = case.training
-    if training.program not in ("", training_code_id(bound.phase_lines)) or not training.is_of_code(
+    if training.program not in ("", training_code_id(bound.phase_lines)) or not training.matches_code(
         bound.info.task_code
     ):
         return None

@@ -144,7 +144,7 @@ class GateReporter:
             return
         (pair,) = self._comparison.pairs
         stored_names = (
-            f"{store_path}@{subject.who.sha256[:12]}"
+            f"{store_path}@{subject.subject.sha256[:12]}"
             for store_path, subject in ((reference.stored.store, pair.a), (store, pair.b))
         )
         self._advice = (

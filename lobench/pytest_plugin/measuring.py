@@ -181,14 +181,14 @@ class Gate:
             ]
             pair = _pair_values(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
             num_usable = num_usable_seeds(len(pair.samples), self.rules)
-            margin_samples = shift_to_margin(pair.samples.first(num_usable), margin, self.rules)
+            margin_samples = shift_to_margin(pair.samples.first_seeds(num_usable), margin, self.rules)
             if num_usable < size or pair.is_signed or is_settled(margin_samples, self.rules, self._num_cases):
                 break
         note = _verdict_note(pair, scale, num_usable, sum(block.size for block, _ in blocks))
         missing_seeds = _missing_seeds(self.reference, reference, own_blocks, info.primary_metric)
         samples = dataclasses.replace(
-            pair.samples.first(num_usable),
-            shared=self._shared_trainings(blocks),
+            pair.samples.first_seeds(num_usable),
+            shared_trainings=self._shared_trainings(blocks),
             missing_seeds=(missing_seeds, frozenset()),
         )
         return Measurement(
@@ -313,7 +313,7 @@ def _pair_values(
         )
     are_signed = any(is_signed(finals, scale) for finals in finals_of_sides)
     if are_signed and scores_signed:
-        scale = scale.linear()
+        scale = scale.as_linear()
     samples = scored_samples(old_finals, new_finals, candidate.starts.get(metric, {}), scale)
     samples = dataclasses.replace(samples, may_vary=samples.may_vary or _are_all_values_equal(candidate, reference))
     return _PairedValues(

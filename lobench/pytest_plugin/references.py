@@ -229,8 +229,8 @@ class _StoreReference:
         seeds = {seed for block in blocks for seed in block.seeds}
         metrics: dict[str, dict[int, float]] = {}
         for cell in self.cells.get(info.problem, ()):
-            lost_seeds = cell.unconverged
-            for name, values in cell.final.items():
+            lost_seeds = cell.unconverged_seeds
+            for name, values in cell.final_values.items():
                 finals_by_seed = {
                     seed: math.nan if seed in lost_seeds else value for seed, value in values.items() if seed in seeds
                 }
@@ -395,7 +395,7 @@ def _store_reference(
     last_subject = choose_reference(snapshot, candidates, earlier_choices)
     store_text = str(path.resolve())
     choices = [
-        ReferenceChoice(candidate=key, chosen_in=store_text, reference=last_subject.who.key) for key in candidates
+        ReferenceChoice(candidate=key, chosen_in=store_text, reference=last_subject.subject.key) for key in candidates
     ]
     return dataclasses.replace(_reference_to_stored(last_subject, snapshot), choices=choices)
 
@@ -426,14 +426,14 @@ def _reference_to_stored(stored_subject: StoredSubject, snapshot: Snapshot) -> _
             got=stored_subject.label,
             next_step="evaluate into this store with --lobench-store: the gate of `lobench compare` takes Welch's test",
         )
-    for cell in stored_subject.every_form().values():
+    for cell in stored_subject.all_cells().values():
         cells_by_problem.setdefault(cell.case.problem, []).append(cell)
     return _StoreReference(
         label=label_with_hash(stored_subject),
-        sha256=stored_subject.who.sha256,
+        sha256=stored_subject.subject.sha256,
         cells=cells_by_problem,
         programs=stored_subject.programs,
-        other_code=snapshot.edited_code_line(stored_subject.who.sha256),
+        other_code=snapshot.edited_code_line(stored_subject.subject.sha256),
     )
 
 

@@ -73,7 +73,7 @@ def _mean_score(path: str, case: CaseInfo, finished_blocks: FinishedBlocks) -> f
         scales = Scales.of([subject], [Path(path)])
     except LobenchError:
         return math.nan  # the baseline file cannot be read, which comparisons report
-    return mean_score(subject, None, scales).mean if scales.baselines.tuned else math.nan
+    return mean_score(subject, None, scales).mean if scales.baselines.baseline_by_case else math.nan
 
 
 def failure_section(item: pytest.Item, case: CaseInfo, finished_blocks: FinishedBlocks, message: str) -> str:

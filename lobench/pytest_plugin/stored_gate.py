@@ -100,7 +100,7 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
         from lobench.api.resolve import Stored
 
         choices = [
-            ReferenceChoice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=last_subject.who.key)
+            ReferenceChoice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=last_subject.subject.key)
             for key in candidates
         ]
         return StoredReference(stored=Stored(subject=last_subject, snapshot=snapshot), choices=tuple(choices))
@@ -143,7 +143,7 @@ def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
     if adaptive_maximum(config):
         raise UsageError("--lobench-adaptive-seeds is of trainings; commands and tests have fixed seeds")
     reference = stored_reference(config, {info.suite for info in infos}).stored
-    evaluated_cells = reference.subject.every_form()
+    evaluated_cells = reference.subject.all_cells()
     if infos and not any(info.identity in evaluated_cells for info in infos):
         raise UsageError(
             f"the reference {reference.subject.label} has no results on the session's cases",
@@ -200,7 +200,7 @@ def _restricted_to_cases(stored_subject: Stored, identities: Collection[str]) ->
     return dataclasses.replace(
         stored_subject,
         subject=dataclasses.replace(
-            subject, cells=selected_cells(subject.cells), former=selected_cells(subject.former)
+            subject, cells=selected_cells(subject.cells), former_cells=selected_cells(subject.former_cells)
         ),
     )
 

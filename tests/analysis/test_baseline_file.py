@@ -82,7 +82,7 @@ def test_tuned_adam_comes_first_and_of_its_files_that_of_the_default_grid(tmp_pa
 def test_a_changed_case_is_an_error_that_names_the_command() -> None:
     with pytest.raises(StaleBaseline, match=SHOWN["run-lobench-baseline-suites-x"]):
         BASELINE.case(info(problem="p2"))
-    assert not BASELINE.has("p2")
+    assert not BASELINE.has_problem("p2")
 
 
 @pytest.mark.parametrize("name", ["a", "other"])
@@ -95,7 +95,7 @@ def test_a_case_of_another_suite_is_told_of_its_own_suites_baseline(name: str) -
 
 def test_a_changed_program_is_stale_too() -> None:
     old = dataclasses.replace(BASELINE, program_version="0")
-    assert not old.has("p1")
+    assert not old.has_problem("p1")
     with pytest.raises(StaleBaseline, match=SHOWN["inner-program"]):
         old.case(info())
 

@@ -56,7 +56,7 @@ def watched(work: Path, *options: str) -> Done:
 
 def score_of(store: Path) -> tuple[str, float]:
     summary = summary_of(store)
-    return summary.scales.label, summary.mean_score(summary.snapshot.shown, "primary").interval.mean
+    return summary.scales.baseline_label, summary.mean_score(summary.snapshot.headline_index, "primary").interval.mean
 
 
 def other_folders(project: Path, tmp_path: Path) -> list[Path]:
@@ -103,7 +103,7 @@ def test_project_that_was_copied_has_its_own_suites_baseline(made: Path, project
     copied.write_text(text + "\n")
     # The copy's own file is another one now; the recorded one is still at the recorded place.
     assert score_of(project / "work" / "store") == before
-    assert not summary_of(project / "work" / "store").scales.baselines.moved
+    assert not summary_of(project / "work" / "store").scales.baselines.moved_notes
     watched(project / "work")
     with Ledger.open(project / "work" / "store", read_only=True) as ledger:
         (case, *_) = {row.case for row in ledger.evaluations()}
@@ -155,7 +155,7 @@ def test_baseline_that_is_gone_or_changed_is_reported_in_one_line(made: Path, tm
         assert len(lines) == 1, (command, lines)
     if change == "baseline changed":  # the next watch, which trains nothing, takes it for the store's
         assert SHOWN["nothing-new"] in ran(watched(second / "work")).stdout
-        assert not summary_of(store).scales.baselines.moved
+        assert not summary_of(store).scales.baselines.moved_notes
 
 
 def test_notebook_page_and_frame_have_the_suites_baseline(made: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_bundle_has_the_baseline_it_was_published_with_and_no_path(made: Path, t
     expected = score_of(made / "work" / "store")
     shutil.rmtree(project)
     assert score_of(bundle) == expected
-    assert not summary_of(bundle).scales.baselines.moved
+    assert not summary_of(bundle).scales.baselines.moved_notes
 
 
 def test_store_of_an_older_lobench_has_the_baseline_of_the_files_that_workers_read(made: Path, tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ def test_cases_with_common_items_are_one_group(tmp_path: Path) -> None:
         name: replace(cell, case=replace(cell.case, replicates="items", seed_block=None))
         for name, cell in subject.cells.items()
     }
-    others = {seed + 10: source for seed, source in cells["s/d"].sources.items()}
-    cells["s/d"] = replace(cells["s/d"], sources=others)
+    others = {seed + 10: source for seed, source in cells["s/d"].curves_by_seed.items()}
+    cells["s/d"] = replace(cells["s/d"], curves_by_seed=others)
     alone = (("s/a",), ("s/b",), ("s/c",), ("s/d",))
     assert case_groups([subject.cells], list(cells)) == alone
     assert case_groups([cells], list(cells)) == (("s/a", "s/b", "s/c"), ("s/d",))

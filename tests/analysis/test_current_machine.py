@@ -365,7 +365,7 @@ class Changes(RuleBasedStateMachine):
                 rows = list(ledger.evaluations())
                 sightings = list(ledger.sightings().values())
                 entrants = entrants_of(ledger, [(who, who.label) for who in sightings])
-                live = [one.subject for one in StoreScores(ledger, []).of(sightings)]
+                live = [one.subject for one in StoreScores(ledger, []).scores_of(sightings)]
             expected = {
                 (who.sha256, place): (self.key_of(found), value_of(found))
                 for who in sightings
@@ -377,7 +377,7 @@ class Changes(RuleBasedStateMachine):
             assert shown(read_methods(store).subjects) == expected
             assert shown(open_results(store)._snapshot().subjects) == expected
             assert {key: value for key, (_, value) in expected.items()} == {
-                (one.who.sha256, f"{cell.case.suite}/{cell.case.name}"): cell.final["train/loss"][0]
+                (one.subject.sha256, f"{cell.case.suite}/{cell.case.name}"): cell.final_values["train/loss"][0]
                 for one in live
                 for cell in one.cells.values()
             }
@@ -390,7 +390,7 @@ class Changes(RuleBasedStateMachine):
             for one in entrants:
                 for row in one.rows:
                     place = f"{row.case.suite}/{row.case.name}"
-                    key, value = expected.get((one.who.sha256, place), (None, 0.0))
+                    key, value = expected.get((one.subject.sha256, place), (None, 0.0))
                     if key == (row.case.identity, row.key.optimizer_hash):
                         last = [each for each in one.rows if each.case.key == row.case.key][-1]
                         assert last.curves is not None and last.curves.final("train/loss")[0] == value
@@ -398,7 +398,7 @@ class Changes(RuleBasedStateMachine):
 
     def _check_tools(self, store: Path, snapshot: Snapshot, expected: Expected, model: Model) -> None:
         run = RunFolder(location=str(self.root / "run"))
-        thetas = [one for one in snapshot.subjects if one.who.has_theta]
+        thetas = [one for one in snapshot.subjects if one.subject.has_theta]
         try:
             stored = read_run(store, run, [], 4, set(), is_over=True)
         except UsageError as error:  # it is a folder of runs, each of which has alarms of its own
@@ -412,11 +412,11 @@ class Changes(RuleBasedStateMachine):
         self._check_compare(store, snapshot, expected)
         self._check_history(store, snapshot, expected, model)
         rows, current = _stored_evaluations(store, is_evaluated=False)
-        checkpoints = list({one.who.sha256: one.checkpoint for one in thetas}.values())
+        checkpoints = list({one.subject.sha256: one.checkpoint for one in thetas}.values())
         for case in snapshot.cases:
             place = f"{case.suite}/{case.name}"
             seen = probed(store, rows, frozenset({place}), checkpoints, [], "", current=current)
-            theirs = {checkpoints[one.place].sha256 for one in seen.probes}
+            theirs = {checkpoints[one.checkpoint_index].sha256 for one in seen.probes}
             ours = {sha256 for sha256, where in expected if where == place}
             assert theirs <= ours
 
@@ -437,13 +437,13 @@ class Changes(RuleBasedStateMachine):
         assert sum(run.num_evaluations for run in runs) == len(model.done)
         if len(runs) == 1:
             assert runs[0].num_checkpoints == len({row.key.checkpoint_sha256 for row in snapshot.rows})
-            shown_last = snapshot.subjects[snapshot.shown]
-            assert runs[0].num_seeds == 2 * sum(sha256 == shown_last.who.sha256 for sha256, _ in expected)
+            shown_last = snapshot.subjects[snapshot.headline_index]
+            assert runs[0].num_seeds == 2 * sum(sha256 == shown_last.subject.sha256 for sha256, _ in expected)
         labels = [one.label for one in snapshot.subjects]
         for one in snapshot.subjects:
             for cell in one.cells.values():
                 place = f"{cell.case.suite}/{cell.case.name}"
-                done = model.current(one.who.variant.key, one.who.sha256, place)
+                done = model.current(one.subject.variant.key, one.subject.sha256, place)
                 if done is None or labels.count(one.label) > 1:
                     continue  # a name that several have
                 found = history_of([store], place, subject=one.label).runs
@@ -460,8 +460,8 @@ def shown(subjects: list[StoredSubject] | tuple[StoredSubject, ...]) -> dict[tup
     """Returns what readers show: the form and the first seed's value, by subject and place."""
 
     def entry(one: StoredSubject, cell: Cell) -> tuple[tuple[str, str], tuple[object, float]]:
-        place = one.who.sha256, f"{cell.case.suite}/{cell.case.name}"
-        return place, ((cell.case.identity, cell.case.optimizer_hash), cell.final["train/loss"][0])
+        place = one.subject.sha256, f"{cell.case.suite}/{cell.case.name}"
+        return place, ((cell.case.identity, cell.case.optimizer_hash), cell.final_values["train/loss"][0])
 
     return dict(entry(one, cell) for one in subjects for cell in one.cells.values())
 

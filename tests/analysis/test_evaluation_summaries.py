@@ -38,20 +38,20 @@ def test_the_same_as_the_curves_say(tmp_path: Path) -> None:
     for line in lines[:3]:
         found = line.row.curves
         assert found is not None
-        for name, value in line.final.items():
+        for name, value in line.final_means.items():
             assert value == pytest.approx(np.mean(found.final(name)), nan_ok=True)
-        assert line.best == pytest.approx(np.mean(found.best("train/loss")))
-        assert line.diverged == found.num_diverged and line.wall_seconds == 0.5
-        assert len(line.curve) == NUM_SPARKS and line.curve[0] == 2.0
-    assert lines[2].diverged == 1 and math.isnan(lines[2].final["train/loss"])
-    assert lines[3].diverged == -1 and lines[3].final == {} and np.isnan(lines[3].curve).all()
+        assert line.best_mean == pytest.approx(np.mean(found.best("train/loss")))
+        assert line.num_diverged == found.num_diverged and line.wall_seconds == 0.5
+        assert len(line.mean_curve) == NUM_SPARKS and line.mean_curve[0] == 2.0
+    assert lines[2].num_diverged == 1 and math.isnan(lines[2].final_means["train/loss"])
+    assert lines[3].num_diverged == -1 and lines[3].final_means == {} and np.isnan(lines[3].mean_curve).all()
 
 
 def test_what_exploded_is_counted_from_the_least_loss_there_can_be(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [0.5, 3.5, 4.5, math.nan]}, "b": {"train/loss": [0.5, 1.0, 2.0, 3.0]}})
     found = [replace(row, case=replace(row.case, minimum=minimum)) for minimum in (None, 1.0) for row in rows(tmp_path)]
     lines = evaluation_summaries(found)
-    assert [line.exploded for line in lines] == [1, 0, 2, 0]
+    assert [line.num_exploded for line in lines] == [1, 0, 2, 0]
     assert [one.num_exploded(row.case) for row in found if (one := row.curves) is not None] == [1, 0, 2, 0]
 
 
@@ -69,5 +69,5 @@ def test_a_film_of_any_length_behind_the_curves_is_none_of_them(tmp_path: Path) 
     assert {found is not None and found.film is not None for found in curves} == {False, True}
     for line, found in zip(lines, curves, strict=True):
         assert found is not None
-        for name, value in line.final.items():
+        for name, value in line.final_means.items():
             assert value == pytest.approx(np.mean(found.final(name)), nan_ok=True)

@@ -210,7 +210,9 @@ def test_a_gate_finds_a_large_harm_although_the_reference_lacks_seeds_and_its_bo
     assert complete.verdict is lacking.verdict is Verdict.REGRESSED
     feigned = np.std(np.subtract(a, b), ddof=1) * math.sqrt(1 / 7)
     assert lacking.lower == pytest.approx(complete.lower - feigned) and lacking.upper == complete.upper
-    by_group = [dataclasses.replace(whole, missing_seeds=seeds, shared=frozenset({"one training"})) for _ in range(2)]
+    by_group = [
+        dataclasses.replace(whole, missing_seeds=seeds, shared_trainings=frozenset({"one training"})) for _ in range(2)
+    ]
     report = gates.gate_cases(dict(zip("xy", by_group, strict=True)))
     assert report.overall.missing_a == 1  # one seed, which both cases of the group lack
     complete_group = [dataclasses.replace(one, missing_seeds=(frozenset(), frozenset())) for one in by_group]

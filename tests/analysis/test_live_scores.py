@@ -70,15 +70,15 @@ def test_looks_one_after_another_say_what_one_at_the_end_says(
             ledger.all += [_row(asked[-1], *item, at=len(ledger.all)) for item in cases.items()]
         everyone = subjects_of(ledger.all)
         scales = Scales.of(everyone)
-        found = {one.who: (one, mean_score(one, None, scales)) for one in everyone}
-        for scored in live.of(asked) if asked else ():
-            own, score = found[scored.subject.who]
+        found = {one.subject: (one, mean_score(one, None, scales)) for one in everyone}
+        for scored in live.scores_of(asked) if asked else ():
+            own, score = found[scored.subject.subject]
             assert scored.fallback is not None and repr(scored.fallback.score) == repr(score)
             assert repr(scored.fallback.score.interval) == repr(score.interval)
-            assert scored.fallback.before == tuple(
-                (other.who, score.interval.mean)
+            assert scored.fallback.earlier_scores == tuple(
+                (other.subject, score.interval.mean)
                 for other, score in found.values()
-                if other.who.outer_step < own.who.outer_step
+                if other.subject.outer_step < own.subject.outer_step
                 and other.cells.keys() == own.cells.keys()
                 and math.isfinite(score.interval.mean)
             )

@@ -33,9 +33,13 @@ def test_a_run_has_its_checkpoints_and_an_optimizer_stands_alone(tmp_path: Path)
     assert [labels(snapshot, list(run)) for run in snapshot.groups.runs] == [
         ["outer step 0", SHOWN["outer-step-10"], SHOWN["outer-step-20"]]
     ]
-    assert labels(snapshot, list(snapshot.groups.alone)) == [ADAM]
-    assert snapshot.groups.shows_methods and not snapshot.groups.is_one_run
-    assert labels(snapshot, snapshot.groups.beside(snapshot.shown)) == [SHOWN["outer-step-20"], "outer step 0", ADAM]
+    assert labels(snapshot, list(snapshot.groups.single_indices)) == [ADAM]
+    assert snapshot.groups.has_several_methods and not snapshot.groups.is_one_run
+    assert labels(snapshot, snapshot.groups.chart_indices(snapshot.headline_index)) == [
+        SHOWN["outer-step-20"],
+        "outer step 0",
+        ADAM,
+    ]
 
 
 def test_the_headline_is_of_the_run_whatever_stands_beside_it(tmp_path: Path) -> None:
@@ -44,13 +48,16 @@ def test_the_headline_is_of_the_run_whatever_stands_beside_it(tmp_path: Path) ->
         add(tmp_path, step, LOSS)
     add(tmp_path, 0, {**LOSS, "b": {"train/loss": [1.0, 1.1]}}, optimizer=ADAM)
     summary = summary_of(tmp_path, [])
-    assert labels(summary.snapshot, [summary.first, summary.shown]) == [SHOWN["outer-step-10"], SHOWN["outer-step-20"]]
+    assert labels(summary.snapshot, [summary.reference_index, summary.headline_index]) == [
+        SHOWN["outer-step-10"],
+        SHOWN["outer-step-20"],
+    ]
 
 
 def test_checkpoints_of_several_optimizers_in_one_folder_are_no_run(tmp_path: Path) -> None:
     for step, name in enumerate(("dm.npz", "celo.msgpack", "mup_10.npz", "mup_20.npz")):
         add(tmp_path, step, LOSS, uri=f"shared/{name}")
-    assert (groups(tmp_path).runs, groups(tmp_path).alone) == (((2, 3),), (0, 1))
+    assert (groups(tmp_path).runs, groups(tmp_path).single_indices) == (((2, 3),), (0, 1))
 
 
 def test_two_runs_side_by_side_are_two_lines(tmp_path: Path) -> None:
@@ -58,7 +65,7 @@ def test_two_runs_side_by_side_are_two_lines(tmp_path: Path) -> None:
         for step in (1, 2, 3):
             add(tmp_path, step, LOSS, sha256=f"{run}{step}", uri=f"runs/{run}/theta_{step}.npz")
     snapshot = read_store(tmp_path)
-    assert sorted(map(len, snapshot.groups.runs)) == [3, 3] and not snapshot.groups.alone
+    assert sorted(map(len, snapshot.groups.runs)) == [3, 3] and not snapshot.groups.single_indices
     assert run_names(snapshot.subjects, snapshot.groups.runs) == ["one", "two"]
 
 
@@ -67,4 +74,4 @@ def test_of_two_checkpoints_at_one_step_the_later_one_is_of_the_run(tmp_path: Pa
         add(tmp_path, step, LOSS, sha256=sha256)
     snapshot = read_store(tmp_path)
     assert [snapshot.subjects[place].checkpoint.sha256 for place in snapshot.groups.runs[0]] == ["a", "c"]
-    assert [snapshot.subjects[place].checkpoint.sha256 for place in snapshot.groups.alone] == ["b"]
+    assert [snapshot.subjects[place].checkpoint.sha256 for place in snapshot.groups.single_indices] == ["b"]

@@ -24,11 +24,11 @@ def cell(name: str, outcome: Outcome, values: Mapping[int, float], metric: str =
     block = curves({metric: [[value] for value in values.values()]}) if values else None
     return Cell(
         case=info,
-        final={metric: values} if values else {},
-        untrained={metric: values} if values else {},
-        missing={} if values else {0: outcome.value},
+        final_values={metric: values} if values else {},
+        untrained_values={metric: values} if values else {},
+        missing_seeds={} if values else {0: outcome.value},
         failures=((outcome, "it says why"),) if outcome is not Outcome.PASSED else (),
-        sources={seed: (block, seed) for seed in values} if block else {},
+        curves_by_seed={seed: (block, seed) for seed in values} if block else {},
         directions={PASSED: Direction.MAX},
     )
 
@@ -40,7 +40,7 @@ def subject(step: int, outcomes: Mapping[str, Outcome], loss_outcome: Outcome = 
         value = {Outcome.PASSED: {0: 1.0}, Outcome.FAILED: {0: 0.0}}.get(outcome, {})
         cells[f"s/{name}"] = cell(name, outcome, value)
     who = Subject.of_checkpoint(Checkpoint(uri=f"theta_{step}.npz", sha256=f"{step:064x}", outer_step=step))
-    return StoredSubject(who=who, cells=cells, optimizer_hashes=frozenset({"o"}))
+    return StoredSubject(subject=who, cells=cells, optimizer_hashes=frozenset({"o"}))
 
 
 P, F, S = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED

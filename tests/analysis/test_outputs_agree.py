@@ -134,7 +134,7 @@ def check_tables(store: Path) -> None:
                     assert math.isnan(entry.interval.upper) or f"[{', '.join(bounds)}]" in latex
     means = [summary.mean_score(place, "primary").interval for place in range(len(summary.snapshot.subjects))]
     report = lobench("report", "--store", store, "--format", "text").stdout
-    shown = means[summary.shown].mean
+    shown = means[summary.headline_index].mean
     if not math.isnan(shown):
         assert re.search(SHOWN["score-on-train-loss"].format(score=re.escape(f"{shown:.3f}")), report), report
         assert f"{shown:.3f}" in page
@@ -171,9 +171,9 @@ def check_pairs(store: Path, names: list[str]) -> None:
                     if gate["verdict"] == "PASS":
                         assert gate["upper"] < one["margin"]
     summary = summary_of(store, snapshot=read_methods(store))
-    comparison = summary.change()
+    comparison = summary.headline_comparison()
     if comparison is not None and not math.isnan(comparison.overall.mean):
-        labels = summary.snapshot.labels[summary.first], summary.snapshot.labels[summary.shown]
+        labels = summary.snapshot.labels[summary.reference_index], summary.snapshot.labels[summary.headline_index]
         (pair,) = json.loads(lobench("compare", *labels, "--store", store, "--format", "json").stdout)
         found = pair["metrics"]["train/loss"]
         assert close(found["difference"]["mean"], comparison.overall.mean)
@@ -202,7 +202,7 @@ def check_exports(store: Path) -> None:
             label = frame[(frame["label"] == subject.label) & (frame["case"] == cell.case.name)]
             own = label[label["metric"] == "train/loss"].sort_values("seed")["value"].tolist()
             assert own == pytest.approx(list(cell.finals("train/loss").values()), nan_ok=True)
-            assert len(cell.exploded) == by_key[subject.label, cell.case.suite, cell.case.name].exploded
+            assert len(cell.exploded_seeds) == by_key[subject.label, cell.case.suite, cell.case.name].exploded
     with Ledger.open(store, read_only=True) as ledger:
         events = [one.event for one in ledger.deliveries_after(0, limit=1000)]
     for event in events:

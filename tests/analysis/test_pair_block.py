@@ -40,14 +40,14 @@ def cell(values: Sequence[float], *, metric: str = "train/loss", start: float = 
     finals = {first_seed + seed: value for seed, value in enumerate(values)}
     return Cell(
         case=stores.case_info("case", primary_metric=metric),
-        final={metric: finals},
-        untrained={metric: dict.fromkeys(finals, start)},
+        final_values={metric: finals},
+        untrained_values={metric: dict.fromkeys(finals, start)},
         directions={"train/score": Direction.MAX},
     )
 
 
 def of(cells: Sequence[Cell]) -> Scales:
-    return Scales(among={"s/case": list(cells)}, cases={"s/case": cells[0].case})
+    return Scales(all_cells={"s/case": list(cells)}, cases={"s/case": cells[0].case})
 
 
 @given(rows=columns())
@@ -102,9 +102,14 @@ def test_who_is_no_pair_of_the_same_seeds_is_left_to_its_own_comparison() -> Non
         2: cell([0.5, 0.6]),
         3: cell([0.5, 0.6, 0.7], first_seed=FIRST_REPORT_SEED),
         4: lost,
-        5: Cell(case=first.case, final=first.final, untrained=first.untrained, diverged_at={2: 5}),
-        6: Cell(case=first.case, final=first.final, untrained=first.untrained, draws=""),
-        7: Cell(case=first.case, final={}, untrained={}),
+        5: Cell(
+            case=first.case,
+            final_values=first.final_values,
+            untrained_values=first.untrained_values,
+            diverged_at={2: 5},
+        ),
+        6: Cell(case=first.case, final_values=first.final_values, untrained_values=first.untrained_values, draws=""),
+        7: Cell(case=first.case, final_values={}, untrained_values={}),
         8: cell([0.3, 0.31, 0.29]),
     }
     scales = of([first, *others.values()])
@@ -132,7 +137,7 @@ def test_bold_means_are_those_that_no_comparison_finds_worse(tmp_path: Path) -> 
         subjects = whole.snapshot.subjects
         known = [place for place, one in means.items() if one.num_cases == most and not subjects[place].num_missing]
         if not known:
-            assert not bold_means(summary, list(places), "primary").places
+            assert not bold_means(summary, list(places), "primary").indices
             continue
         best = max(known, key=lambda place: means[place].interval.mean)
         alpha = 0.05 / max(1, len(known) - 1)
@@ -140,5 +145,5 @@ def test_bold_means_are_those_that_no_comparison_finds_worse(tmp_path: Path) -> 
         for place in known:
             found = summary.comparison(best, place, "primary", alpha=alpha) if place != best else None
             expected |= {place} if found and found.verdict is not Effect.WORSE else set()
-        assert {places[index] for index in bold_means(summary, list(places), "primary").places} == expected
+        assert {places[index] for index in bold_means(summary, list(places), "primary").indices} == expected
         assert len(expected) < len(known) or len(known) < 3

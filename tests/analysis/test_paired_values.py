@@ -29,8 +29,8 @@ SHOWN = texts_of("analysis")
 def imported(finals: Sequence[float], starts: Sequence[float] = (), metric: str = "val/loss") -> Cell:
     return Cell(
         case=case_info("case", primary_metric=metric),
-        final={metric: dict(enumerate(finals))},
-        untrained={metric: dict(enumerate(starts))} if starts else {},
+        final_values={metric: dict(enumerate(finals))},
+        untrained_values={metric: dict(enumerate(starts))} if starts else {},
         directions={"val/score": Direction.MAX},
         draws="",
     )
@@ -38,7 +38,7 @@ def imported(finals: Sequence[float], starts: Sequence[float] = (), metric: str 
 
 def between(a: Cell, b: Cell, *others: Cell) -> tuple[float, float, str]:
     """Returns p-value, difference and note, where others are in the store."""
-    scales = Scales(among={"s/case": [a, b, *others]}, cases={"s/case": a.case})
+    scales = Scales(all_cells={"s/case": [a, b, *others]}, cases={"s/case": a.case})
     found = paired_values(a, b, None, scales)
     difference = mean_difference(found.samples)
     return difference.p_value, difference.mean, found.note
@@ -59,7 +59,9 @@ def test_where_a_curve_starts_says_nothing_of_where_it_ends() -> None:
 def test_ratio_of_imports_within_a_factor_of_two_is_that_of_their_arithmetic_means(b: Sequence[float]) -> None:
     a = (3.5, 3.6, 3.3, 3.7)
     sides = [
-        StoredSubject(who=Who.of_optimizer(name), cells={"s/case": imported(own, START)}, optimizer_hashes=frozenset())
+        StoredSubject(
+            subject=Who.of_optimizer(name), cells={"s/case": imported(own, START)}, optimizer_hashes=frozenset()
+        )
         for name, own in (("a()", a), ("b()", b))
     ]
     (found,) = compare_subjects(sides)
@@ -70,7 +72,7 @@ def test_ratio_of_imports_within_a_factor_of_two_is_that_of_their_arithmetic_mea
 
 def test_scores_of_imports_that_end_alike_are_alike_wherever_each_begins() -> None:
     ends_alike, better = imported((3.0,) * 4, (9.0, 10.0, 11.0, 14.0)), imported((2.5,) * 4, (11.0,) * 4)
-    scales = Scales(among={"s/case": [ends_alike, better]}, cases={"s/case": better.case})
+    scales = Scales(all_cells={"s/case": [ends_alike, better]}, cases={"s/case": better.case})
     first, *rest = scales.scores(ends_alike, None).values()
     assert 0 < first < 1 and rest == pytest.approx([first] * 3, rel=1e-12)
 
@@ -135,7 +137,9 @@ def test_false_alarms_where_starts_differ_by_3_percent_are_at_the_level() -> Non
 
 
 def subject(name: str, cell: Cell) -> StoredSubject:
-    return StoredSubject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells={"s/case": cell}, name=name)
+    return StoredSubject(
+        subject=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells={"s/case": cell}, custom_label=name
+    )
 
 
 def test_headline_case_and_gate_say_the_same_of_equal_finals() -> None:
@@ -156,7 +160,9 @@ def test_compare_subjects_bounds_of_values_are_of_the_level_of_the_rows_verdict(
         ends = {key: [x + factor * shift for x in (1.0, 1.01, 0.99, 1.005, 0.995)] for key, shift in shifts.items()}
         cases = {key: case_info(key[2:], primary_metric="val/loss") for key in ends}
         cells = {key: dataclasses.replace(imported(values), case=cases[key]) for key, values in ends.items()}
-        sides.append(StoredSubject(who=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells=cells, name=name))
+        sides.append(
+            StoredSubject(subject=Who.of_optimizer(name), optimizer_hashes=frozenset(), cells=cells, custom_label=name)
+        )
     (found,) = compare_subjects(sides)
     for row in found.primary.comparison.cases:
         values = found.primary.values[row.case]
@@ -178,7 +184,7 @@ def test_two_seeds_of_one_ratio_are_too_few() -> None:
     a, b = (np.float32(factor) * np.array([0.5, 0.55, 0.7, 0.9], np.float32) for factor in (1.0, 0.6))
     sides = [dict(enumerate(side.astype(float).tolist())) for side in (a, b)]
     samples = scored_samples(sides[0], sides[1], dict.fromkeys(range(4), 2.4), scale)
-    assert mean_difference(samples.first(2)).note == SHOWN["too-few-seeds-two-without"]
+    assert mean_difference(samples.first_seeds(2)).note == SHOWN["too-few-seeds-two-without"]
     assert 0 < mean_difference(samples).p_value < 1e-12
 
 

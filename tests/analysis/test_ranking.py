@@ -39,7 +39,7 @@ def test_diverged_and_lost_seeds_count_against_a_checkpoint(tmp_path: Path) -> N
     ranked = rank_subjects(subjects, None, Scales.of(subjects))
     # Both cases run from 2 to .02, two orders of magnitude; the fourth was not evaluated on both.
     assert [one.subject.checkpoint.outer_step for one in ranked] == [1, 2, 3]
-    assert [one.worth for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, (0.75 - 1) / 2])
+    assert [one.ranking_value for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, (0.75 - 1) / 2])
     # The score itself is that of every other headline: of the seeds that there are.
     assert [one.score.mean for one in ranked] == pytest.approx([(0.5 + 0.75) / 2, (1 + 0) / 2, 0.75])
     assert [(one.num_diverged, one.num_lost) for one in ranked] == [(0, 0), (1, 0), (0, 4)]
@@ -122,5 +122,5 @@ def test_mean_score_of_a_method_that_loses_all_seeds_of_a_case_is_not_bold(tmp_p
     import_curves(tmp_path / "c.csv", store=tmp_path / "store", paired_seeds=True)
     summary = summary_of(tmp_path / "store", [])
     places = [next(i for i, one in enumerate(summary.snapshot.labels) if one.startswith(name)) for name in ends]
-    assert bold_means(summary, places, "primary").places == {0}
+    assert bold_means(summary, places, "primary").indices == {0}
     assert SHOWN["or-lost-all-seeds-of"] in " ".join(ranking_text(summary).split())

@@ -106,4 +106,4 @@ def test_too_few_seeds_note_how_many_would_decide() -> None:
 def test_a_shift_is_of_the_difference_and_first_seeds_are_of_either_side() -> None:
     samples = apart(A, B)
     assert samples.shifted(0.5).estimate().mean == pytest.approx(samples.estimate().mean + 0.5)
-    assert (samples.first(2).a, samples.first(2).b) == (A[:2], B[:2])
+    assert (samples.first_seeds(2).a, samples.first_seeds(2).b) == (A[:2], B[:2])

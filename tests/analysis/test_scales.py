@@ -39,8 +39,8 @@ def run(folder: Path, *arguments: str | Path) -> Done:
 def test_every_case_that_a_baseline_knows_has_its_scale(tmp_path: Path) -> None:
     known = subjects(make_store(tmp_path))
     found = Scales.of(known, [make_baseline(tmp_path)])
-    assert (found.label, len(found.baselines.tuned), found.num_cases) == (SHOWN["tuned-adam"], 2, 3)
-    assert SHOWN["identity-of"].format(nasty=NASTY) not in found.baselines.tuned
+    assert (found.baseline_label, len(found.baselines.baseline_by_case), found.num_cases) == (SHOWN["tuned-adam"], 2, 3)
+    assert SHOWN["identity-of"].format(nasty=NASTY) not in found.baselines.baseline_by_case
     assert [type(problem) for problem in found.baselines.problems] == [BaselineError]
     cell = known[0].cells["identity of case0"]
     scale = found.scale(cell.case, "train/loss")
@@ -57,16 +57,16 @@ def test_where_what_was_tuned_overfits_nothing_is_scored_on_test(tmp_path: Path)
     cases = {n: dataclasses.replace(case, tuned={**case.tuned, **overfit}) for n, case in baseline.cases.items()}
     dataclasses.replace(baseline, cases=cases).save(path)
     summary = summary_of(store, [suite])
-    tuned = [case for case in summary.snapshot.cases if case.identity in summary.scales.baselines.tuned]
+    tuned = [case for case in summary.snapshot.cases if case.identity in summary.scales.baselines.baseline_by_case]
     assert len(tuned) == 2 and not any(summary.scales.scale(case, "test/loss").is_usable for case in tuned)
     assert all(summary.scales.scale(case, "train/loss").is_usable for case in tuned)
     found = summary.mean_score(0, "test/loss")
-    assert found.num_missing == 2 and not found.scores.keys() & summary.scales.baselines.tuned.keys()
+    assert found.num_missing == 2 and not found.scores.keys() & summary.scales.baselines.baseline_by_case.keys()
 
 
 def test_without_a_baseline_nothing_is_tuned(tmp_path: Path) -> None:
     found = Scales.of(subjects(make_store(tmp_path)), [tmp_path])
-    assert found.baselines == CaseBaselines() and (found.num_cases, found.label) == (3, "")
+    assert found.baselines == CaseBaselines() and (found.num_cases, found.baseline_label) == (3, "")
 
 
 def test_compare_says_what_its_scale_is(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def cells(draw: st.DrawFn) -> Cell:
     begun = draw(st.lists(st.sampled_from(seeds), unique=True)) if seeds else []
     return Cell(
         case=case_info("a"),
-        final={NAME: {seed: math.nan if seed in diverged else draw(VALUES) for seed in seeds}} if seeds else {},
-        untrained={NAME: {seed: draw(VALUES | st.just(math.nan)) for seed in begun}} if begun else {},
+        final_values={NAME: {seed: math.nan if seed in diverged else draw(VALUES) for seed in seeds}} if seeds else {},
+        untrained_values={NAME: {seed: draw(VALUES | st.just(math.nan)) for seed in begun}} if begun else {},
         diverged_at=dict.fromkeys(diverged, 3),
         draws=draw(st.sampled_from([LOBENCH_SEEDS, LOBENCH_SEEDS, "", "other"])),
     )
@@ -131,10 +131,10 @@ def cells(draw: st.DrawFn) -> Cell:
 @given(st.lists(cells(), min_size=1, max_size=6))
 def test_the_scores_of_all_cells_at_once_are_those_of_each_alone(among: list[Cell]) -> None:
     case = among[0].case
-    scales = Scales(among={case.identity: among}, cases={case.identity: case})
+    scales = Scales(all_cells={case.identity: among}, cases={case.identity: case})
     scale = scales.scale(case, NAME)
     for cell in among:
-        alone = seed_scores(cell.final.get(NAME, {}), scales.starts_of(cell, NAME), cell.diverged_at, scale)
+        alone = seed_scores(cell.final_values.get(NAME, {}), scales.cell_starts(cell, NAME), cell.diverged_at, scale)
         assert repr(scales.scores(cell, None)) == repr(alone)  # NaN is NaN
 
 

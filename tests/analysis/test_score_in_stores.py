@@ -117,7 +117,7 @@ def test_exploded_counts_of_restarted_starts_and_single_points_agree_in_every_ou
     snapshot = read_store(store)
     by_subject = {one.label: one.num_exploded for one in snapshot.subjects}
     assert by_subject == expected
-    assert [len(one.cells["s/a"].exploded) for one in snapshot.subjects] == list(expected.values())
+    assert [len(one.cells["s/a"].exploded_seeds) for one in snapshot.subjects] == list(expected.values())
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
     assert {one["label"]: one["exploded"] for one in records} == expected
     frame = open_results(store).evaluations()
@@ -174,7 +174,7 @@ def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
     """Seeds differ by a factor of three and the subject is a tenth better on each: unpaired nothing would show."""
     tuned = (0.02, 0.03, 0.02, 0.01, 0.02)
     suite = with_baseline(tmp_path, [0.9 * value for value in tuned[:4]])
-    found = summary_of(tmp_path / "store", [suite]).against_tuned("primary")
+    found = summary_of(tmp_path / "store", [suite]).comparison_with_tuned("primary")
     assert found is not None and len(found.cases) == 1 and found.num_undecidable == 0
     assert 0 < found.overall.lower <= found.overall.mean
     unit = math.fsum(math.log(2.0 / value) for value in tuned) / 5
@@ -184,7 +184,7 @@ def test_tuned_adam_is_compared_by_pairs_of_seeds(tmp_path: Path) -> None:
 
 
 def test_with_one_common_seed_tuned_adam_is_undecided(tmp_path: Path) -> None:
-    found = summary_of(tmp_path / "store", [with_baseline(tmp_path, [0.02])]).against_tuned("primary")
+    found = summary_of(tmp_path / "store", [with_baseline(tmp_path, [0.02])]).comparison_with_tuned("primary")
     assert found is not None and (len(found.cases), found.num_undecidable) == (1, 1)
 
 
@@ -216,5 +216,5 @@ def test_a_margin_is_the_scales_default_unless_it_was_set(tmp_path: Path) -> Non
     found, scales = compared(tmp_path)
     assert found.primary.margins == {"s/a": 0.05}
     unit = scales.scale(found.cases["s/a"], "train/loss").unit
-    assert found.primary.tolerated == {"s/a": pytest.approx(math.exp(0.05 * unit))}
+    assert found.primary.tolerated_ratios == {"s/a": pytest.approx(math.exp(0.05 * unit))}
     assert compared(tmp_path, margin=0.3)[0].primary.margins == {"s/a": 0.3}

@@ -98,7 +98,7 @@ def test_rounding_below_zero_is_at_the_floor_and_more_is_signed() -> None:
     assert score(-1e-7 * 2.4, 2.4) == score(0, 2.4)
     assert not is_signed([-1e-7 * 2.4, 1.0], scale)
     assert is_signed([-1e-3 * 2.4, 1.0], scale)
-    assert not is_signed([-1e-3 * 2.4], scale.linear())
+    assert not is_signed([-1e-3 * 2.4], scale.as_linear())
     assert not is_signed([-1e-3 * 2.4], scale_of(minimum=0.0)), "a declared minimum makes it a floor"
     assert not is_signed([-math.inf, math.nan], scale), "which diverged"
 
@@ -166,7 +166,7 @@ def test_a_difference_is_a_ratio_of_losses() -> None:
     a, b = scores([0.02, 0.01], scale, starts=[2.4, 2.4])
     assert scale.ratio(b - a) == pytest.approx(0.5)
     assert scale.tolerated_ratio(0.05) == pytest.approx(math.exp(0.05 * 5.75646273))
-    assert math.isnan(scale.linear().ratio(0.1))
+    assert math.isnan(scale.as_linear().ratio(0.1))
     finals = [0.02, 2.4, 2.5, 0.0, 1e-9, math.nan]
     assert are_log_ratios(finals, scale, starts=[2.4] * 6).tolist() == [True, True, False, False, False, False]
 
@@ -183,27 +183,27 @@ def test_merits_are_unclipped_and_a_diverged_seed_is_worst() -> None:
     assert ordering_values([0.0, 1e-13], scale_of())[0] == ordering_values([0.0, 1e-13], scale_of())[1]
     no_scale = scale_of(tuned=(2.5, 2.5))
     assert ordering_values([-1.0, 0.0, 1.0], no_scale).tolist() == [0, 0, -1]
-    assert ordering_values([-1.0, 1.0], scale_of().linear()).tolist() == [1, -1]
+    assert ordering_values([-1.0, 1.0], scale_of().as_linear()).tolist() == [1, -1]
 
 
 def test_without_a_baseline_one_is_the_best_of_the_compared() -> None:
     starts = {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0}
     good = {0: 0.02, 1: 0.02, 2: 0.02, 3: math.nan}
     lucky = {0: 1e-9, 1: math.nan, 2: math.nan, 3: math.nan}
-    scale = ScoreScale.among("train/loss", finals=[good, lucky, dict.fromkeys(range(4), 1.0)], starts=starts)
+    scale = ScoreScale.of_subjects("train/loss", finals=[good, lucky, dict.fromkeys(range(4), 1.0)], starts=starts)
     assert (scale.kind, scale.is_thin) == (ScaleKind.LOG, False)
     assert scale.unit == pytest.approx(math.log(100)), "half of its seeds at most may have diverged"
-    worse = ScoreScale.among("train/loss", finals=[dict.fromkeys(range(4), 3.0)], starts=starts)
+    worse = ScoreScale.of_subjects("train/loss", finals=[dict.fromkeys(range(4), 3.0)], starts=starts)
     assert not worse.is_usable
-    signed = ScoreScale.among("train/loss", finals=[{0: 1.0, 1: -0.1}], starts=starts)
+    signed = ScoreScale.of_subjects("train/loss", finals=[{0: 1.0, 1: -0.1}], starts=starts)
     assert signed.kind is ScaleKind.LINEAR and signed.is_usable
-    assert not ScoreScale.among("train/loss", finals=[good], starts={}).is_usable
+    assert not ScoreScale.of_subjects("train/loss", finals=[good], starts={}).is_usable
 
 
 @given(st.lists(st.lists(st.floats(2.0**-20, 8.0, width=32), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_among_the_compared_the_unit_is_the_best_mean_of_logarithms(finals: list[list[float]]) -> None:
     starts = {0: 2.0, 1: 4.0, 2: 1.0}
-    scale = ScoreScale.among("train/loss", finals=[dict(enumerate(values)) for values in finals], starts=starts)
+    scale = ScoreScale.of_subjects("train/loss", finals=[dict(enumerate(values)) for values in finals], starts=starts)
     begins = [*starts.values(), np.mean([*starts.values()])]  # who has no start has the mean
     gains = [np.mean([math.log(begins[seed] / value) for seed, value in enumerate(values)]) for values in finals]
     best = max(gains)
@@ -212,7 +212,7 @@ def test_among_the_compared_the_unit_is_the_best_mean_of_logarithms(finals: list
 
 @given(st.lists(st.lists(st.sampled_from([0.1, 0.3, 0.7, 1.1, math.nan, math.inf]), max_size=4), max_size=6))
 def test_among_the_compared_units_are_exact_means_of_those_of_whom_half_is_known(finals: list[list[float]]) -> None:
-    scale = ScoreScale.among("x", finals=[dict(enumerate(values)) for values in finals], starts={0: 2.0, 1: 2.0})
+    scale = ScoreScale.of_subjects("x", finals=[dict(enumerate(values)) for values in finals], starts={0: 2.0, 1: 2.0})
     known = [[value for value in values if math.isfinite(value)] for values in finals]
     kept = [own for own, values in zip(known, finals, strict=True) if own and 2 * len(own) >= len(values)]
     if not kept:
@@ -231,7 +231,7 @@ def test_numbers_of_two_rules_are_not_compared() -> None:
 
 def test_default_margins() -> None:
     assert (DEFAULT_MARGINS[ScaleKind.LOG], DEFAULT_MARGINS[ScaleKind.LINEAR]) == (0.05, 0.02)
-    assert (scale_of().default_margin, scale_of().linear().default_margin) == (0.05, 0.02)
+    assert (scale_of().default_margin, scale_of().as_linear().default_margin) == (0.05, 0.02)
 
 
 positive = st.floats(1e-3, 1e3)

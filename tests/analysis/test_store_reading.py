@@ -21,14 +21,24 @@ def content(snapshot: Snapshot) -> str:
     """Returns all of a snapshot as text, but for the objects that hold curves."""
     subjects = [
         [
-            [one.who, sorted(one.optimizer_hashes), sorted(one.repeated), sorted(map(str, one.programs)), one.codes],
+            [
+                one.subject,
+                sorted(one.optimizer_hashes),
+                sorted(one.repeated_identities),
+                sorted(map(str, one.programs)),
+                one.codes,
+            ],
             [
                 [
                     identity,
-                    *(getattr(cell, field.name) for field in dataclasses.fields(cell) if field.name != "sources"),
+                    *(
+                        getattr(cell, field.name)
+                        for field in dataclasses.fields(cell)
+                        if field.name != "curves_by_seed"
+                    ),
                 ]
                 + [cell.seeds]
-                for identity, cell in one.every_form().items()
+                for identity, cell in one.all_cells().items()
             ],
         ]
         for one in snapshot.subjects

@@ -76,10 +76,10 @@ def test_note_on_lost_seeds_names_common_seeds_only_if_there_are_any(tmp_path: P
     assert found.primary.notes["s/a"] == SHOWN["theta-2-npz-has-0"]
     lost = Cell(
         case=case_info("b"),
-        final={"train/loss": {0: 0.5, 1: 0.6}},
-        untrained={"train/loss": {0: 2.0, 1: 2.0}},
-        missing={2: "error", 3: "error"},
-        sources={0: (curves(ends), 0), 1: (curves(ends), 1)},
+        final_values={"train/loss": {0: 0.5, 1: 0.6}},
+        untrained_values={"train/loss": {0: 2.0, 1: 2.0}},
+        missing_seeds={2: "error", 3: "error"},
+        curves_by_seed={0: (curves(ends), 0), 1: (curves(ends), 1)},
     )
     one, two = subjects(tmp_path)
     two = dataclasses.replace(two, cells={"s/b": lost})
@@ -111,8 +111,13 @@ def test_of_a_seed_that_was_evaluated_twice_the_later_one_counts(tmp_path: Path)
         add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}}, start=start, identities=SAME)
     add(tmp_path, 1, {"b": {"train/loss": [0.5]}}, start=1, identities=SAME)
     (found,) = subjects(tmp_path)
-    assert found.cells["a"].lost == {} and sorted(found.cells["a"].final["train/loss"]) == [0, 1, 2, 3]
-    assert found.cells["b"].final["train/loss"] == {0: 1.0, 1: 0.5, 2: 1.0, 3: 1.0}
+    assert found.cells["a"].num_lost_by_outcome == {} and sorted(found.cells["a"].final_values["train/loss"]) == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert found.cells["b"].final_values["train/loss"] == {0: 1.0, 1: 0.5, 2: 1.0, 3: 1.0}
     assert found.num_lost == 0 and found.num_diverged == 0
 
 
@@ -122,8 +127,8 @@ def test_an_evaluation_that_gave_nothing_replaces_no_value(tmp_path: Path) -> No
     add(tmp_path, 1, {"a": Outcome.TIMEOUT}, start=1, identities=SAME)
     (found,) = subjects(tmp_path)
     cell = found.cells["a"]
-    assert sorted(cell.final["train/loss"]) == [0, 1, 2] and cell.diverged == {1}
-    assert cell.lost == {"timeout": 2}, "seeds 3 and 4 have no value"
+    assert sorted(cell.final_values["train/loss"]) == [0, 1, 2] and cell.diverged_seeds == {1}
+    assert cell.num_lost_by_outcome == {"timeout": 2}, "seeds 3 and 4 have no value"
     assert cell.seeds == (0, 1, 2) and cell.failures == ((Outcome.TIMEOUT, SHOWN["it-hung"]),)
 
 
@@ -133,7 +138,7 @@ def test_a_changed_case_is_named_and_not_compared(tmp_path: Path) -> None:
     add(tmp_path / "y", 1, {"a": losses, "b": losses}, identities={"b": "another"})
     (x,), (y,) = subjects(tmp_path / "x"), subjects(tmp_path / "y")
     (found,) = compare_subjects([x, y])
-    assert found.changed == ("s/b",) and [row.case for row in found.primary.comparison.cases] == ["s/a"]
+    assert found.changed_cases == ("s/b",) and [row.case for row in found.primary.comparison.cases] == ["s/a"]
     add(tmp_path / "z", 1, {"c": losses})
     with pytest.raises(UsageError, match=SHOWN["no-case-in-common-got"]):
         compare_subjects([x, *subjects(tmp_path / "z")])
@@ -171,7 +176,7 @@ def test_p_better_takes_the_cases_in_their_own_order(tmp_path: Path) -> None:
         add(tmp_path, step, {name: {"train/loss": draw.uniform(0.3, 1.5, 4).tolist()} for name in names})
     one, two = subjects(tmp_path)
     scales = Scales.of([one, two])
-    ours, theirs = ([scales.merits(side.cells[f"s/{name}"], None) for name in names] for side in (two, one))
+    ours, theirs = ([scales.ordering_values(side.cells[f"s/{name}"], None) for name in names] for side in (two, one))
     assert repr(improvement_probability(one, two, None, scales)) == repr(
         probability_of_improvement_interval(ours, theirs)
     )
@@ -193,7 +198,11 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_folders_or_their_conten
     for step, uri in ((1, "x/A/theta.npz"), (2, "y/A/theta.npz"), (2, "x/A/theta.npz")):
         add(tmp_path / "folders", step, case, uri=uri, sha256=f"{uri[0]}{uri[2]}{step}" + "0" * 61)
     assert read_store(tmp_path / "folders").labels == (SHOWN["outer-step-1"], "y/A/theta.npz", "x/A/theta.npz")
-    assert read_store(tmp_path / "folders").openings == (SHOWN["outer-step-1-2"], "y/A/theta.npz", "x/A/theta.npz")
+    assert read_store(tmp_path / "folders").capitalized_labels == (
+        SHOWN["outer-step-1-2"],
+        "y/A/theta.npz",
+        "x/A/theta.npz",
+    )
     for sha256 in ("12345678" + "0" * 56, "9abcdef0" + "0" * 56):  # one was written over the other
         add(tmp_path / "content", 0, case, uri="x/theta.npz", sha256=sha256)
     assert read_store(tmp_path / "content").labels == ("theta.npz (12345678)", "theta.npz (9abcdef0)")

@@ -39,16 +39,24 @@ _STORES = st.lists(st.dictionaries(st.sampled_from("abc"), _cells(), min_size=1)
 
 
 def _of_cell(cell: Cell) -> object:
-    fields = {one.name: getattr(cell, one.name) for one in dataclasses.fields(cell) if one.name != "sources"}
+    fields = {one.name: getattr(cell, one.name) for one in dataclasses.fields(cell) if one.name != "curves_by_seed"}
     found = [
         {name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()},
-        [(seed, row) for seed, (_, row) in cell.sources.items()],
-        [cell.seeds, cell.num_seeds, cell.num_planned, cell.ends(), cell.last_steps(), cell.is_imported, cell.is_whole],
-        [cell.diverged, cell.exploded, cell.unconverged, {*cell.metric_names}],
+        [(seed, row) for seed, (_, row) in cell.curves_by_seed.items()],
+        [
+            cell.seeds,
+            cell.num_seeds,
+            cell.num_planned,
+            cell.distinct_last_steps(),
+            cell.last_step_by_seed(),
+            cell.is_imported,
+            cell.is_fully_trained,
+        ],
+        [cell.diverged_seeds, cell.exploded_seeds, cell.unconverged_seeds, {*cell.metric_names}],
     ]
     for metric in (*METRICS, "other"):
         found += [
-            [cell.finals(metric), cell.converged_finals(metric), cell.surviving(metric), cell.starts(metric)],
+            [cell.finals(metric), cell.converged_finals(metric), cell.surviving_seeds(metric), cell.starts(metric)],
             dict(zip(*cell.final_column(metric), strict=True)),
             [cell.has_further_starts(metric, known) for known in ({}, {0, 1, 2})],
         ]
@@ -60,17 +68,17 @@ def _of_summary(summary: Summary) -> object:
     found: list[object] = [
         scales.describe(),
         scales.best_subject_lines(),
-        scales.undeclared(),
-        summary.shown,
+        scales.metrics_without_direction(),
+        summary.headline_index,
         summary.metrics,
     ]
     for metric in METRICS:
-        found += [sorted(summary.common_cases(metric)), summary.over_which_cases(metric)]
+        found += [sorted(summary.common_cases(metric)), summary.common_cases_text(metric)]
         found += [bold_means(summary, range(len(snapshot.subjects)), metric)]
         for case in snapshot.cases:
             cells = [subject.cells.get(case.identity) for subject in snapshot.subjects]
             known = {place: cell for place, cell in enumerate(cells) if cell is not None}
-            found += [scales.scale(case, metric), scales.starts(case, metric), bold_cells(cells, metric, scales)]
+            found += [scales.scale(case, metric), scales.common_starts(case, metric), bold_cells(cells, metric, scales)]
             found += [[scales.scores(cell, metric) for cell in known.values()]]
             first = next(iter(known.values()), None)
             found += [paired_block(first, known, metric, scales)] if first is not None else []
@@ -102,9 +110,9 @@ def test_block_of_cells_has_their_values(tmp_path: Path) -> None:
         add(tmp_path, step, {"a": {"train/loss": values, "test/loss": values}})
     cells = [subject.cells["s/a"] for subject in read_store(tmp_path, summarized=True).subjects]
     block = CellBlock.of(cells, "test/loss")
-    assert block is not None and block.lost is not None and block.untrained is not None
+    assert block is not None and block.is_lost is not None and block.untrained is not None
     np.testing.assert_array_equal(block.finals, [[1.0, 0.5], [0.25, math.nan], [5.0, 0.125]])
-    np.testing.assert_array_equal(block.lost, [[False, False], [False, True], [True, False]])
+    np.testing.assert_array_equal(block.is_lost, [[False, False], [False, True], [True, False]])
     assert block.seeds == (0, 1) and (block.untrained == 2).all()
     assert CellBlock.of(cells, "other") is None
     assert CellBlock.of([dataclasses.replace(cells[0])], "test/loss") is None
@@ -115,5 +123,5 @@ def test_block_of_cells_has_their_values(tmp_path: Path) -> None:
 def test_changed_copy_of_a_cell_is_independent_of_its_summary(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 0.5]}})
     (subject,) = read_store(tmp_path, summarized=True).subjects
-    copy = dataclasses.replace(subject.cells["s/a"], final={"train/loss": {0: 4.0}})
+    copy = dataclasses.replace(subject.cells["s/a"], final_values={"train/loss": {0: 4.0}})
     assert copy.finals("train/loss") == {0: 4.0} and copy.final_column("train/loss")[0] == {0}

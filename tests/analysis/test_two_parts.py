@@ -110,21 +110,21 @@ def test_unequal_samples_are_permuted() -> None:
 
     known = stats.permutation_test((b, a), statistic, vectorized=True, alternative="greater", n_resamples=np.inf)
     found = Permutation([Samples.of(a.tolist(), b.tolist(), is_paired=False)])
-    assert found.above() == pytest.approx(known.pvalue) and found.least == pytest.approx(1 / 165)
+    assert found.p_above() == pytest.approx(known.pvalue) and found.least_p_value == pytest.approx(1 / 165)
     moved = Permutation([Samples.of(a.tolist(), (b - 0.7).tolist(), is_paired=False)])
-    assert found.above(0.7) == pytest.approx(moved.above()) and found.below(0.7) == pytest.approx(moved.below())
+    assert found.p_above(0.7) == pytest.approx(moved.p_above()) and found.p_below(0.7) == pytest.approx(moved.p_below())
     difference = mean_difference(Samples.of(a.tolist(), b.tolist(), is_paired=False))
     assert difference.method == "permutation"
     welch = stats.ttest_ind(b, a, equal_var=False).pvalue
-    assert difference.p_value == pytest.approx(max(2 * min(known.pvalue, found.below()), welch))
+    assert difference.p_value == pytest.approx(max(2 * min(known.pvalue, found.p_below()), welch))
     both = locate(Samples.of(a.tolist(), b.tolist(), is_paired=False))
-    for bound, tail in ((difference.lower, both.above), (difference.upper, both.below)):
+    for bound, tail in ((difference.lower, both.p_above), (difference.upper, both.p_below)):
         outward = math.copysign(1e-3, bound - difference.mean)
         assert tail(bound + outward) <= 0.025 < tail(bound - outward * 20)
     for size, method in ((3, "welch"), (5, "welch"), (6, "permutation"), (7, "permutation")):
         assert mean_difference(Samples.of(a.tolist(), b.tolist()[:size], is_paired=False)).method == method
     doubled = Samples.of(a.tolist(), b.tolist()[:6], is_paired=False)
-    assert gate_cases({"c": doubled}, GateRules(margin=0.05)).overall.p_pass == Permutation([doubled]).above(-0.05)
+    assert gate_cases({"c": doubled}, GateRules(margin=0.05)).overall.p_pass == Permutation([doubled]).p_above(-0.05)
     few = mean_difference(Samples.of([1.0, 1.1], [2.0, 2.1, 2.2, 2.5, 2.6], is_paired=False))
     assert few.note == SHOWN["too-few-seeds-a-permutation"] and few.p_value > 0.05
 
@@ -167,4 +167,4 @@ def test_29_seeds_without_a_divergence_rule_out_a_tenth() -> None:
     values = np.random.default_rng(0).normal(0.5, 0.01, 29).tolist()
     samples = Samples.of(values, [value + 1e-4 * place for place, value in enumerate(values)])
     assert gate(samples, GateRules(max_diverged=0.1)).verdict is Verdict.PASS
-    assert gate(samples.first(28), GateRules(max_diverged=0.1)).verdict is Verdict.INCONCLUSIVE
+    assert gate(samples.first_seeds(28), GateRules(max_diverged=0.1)).verdict is Verdict.INCONCLUSIVE

@@ -24,7 +24,9 @@ def with_one_value_a_seed(finals: dict[str, list[float]], **words: object) -> Cu
 
 def test_it_stands_at_the_last_step() -> None:
     found = with_one_value_a_seed({"train/loss": [0.5, 0.4]})
-    cell = Cell(case=case_info("a", 2), final={}, untrained={}, sources={0: (found, 0), 1: (found, 1)})
+    cell = Cell(
+        case=case_info("a", 2), final_values={}, untrained_values={}, curves_by_seed={0: (found, 0), 1: (found, 1)}
+    )
     rows = cell.curves_of_seeds("train/least")
     assert rows.shape == (2, len(EVAL_STEPS)) and rows[:, -1].tolist() == [0.0, 1.0]
     assert all(map(math.isnan, rows[:, :-1].ravel()))

@@ -81,7 +81,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def _of_compare(world: World, form: str) -> str:
     other = "mine" if form != "mine" else "adam"
     (pair,) = package.compare(other, form, store=world.store).pairs
-    return pair.b.who.uri
+    return pair.b.subject.uri
 
 
 def _of_report(world: World, form: str) -> str:
@@ -97,7 +97,7 @@ def _of_debug_and_pytest(world: World, form: str) -> str:
     kind = "checkpoint" if given.uri.endswith(".npz") else "optimizer"
     found = find_trained(form, kind, world.store)  # type: ignore[arg-type]  # one of the two
     assert (found.checkpoint or found.optimizer) in (given.uri, form)
-    return find_stored(given.uri, world.store).subject.who.uri
+    return find_stored(given.uri, world.store).subject.subject.uri
 
 
 def _of_curves(world: World, form: str) -> str:
@@ -161,7 +161,7 @@ def test_find_stored_takes_a_store_whose_path_contains_an_at_sign(world: World, 
     store.parent.mkdir()
     store.symlink_to(world.store)
     assert find_stored(f"{store}@moment", None).subject.label == find_stored("moment", world.store).subject.label
-    assert find_stored(f"{store}@@adam()", None).subject.who.uri == "adam()"
+    assert find_stored(f"{store}@@adam()", None).subject.subject.uri == "adam()"
     assert find_run(f"{store}@mine", None).is_part
     with pytest.raises(UsageError, match=SHOWN["neither-a-store-nor-a"]):
         find_stored(f"{tmp_path}/none@7", None)

@@ -365,22 +365,22 @@ def test_every_eval_ever_has_a_file_for_each_subject_with_the_scores_of_the_repo
     written = [json.loads(path.read_text()) for path in sorted(folder.iterdir())]
     assert [one["model_info"]["name"] for one in written] == list(summary.snapshot.labels)
     for place, record in enumerate(written):
-        who = summary.snapshot.subjects[place].who
+        who = summary.snapshot.subjects[place].subject
         assert record["model_info"]["additional_details"]["sha256"] == who.sha256
         found = {
             (one["source_data"]["additional_details"]["case_identity"], one["metric_config"]["metric_name"]): one
             for one in record["evaluation_results"]
         }
         for case, info in enumerate(summary.snapshot.cases):
-            finding = summary.case(place, case, None)
+            finding = summary.case_finding(place, case, None)
             if finding is None:
                 continue
             score = found[info.identity, "score"]["score_details"]
-            interval = finding.score["primary"]
+            interval = finding.scores["primary"]
             assert score["score"] == interval.mean
             assert score["uncertainty"]["confidence_interval"]["lower"] == interval.lower
             assert score["details"]["diverged_seeds"] == str(finding.num_diverged)
-            final = finding.final[info.primary_metric]
+            final = finding.final_means[info.primary_metric]
             assert ((info.identity, "train/loss") in found) == math.isfinite(final)
             if math.isfinite(final):
                 loss = found[info.identity, "train/loss"]

@@ -23,7 +23,12 @@ def cell(**metrics: list[list[float]]) -> Cell:
         diverged_at=(-1, -1),
     )
     final = {name: dict(enumerate(values[:, -1].tolist())) for name, values in arrays.items()}
-    return Cell(case=case_info("split"), final=final, untrained={}, sources={0: (curves, 0), 1: (curves, 1)})
+    return Cell(
+        case=case_info("split"),
+        final_values=final,
+        untrained_values={},
+        curves_by_seed={0: (curves, 0), 1: (curves, 1)},
+    )
 
 
 TASKS = [[0.0, 0, 0, 1, 1]] * 2

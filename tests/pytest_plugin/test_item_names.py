@@ -77,4 +77,4 @@ def test_items_with_a_parameter_of_the_suite_are_two_cases_whose_bits_count_once
     snapshot = read_store(tmp_path / "store")
     assert len(snapshot.rows) == 4 and [case.name for case in snapshot.cases] == ["a", "b"]
     assert len(snapshot.subjects[0].cells) == 2
-    assert len(snapshot.left_out.repeated) == 2 and snapshot.left_out.former_cases == ()
+    assert len(snapshot.left_out.repeated_cases) == 2 and snapshot.left_out.former_cases == ()

@@ -41,8 +41,8 @@ def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:
     names = ("train/loss", "train/accuracy")
     return Cell(
         case=case_info("case"),
-        final=dict.fromkeys(names, values),
-        untrained=dict.fromkeys(names, dict.fromkeys(values, 10.0)),
+        final_values=dict.fromkeys(names, values),
+        untrained_values=dict.fromkeys(names, dict.fromkeys(values, 10.0)),
         directions={"train/accuracy": Direction.MAX},
         draws=draws,
     )
@@ -51,8 +51,8 @@ def cell(values: dict[int, float], draws: str = LOBENCH_SEEDS) -> Cell:
 def bold(columns: Sequence[dict[int, float]], metric: str = "train/loss", draws: str = LOBENCH_SEEDS) -> set[int]:
     cells = [cell(values, draws) if values else None for values in columns]
     known = [one for one in cells if one is not None]
-    scales = Scales(among={"case": known}, cases={"case": known[0].case} if known else {})
-    return set(bold_cells(cells, metric, scales).places)
+    scales = Scales(all_cells={"case": known}, cases={"case": known[0].case} if known else {})
+    return set(bold_cells(cells, metric, scales).indices)
 
 
 def test_best_by_direction_and_within_noise_are_bold() -> None:

@@ -45,11 +45,11 @@ def test_listed_part_of_a_small_store_is_the_whole(summary: Summary) -> None:
 def test_listed_part_of_a_large_store_has_its_ends_and_its_best(summary: Summary, few: None) -> None:
     listed = listed_part(summary)
     subjects = listed.subjects.snapshot.subjects
-    assert [one.who.outer_step for one in subjects if one.who.has_theta] == [0, 1, 4, 6]
+    assert [one.subject.outer_step for one in subjects if one.subject.has_theta] == [0, 1, 4, 6]
     assert {one.label[-3:] for one in subjects if one.is_optimizer} == {"0.2", "0.3"}
     assert listed.note == (SHOWN["lists-and-tables-of-this"])
     rows = {row.key.checkpoint_sha256 for row in listed.subjects.snapshot.rows}
-    assert rows == {one.who.sha256 for one in listed.subjects.snapshot.subjects}
+    assert rows == {one.subject.sha256 for one in listed.subjects.snapshot.subjects}
 
 
 def test_listed_part_of_many_runs_has_the_newest_checkpoints(
@@ -60,12 +60,12 @@ def test_listed_part_of_many_runs_has_the_newest_checkpoints(
         finals, uri = {"a": {"train/loss": [1.0 + index / 10] * 2}}, f"run{index // 2}/theta_{index % 2}.npz"
         add(tmp_path, index % 2, finals, sha256=f"{index}" * 64, uri=uri)
     subjects = listed_part(summary_of(tmp_path, [])).subjects.snapshot.subjects
-    assert {"5" * 64, "7" * 64} <= {one.who.sha256 for one in subjects} and len(subjects) == 4
+    assert {"5" * 64, "7" * 64} <= {one.subject.sha256 for one in subjects} and len(subjects) == 4
 
 
 def test_listed_part_has_the_headline_and_the_scores_of_the_whole(summary: Summary, few: None) -> None:
     part = listed_part(summary).subjects
-    for one, place in ((part.shown, summary.shown), (part.first, summary.first)):
+    for one, place in ((part.headline_index, summary.headline_index), (part.reference_index, summary.reference_index)):
         assert part.snapshot.subjects[one] is summary.snapshot.subjects[place]
     places = {id(one): place for place, one in enumerate(summary.snapshot.subjects)}
     for place, subject in enumerate(part.snapshot.subjects):

@@ -181,7 +181,7 @@ def experiment(store: Path, names: Sequence[str] = NAMES[:2]) -> Path:
 def test_an_experiments_methods_are_its_members_and_their_sessions(tmp_path: Path) -> None:
     store = experiment(make(tmp_path / "store", NAMES[:3], CASES[:2]))
     snapshot = read_methods(store)
-    assert (snapshot.labels, snapshot.experiment.methods) == (("Adam", "b"), ("a", "b"))
+    assert (snapshot.labels, snapshot.experiment.method_names) == (("Adam", "b"), ("a", "b"))
     assert [cell.seeds for subject in snapshot.subjects for cell in subject.cells.values()] == [(0, 1)] * 4
     assert len(read_methods(store, include_all=True).subjects) == 3
     shown = lobench("results", "--store", store, "--by", "method")
@@ -199,7 +199,7 @@ def test_a_case_that_was_changed_between_two_runs_is_there_once_as_it_is_now(tmp
     store = tmp_path / "store"
     add(store, 0, {"case0": {"train/loss": [9.0] * 4}}, optimizer=NAMES[0], identities={"case0": "former"})
     snapshot = read_methods(experiment(make(store, NAMES[:2], CASES[:2])))
-    assert [snapshot.name(place) for place in range(len(snapshot.cases))] == ["s/case0", "s/case1"]
+    assert [snapshot.case_name(place) for place in range(len(snapshot.cases))] == ["s/case0", "s/case1"]
     assert snapshot.left_out.former_cases == (("s/case0", 1),)
     assert "former" not in {case.identity for case in snapshot.cases}
     assert {len(subject.cells) for subject in snapshot.subjects} == {2}
@@ -227,7 +227,7 @@ def test_a_commands_sessions_are_meta_trainings_and_their_last_checkpoints(tmp_p
     ledger.close()
     snapshot = read_methods(tmp_path)
     (subject,) = snapshot.subjects
-    assert subject.cells["s/c"].final["train/loss"] == pytest.approx({0: 0.2, 1: 0.6})
+    assert subject.cells["s/c"].final_values["train/loss"] == pytest.approx({0: 0.2, 1: 0.6})
     assert (snapshot.labels, subject.cells["s/c"].seeds) == (("mine",), (0, 1))
 
 
@@ -271,7 +271,7 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     assert any(output in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
     assert cards(summary, None)[0].note.endswith(SHOWN["the-1-of-2-cases"])
     assert SHOWN["seeds-of-the-1-of"] in render_page(summary)
-    assert all(one.score for one in summary.shown_cases(None)), "of its own on each case that it has"
+    assert all(one.scores for one in summary.shown_cases(None)), "of its own on each case that it has"
     assert len(summary.shown_cases(None)) == 2
 
 
@@ -320,6 +320,6 @@ def test_tabulate_method_without_a_finite_seed_is_never_bold(tmp_path: Path, num
         if entry is not None and entry.is_bold
     }
     assert bold_labels == {"good()"}
-    assert summary.snapshot.labels[summary.shown] == "good()"
+    assert summary.snapshot.labels[summary.headline_index] == "good()"
     records = json.loads(lobench("results", "--store", tmp_path, "--by", "method", "--format", "json").stdout)
     assert {one["method"] for one in records if one["bold"]} == {"good()"}

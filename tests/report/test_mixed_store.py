@@ -94,7 +94,7 @@ def test_a_long_run_beside_optimizers_leaves_them_room(tmp_path: Path) -> None:
 
 
 def test_errors_are_red_for_themselves_and_divergence_is_not(summary: Summary, tmp_path: Path) -> None:
-    found = {card.label: card for card in cards(summary, summary.change())}
+    found = {card.label: card for card in cards(summary, summary.headline_comparison())}
     assert (found[SHOWN["diverged-or-exploded-seeds"]].value, found[SHOWN["diverged-or-exploded-seeds"]].kind) == (
         "0 of 40",
         "good",
@@ -174,25 +174,28 @@ def test_headlines_are_of_the_best_method_and_of_the_last_checkpoint(tmp_path: P
     for place, scale in enumerate((2.0, 1.0, 3.0)):
         add(tmp_path, 0, losses(scale), optimizer=f"method{place}()", sha256=f"{place:064d}")
     found = summary_of(tmp_path, [])
-    assert [found.snapshot.labels[place] for place in (found.shown, found.first)] == ["method1()", "method0()"]
+    assert [found.snapshot.labels[place] for place in (found.headline_index, found.reference_index)] == [
+        "method1()",
+        "method0()",
+    ]
     lines = verdict_text(found).splitlines()
     assert lines[3].startswith(SHOWN["score-on-train-loss-method1"])
     assert SHOWN["method1-has-the-highest-mean"] in lines
     add(tmp_path, 0, losses(0.5), optimizer="best()", sha256="b" * 64)
     add(tmp_path, 10, losses(5.0))
     found = summary_of(tmp_path, [])
-    assert found.snapshot.labels[found.shown] == "theta_10.npz", "a watch has begun"
+    assert found.snapshot.labels[found.headline_index] == "theta_10.npz", "a watch has begun"
     assert SHOWN["has-the-highest-mean-score"] not in verdict_text(found)
 
 
 def test_the_best_method_is_compared_with_another_one(tmp_path: Path) -> None:
     add(tmp_path, 0, losses(1.0), optimizer="method0()", sha256="0" * 64)
     found = summary_of(tmp_path, [])
-    assert found.shown == found.first and found.change() is None
+    assert found.headline_index == found.reference_index and found.headline_comparison() is None
     add(tmp_path, 0, losses(2.0), optimizer="method1()", sha256="1" * 64)
     found = summary_of(tmp_path, [])
-    assert (found.shown, found.first) == (0, 1)
-    (card,) = [card for card in cards(found, found.change()) if card.label == "Against method1()"]
+    assert (found.headline_index, found.reference_index) == (0, 1)
+    (card,) = [card for card in cards(found, found.headline_comparison()) if card.label == "Against method1()"]
     p_value = re.search(r", (two-sided[^ ]+)$", card.note)
     assert p_value is not None, "no line ends between p and its value"
     assert f", {p_value[1].replace(chr(0xA0), ' ')})" in verdict_text(found)

@@ -106,7 +106,7 @@ def test_a_horizon_too_short_is_said(store: Path, tmp_path: Path) -> None:
     path = suite / "baselines" / "adam-velo.json"
     record = json.loads(path.read_text())
     summary = summary_of(store, [suite])
-    assert record["cases"] and summary.scales.baselines.tuned
+    assert record["cases"] and summary.scales.baselines.baseline_by_case
     words = Page(render_page(summary_of(make_store(tmp_path, num_checkpoints=40), [suite]))).words
     assert SHOWN["speed-up-over-the-best"] in words
     assert ">= 10x" in words
@@ -160,7 +160,7 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
 def test_checkpoints_that_their_step_does_not_tell_apart_go_by_name(tmp_path: Path) -> None:
     for name in ("dm.npz", "celo.msgpack"):
         add(tmp_path, 0, {"a": {"train/loss": [1.0, 0.5]}}, sha256=name, uri=f"shared/{name}")
-    assert summary_of(tmp_path, []).snapshot.openings == ("dm.npz", "celo.msgpack")
+    assert summary_of(tmp_path, []).snapshot.capitalized_labels == ("dm.npz", "celo.msgpack")
 
 
 def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) -> None:
@@ -188,11 +188,11 @@ def test_cases_of_one_name_are_told_apart_and_keep_both_of_their_comparisons(tmp
             add(tmp_path, step, {"a": {"train/loss": finals}}, identities={"a": identity}, test=f"test_{identity}")
     summary = summary_of(tmp_path, [])
     snapshot = summary.snapshot
-    names = [snapshot.name(case) for case in range(len(snapshot.cases))]
+    names = [snapshot.case_name(case) for case in range(len(snapshot.cases))]
     assert names == ["s/a (test_s.py::test_one[a])", "s/a (test_s.py::test_two[a])"]
     assert snapshot.left_out.former_cases == ()
     assert r"a (test\_s.py::test\_one[a])" in latex_table(summary)
-    change = summary.change()
+    change = summary.headline_comparison()
     assert change is not None and len(change.cases) == 2
     effects = [found.effect for found in summary.shown_cases(change)]
     assert len({effect.paired.mean for effect in effects if effect}) == 2
@@ -204,14 +204,14 @@ def test_a_metric_that_only_some_seeds_have_is_theirs(tmp_path: Path) -> None:
     add(tmp_path, 1, {"a": {"train/loss": [1.0, 1.1]}}, start=2, identities=identities)
     cell = summary_of(tmp_path, []).snapshot.cell(0, 0)
     assert cell is not None and cell.seeds == (0, 1, 2, 3)
-    assert [sorted(cell.final[name]) for name in ("train/loss", "test/other")] == [[0, 1, 2, 3], [0, 1]]
+    assert [sorted(cell.final_values[name]) for name in ("train/loss", "test/other")] == [[0, 1, 2, 3], [0, 1]]
 
 
 def test_the_later_evaluation_of_a_seed_counts_whatever_the_versions_are_called(tmp_path: Path) -> None:
     for version, final in (("9", 1.0), ("10", 0.5)):
         add(tmp_path, 1, {"a": {"train/loss": [final]}}, program_version=version)
     cell = summary_of(tmp_path, []).snapshot.cell(0, 0)
-    assert cell is not None and cell.final["train/loss"] == {0: 0.5}
+    assert cell is not None and cell.final_values["train/loss"] == {0: 0.5}
 
 
 def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Pat
     add(tmp_path, 2, {"a": {"train/loss": [0.2, 0.3]}}, identities={"a": "after"})
     summary = summary_of(tmp_path, [])
     assert [(case.name, case.identity) for case in summary.snapshot.cases] == [("a", "after"), ("b", "b")]
-    assert summary.mean_score(summary.shown, "primary").num_cases == 2
+    assert summary.mean_score(summary.headline_index, "primary").num_cases == 2
     words = Page(render_page(summary)).words
     note = SHOWN["s-a-was-changed-2"]
     assert note in words and note in lobench("report", "--store", tmp_path, "--format", "text").stdout
@@ -293,7 +293,7 @@ def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_pat
     lines = verdict_text(found).splitlines()
     line = next(line for line in lines if "by the role of cases" in line)
     assert SHOWN["meta-train-in-distribution-1"] in line and SHOWN["meta-test-out-of-distribution"] in line
-    scores = found.mean_score(found.shown, "primary").scores
+    scores = found.mean_score(found.headline_index, "primary").scores
     means = [float(np.mean(list(scores[f"identity of case{index}"].values()))) for index in range(3)]
     roles = found.scores_by_role("primary")
     assert roles["meta_train"][0].mean == pytest.approx(means[0])

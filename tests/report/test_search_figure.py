@@ -45,7 +45,7 @@ def test_the_best_up_to_each_trial() -> None:
         row(3, math.nan, rate=1),
         row(4, 0.5, rate=2),
     )
-    assert found.best == (None, 1, 1, 1, 4), "of equals the first; what failed is never the best"
+    assert found.best_so_far == (None, 1, 1, 1, 4), "of equals the first; what failed is never the best"
     assert (found.label, found.num_failed, found.numbers) == ("Adam", 2, (0, 1, 2, 3, 4))
     assert [str(value) for value in found.fitness.values] == ["nan", "0.2", "0.2", "nan", "0.5"]
 
@@ -73,7 +73,7 @@ def test_trials_that_wait_and_sessions_of_commands_are_not_drawn() -> None:
     found = stopped_trials(
         row(0, 1.0, rate=0.1), row(1, None, state="running", rate=0.2), row(0, None, "trained", "done")
     )
-    assert (found.numbers, found.num_waiting) == ((0,), 1)
+    assert (found.numbers, found.num_unfinished) == ((0,), 1)
     assert search_section(stopped_trials(row(0, None, rate=0.1))) is None, "nothing has a fitness yet"
 
 

@@ -43,11 +43,11 @@ PUBLISHED_SELF_05 = {
     "sinv6": 0.0903,
     "adamg": 0.0,
 }
-LOSS = WorkloadTarget(metric="loss", value=1.0, higher=False)
+LOSS = WorkloadTarget(metric="loss", value=1.0, higher_is_better=False)
 TARGETS = Targets(
-    base=("a", "b"),
-    base_of={"a_wide": "a"},
-    targets={"a": LOSS, "b": WorkloadTarget(metric="accuracy", value=0.9, higher=True), "a_wide": LOSS},
+    base_workloads=("a", "b"),
+    base_by_variant={"a_wide": "a"},
+    targets={"a": LOSS, "b": WorkloadTarget(metric="accuracy", value=0.9, higher_is_better=True), "a_wide": LOSS},
 )
 HEADER = "submission,study,workload,trial,global_step,time,val_metric\n"
 
@@ -155,11 +155,11 @@ def test_self_tuning_of_06_has_three_studies_of_one_trial_and_half_as_long_again
     done = run(data / "v06_self_to_target.csv.gz", "--targets", data / "workload_targets_v06.json", "--self-tuning")
     assert done.stdout.startswith(SHOWN["schedule-free-adamw-v2-has"])
     assert done.stdout.endswith(SHOWN["studies-x-trials-3-x"])
-    budget = RULES["0.6"].of_self_tuning().budgets["wmt"]
-    assert budget == 1.5 * 43_336 and RULES["0.5"].of_self_tuning().budgets["wmt"] == 3 * 48_151
-    targets = Targets(base=("wmt",), base_of={}, targets={"wmt": LOSS})
+    budget = RULES["0.6"].for_self_tuning().budgets["wmt"]
+    assert budget == 1.5 * 43_336 and RULES["0.5"].for_self_tuning().budgets["wmt"] == 3 * 48_151
+    targets = Targets(base_workloads=("wmt",), base_by_variant={}, targets={"wmt": LOSS})
     late = log(("x", "s0", "wmt", "t1", 1, budget + 1, 0.5), ("y", "s0", "wmt", "t1", 1, budget, 0.5))
-    found = score_log(late, targets, RULES["0.6"].of_self_tuning())
+    found = score_log(late, targets, RULES["0.6"].for_self_tuning())
     assert found.num_past_budget == 1 and {name: one.score for name, one in found.submissions.items()} == {
         "y": 1,
         "x": 0,

@@ -169,7 +169,7 @@ def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without
     run, suite, store = falling(tmp_path, 5, 12)
     found = lobench_bisect(run, suite, case="a", store=store)
     assert SHOWN["not-evaluated"] not in bisection_text(found)
-    others = tuple(probe for probe in found.probed.probes if probe.place != found.belief.place - 1)
+    others = tuple(probe for probe in found.probed.probes if probe.checkpoint_index != found.belief.break_index - 1)
     without_it = dataclasses.replace(found.probed, probes=others)
     text = bisection_text(dataclasses.replace(found, probed=without_it))
     good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
@@ -223,7 +223,7 @@ def test_bisect_stops_once_more_seeds_of_two_checkpoints_change_nothing(tmp_path
         for one in wanted:
             looks[one.outer_step] += 1
             scores = tuple(1 - 0.5 * one.outer_step + 0.1 * rng.normal(size=4))
-            probes.append(Probe(place=one.outer_step, block=4 * looks[one.outer_step], scores=scores))
+            probes.append(Probe(checkpoint_index=one.outer_step, block=4 * looks[one.outer_step], scores=scores))
 
     case = case_info("a", num_seeds=4)
     search = _Search(
@@ -239,5 +239,5 @@ def test_bisect_stops_once_more_seeds_of_two_checkpoints_change_nothing(tmp_path
         at_once=2,
     )
     status, _, belief = search.run()
-    assert (status, belief.place) == ("undecided", 1) and 0.5 < belief.fall < 0.95
+    assert (status, belief.break_index) == ("undecided", 1) and 0.5 < belief.fall_probability < 0.95
     assert search.is_exhausted and search.num_new < 20

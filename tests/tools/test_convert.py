@@ -291,14 +291,14 @@ def test_model_card_has_the_scores_bindings_and_hashes_of_the_ledger(watched: Pa
     (store,) = watched.glob("lobench_results/*")
     summary = summary_of(store)
     (subject,) = summary.snapshot.subjects
-    assert SHOWN["sha256-of-theta"].format(sha256=subject.who.sha256) in card
+    assert SHOWN["sha256-of-theta"].format(sha256=subject.subject.sha256) in card
     assert (watched / "config.gin").read_text().strip() in card
     assert SHOWN["mean-score-over"].format(interval=interval_cell(summary.mean_score(0, "primary").interval)) in card
     for place, case in enumerate(summary.snapshot.cases):
-        found = summary.case(0, place, None)
+        found = summary.case_finding(0, place, None)
         assert found is not None
         (row,) = (line for line in card.splitlines() if case.identity[:12] in line)
-        assert markdown_line(interval_cell(found.score["primary"])) in row
+        assert markdown_line(interval_cell(found.scores["primary"])) in row
         assert f"| {found.num_seeds} |" in row
     other = tmp_path / "alone.npz"
     other.write_bytes(theta.read_bytes())

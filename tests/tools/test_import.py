@@ -256,7 +256,7 @@ def test_seeds_of_other_lengths_have_a_mean_curve_on_their_common_steps(tmp_path
     report = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html")
     assert report.returncode == 0, report.stderr
     (cell,) = read_store(tmp_path / "store").subjects[0].cells.values()
-    assert (cell.steps.tolist(), cell.curve("val/loss").tolist()) == ([0, 100], [3, pytest.approx(7 / 3)])
+    assert (cell.steps.tolist(), cell.mean_curve("val/loss").tolist()) == ([0, 100], [3, pytest.approx(7 / 3)])
     assert [row.curves.provenance.imported["run"] for row in open_results(tmp_path / "store").rows].count("x") == 1
 
 
@@ -264,7 +264,7 @@ def test_seeds_without_a_common_step_have_their_ends(tmp_path: Path) -> None:
     rows = [("adam", "m", seed, step + seed, "loss", 10 - step) for seed in (0, 1) for step in (0, 4, 8)]
     import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "store")
     (cell,) = read_store(tmp_path / "store").subjects[0].cells.values()
-    assert (cell.steps.tolist(), cell.curve("loss").tolist()) == ([9], [2])
+    assert (cell.steps.tolist(), cell.mean_curve("loss").tolist()) == ([9], [2])
     report = lobench("report", "--store", tmp_path / "store", "--output", tmp_path / "r.html")
     assert report.returncode == 0, report.stderr
     assert open_results(tmp_path / "store").curves("loss")[0].values.shape == (2, 0)
@@ -304,7 +304,7 @@ def test_hostile_names_are_names(tmp_path: Path) -> None:
     rows = [row for name in HOSTILE for seed in (0, 1) for row in curve(name, seed, [2, 1 + seed / 9], case=name)]
     import_curves(write_csv(tmp_path / "a.csv", rows), store=store)
     assert {key[0] for key in held(store)} == set(HOSTILE)
-    assert [subject.who.name for subject in read_store(store).subjects] == HOSTILE
+    assert [subject.subject.name for subject in read_store(store).subjects] == HOSTILE
     assert SHOWN["imported-methods-cases"].format(count=len(HOSTILE)) in repr(open_results(store))
     for command in (("results",), ("results", "--by", "method"), ("report", "--output", tmp_path / "r.html")):
         done = lobench(*command, "--store", store)
@@ -337,7 +337,7 @@ def test_a_gate_in_pytest_refuses_seeds_that_are_not_its_own(tmp_path: Path) -> 
     rows = [("torch", "relu32", seed, step, "train_loss", 2) for seed in (0, 1) for step in (0, 10)]
     import_curves(write_csv(tmp_path / "a.csv", rows), store=tmp_path / "s")
     snapshot = read_store(tmp_path / "s")
-    assert snapshot.subjects[snapshot.shown].who.is_imported
+    assert snapshot.subjects[snapshot.headline_index].subject.is_imported
     with pytest.raises(UsageError, match=SHOWN["seeds-of-imported-curves-are"]):
         _store_reference(tmp_path / "s")
 

@@ -48,13 +48,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cells(store: Path) -> dict[str, Cell]:
-    return {subject.who.name: next(iter(subject.cells.values())) for subject in read_store(store).subjects}
+    return {subject.subject.name: next(iter(subject.cells.values())) for subject in read_store(store).subjects}
 
 
 @pytest.mark.parametrize("one", published() if DATA.is_dir() else [], ids=lambda one: f"record{one['record']}")
 def test_means_and_steps_are_those_that_were_published(one: dict[str, Any], cells: dict[str, Cell]) -> None:
     cell = cells[str(one["record"])]
-    finals = cell.final["val/loss"].values()
+    finals = cell.final_values["val/loss"].values()
     assert (len(finals), int(cell.steps[-1])) == (one["n"], one["steps"])
     # Logs have five digits, which float32 keeps: the shortest text of each is what was logged.
     mean = sum(Decimal(str(np.float32(value))) for value in finals) / len(finals)
@@ -62,10 +62,10 @@ def test_means_and_steps_are_those_that_were_published(one: dict[str, Any], cell
 
 
 def test_p_values_of_all_pairs_are_those_of_the_values_in_the_headline_too(store: Path, cells: dict[str, Cell]) -> None:
-    subjects = {subject.who.name: subject for subject in read_store(store).subjects}
+    subjects = {subject.subject.name: subject for subject in read_store(store).subjects}
     scales, seen = Scales.of(subjects.values()), 0
     for one, other in itertools.combinations([name for name, cell in cells.items() if len(cell.seeds) > 1], 2):
-        a, b = (list(cells[name].final["val/loss"].values()) for name in (one, other))
+        a, b = (list(cells[name].final_values["val/loss"].values()) for name in (one, other))
         if max(len(a), len(b)) >= 2 * min(len(a), len(b)):
             continue  # the larger p-value of two tests
         (found,) = compare_subjects([subjects[one], subjects[other]], scales=scales)
@@ -102,7 +102,7 @@ def test_headline_tables_page_and_documents_say_one_p_value(
     store: Path, cells: dict[str, Cell], one: str, other: str
 ) -> None:
     printed, recorded = printed_by(store, one, other)
-    a, b = (list(cells[name].final["val/loss"].values()) for name in (one, other))
+    a, b = (list(cells[name].final_values["val/loss"].values()) for name in (one, other))
     expected = float(stats.ttest_ind(a, b, equal_var=False).pvalue)
     assert printed == {f"{expected:.4f}"} and len(recorded) == 1
     assert recorded.pop() == pytest.approx(expected, rel=1e-4)

@@ -44,7 +44,7 @@ def test_the_same_store_makes_the_same_bytes(bundle: Path, tmp_path: Path) -> No
 def test_a_bundle_is_read_as_the_store_is(bundle: Path) -> None:
     store, opened = read_store(bundle.parent / "store"), read_store(bundle)
     assert opened.rows == store.rows
-    assert [one.who for one in opened.subjects] == [one.who for one in store.subjects]
+    assert [one.subject for one in opened.subjects] == [one.subject for one in store.subjects]
     assert (opened.labels, opened.events) == (store.labels, store.events)
 
 

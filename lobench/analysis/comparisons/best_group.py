@@ -30,11 +30,11 @@ class BoldEntries:
     """Bold entries of a table.
 
     Attributes:
-      places: Indices of the bold entries.
+      indices: Indices of the bold entries.
       tests: Tests that the other entries were compared with.
     """
 
-    places: frozenset[int] = frozenset()
+    indices: frozenset[int] = frozenset()
     tests: frozenset[Method] = frozenset()
 
 
@@ -58,7 +58,9 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
         return BoldEntries()
     sign = -1.0 if direction is Direction.MAX else 1.0
     evaluated_cells = [cell for cell in cells if cell is not None]
-    are_complete = [cell is not None and not cell.missing and not cell.lacking(evaluated_cells) for cell in cells]
+    are_complete = [
+        cell is not None and not cell.missing_seeds and not cell.lacking_seeds(evaluated_cells) for cell in cells
+    ]
     means = [
         sign * mean_of(list(values.values())) if values and is_complete else math.nan
         for values, is_complete in zip(finals, are_complete, strict=True)
@@ -67,13 +69,13 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
         return BoldEntries()
     best_index = int(np.nanargmin(means))
     if alone:
-        return BoldEntries(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
+        return BoldEntries(indices=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
     other_indices = [index for index, mean in enumerate(means) if index != best_index and not math.isnan(mean)]
     alpha = _ALPHA / max(1, len(other_indices))
     best_cell = cells[best_index]
     other_cells = {index: cell for index in other_indices if (cell := cells[index]) is not None}
     if best_cell is None:
-        return BoldEntries(places=frozenset({best_index}))
+        return BoldEntries(indices=frozenset({best_index}))
     indices, block = paired_block(best_cell, other_cells, metric, scales)
     is_worse_by_index = dict(zip(indices, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
     tests: set[Method] = {"paired"} if is_worse_by_index else set()
@@ -87,7 +89,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
 
 def _make_bold(best_index: int, is_worse_by_index: Mapping[int, bool], tests: Collection[Method]) -> BoldEntries:
     indices = frozenset({best_index, *(index for index, is_worse in is_worse_by_index.items() if not is_worse)})
-    return BoldEntries(places=indices, tests=frozenset(tests))
+    return BoldEntries(indices=indices, tests=frozenset(tests))
 
 
 def _values_to_compare(best_cell: Cell, cell: Cell, metric: str, scales: Scales) -> Samples:
@@ -129,7 +131,7 @@ def bold_means(
         return BoldEntries()
     best_index = int(np.nanargmax(means))
     if alone:
-        return BoldEntries(places=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
+        return BoldEntries(indices=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
     survived_cases = mean_scores[best_index].survived_cases
     subjects_by_index = {
         index: subjects[index]
@@ -173,7 +175,7 @@ def _mean_verdicts(
         if block is not None:
             none_diverged = Counts(0, block.num_seeds, 0, block.num_seeds)
             for index, estimate in zip(indices, block.estimates(), strict=True):
-                mean_parts_by_index[index].located.extend(
+                mean_parts_by_index[index].locations.extend(
                     [Location(method="paired", estimate=estimate)] if estimate else []
                 )
                 mean_parts_by_index[index].counts.extend([none_diverged] if block.num_seeds > 1 else [])

@@ -259,7 +259,7 @@ def _score_number(
     subject: StoredSubject, cases: Iterable[str], scales: Scales, *, suite: str = "", case: str = ""
 ) -> Number:
     cells = {identity: subject.cells[identity] for identity in cases}
-    is_tuned = cells.keys() <= scales.baselines.tuned.keys()
+    is_tuned = cells.keys() <= scales.baselines.baseline_by_case.keys()
     interval = mean_score(replace(subject, cells=cells), None, scales).interval if is_tuned else Interval()
     group = Group.CASES if case else Group.HEADLINE
     return Number(group=group, name="score", suite=suite, case=case, **_interval_fields(interval))

@@ -84,7 +84,8 @@ def _replay_looks(samples: Mapping[str, Samples], rules: GateRules) -> GateRepor
     previous: dict[str, GateResult] = {}
     for size in sizes:
         seen_samples = {
-            case: values.first(num_usable_seeds(min(size, len(values)), rules)) for case, values in samples.items()
+            case: values.first_seeds(num_usable_seeds(min(size, len(values)), rules))
+            for case, values in samples.items()
         }
         report = gate_cases(seen_samples, rules, previous=previous)
         previous = {result.case: result for result in report.cases}

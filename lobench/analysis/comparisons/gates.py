@@ -295,7 +295,7 @@ class _LostSeeds(NamedTuple):
     missing_a: int
 
     @property
-    def at_worst(self) -> Counts:
+    def worst_counts(self) -> Counts:
         """The counts under the assumption that all missing seeds of A diverged."""
         a, num_a, b, num_b = self.counts
         return Counts(a + self.missing_a, num_a + self.missing_a, b, num_b)
@@ -311,13 +311,13 @@ class _Measurement:
       num_converged: Number of pairs in which both sides converged.
       difference: Difference over these. None if it cannot be tested.
       harm: Mean of score(A) - score(B).
-      losses: Diverged and missing seeds; for the mean, one for each group of cases.
-      is_one_value: Whether all seeds of both sides have one value; for the mean, whether this holds for all cases.
-      raised: Amount by which the case's own margin is above the rules' margin; for the mean, the mean over cases.
+      lost_seeds: Diverged and missing seeds; for the mean, one for each group of cases.
+      has_one_value: Whether all seeds of both sides have one value; for the mean, whether this holds for all cases.
+      extra_margin: Amount by which the case's own margin is above the rules' margin; for the mean, the mean over cases.
       note: Reason why the difference cannot be tested, or a limitation of the test.
       samples: Scores of the case.
-      missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
-      hidden: Upper bound of the harm that appears only because seeds of A are missing; see `_largest_hidden_harm`.
+      num_missing: Number of planned seeds of either side without a value; for the mean, sums over the groups of cases.
+      hidden_harm: Upper bound of the harm that appears only because seeds of A are missing; see `_largest_hidden_harm`.
     """
 
     case: str
@@ -325,13 +325,13 @@ class _Measurement:
     num_converged: int = 0
     difference: Location | None = None
     harm: float = math.nan
-    losses: tuple[_LostSeeds, ...] = ()
-    is_one_value: bool = False
-    raised: float = 0.0
+    lost_seeds: tuple[_LostSeeds, ...] = ()
+    has_one_value: bool = False
+    extra_margin: float = 0.0
     note: str = ""
     samples: Samples = field(default=Samples(), repr=False)
-    missing: tuple[int, int] = (0, 0)
-    hidden: float = 0.0
+    num_missing: tuple[int, int] = (0, 0)
+    hidden_harm: float = 0.0
 
 
 def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
@@ -351,7 +351,7 @@ def _largest_hidden_harm(samples: Samples, num_missing: int) -> float:
 def _hidden_harm_of_group(cases: Sequence[Samples]) -> float:
     """Returns the largest harm that missing seeds may hide, summed over the cases of a group."""
     if are_compared_by_items(cases):
-        return math.fsum(_largest_hidden_harm(case, case.missing[0]) for case in cases)
+        return math.fsum(_largest_hidden_harm(case, case.num_missing[0]) for case in cases)
     return len(cases) * _largest_hidden_harm(join_cases(cases), num_missing_in_group(cases)[0])
 
 
@@ -364,35 +364,35 @@ def _measure_case(samples: Samples, case: str) -> _Measurement:
         num_converged=difference.num_converged,
         difference=None if math.isnan(difference.sd) else locate(samples),
         harm=0.0 - difference.mean,
-        losses=(_LostSeeds(counts_of(samples), samples.missing[0]),) if has_losses else (),
-        hidden=_largest_hidden_harm(samples, samples.missing[0]) if samples.has_scale else 0.0,
-        is_one_value=samples.has_scale and samples.is_one_value,
-        raised=samples.raised,
+        lost_seeds=(_LostSeeds(counts_of(samples), samples.num_missing[0]),) if has_losses else (),
+        hidden_harm=_largest_hidden_harm(samples, samples.num_missing[0]) if samples.has_scale else 0.0,
+        has_one_value=samples.has_scale and samples.has_one_value,
+        extra_margin=samples.added_shift,
         note=difference.note.partition(":")[0] if not samples.has_scale else difference.note,
         samples=samples,
-        missing=samples.missing,
+        num_missing=samples.num_missing,
     )
 
 
 def _measure_mean(cases: Collection[_Measurement]) -> tuple[_Measurement, tuple[tuple[str, ...], ...]]:
     """Returns the mean over the cases that can be tested, by the stratified t over groups, and these groups."""
-    counted_cases = [case.samples for case in cases if case.losses]
+    counted_cases = [case.samples for case in cases if case.lost_seeds]
     missing_a = [
         num_missing_in_group([counted_cases[index] for index in indices])[0]
-        for indices in group_indices([case.shared for case in counted_cases])
+        for indices in group_indices([case.shared_trainings for case in counted_cases])
     ]
     losses = tuple(map(_LostSeeds, group_counts(counted_cases), missing_a))
     samples = [case.samples for case in cases]
     missing_by_group = [
         num_missing_in_group([samples[index] for index in indices])
-        for indices in group_indices([sample.shared for sample in samples])
+        for indices in group_indices([sample.shared_trainings for sample in samples])
     ]
     num_missing = (sum(a for a, _ in missing_by_group), sum(b for _, b in missing_by_group))
     usable_cases = [case for case in cases if case.difference is not None]
     mean = mean_over_cases([case.samples for case in usable_cases])
     if mean.location is None:
         empty_mean = _Measurement(
-            case="", num_seeds=0, losses=losses, note="no case can be measured", missing=num_missing
+            case="", num_seeds=0, lost_seeds=losses, note="no case can be measured", num_missing=num_missing
         )
         return empty_mean, ()
     hidden_harm = math.fsum(
@@ -410,12 +410,12 @@ def _measure_mean(cases: Collection[_Measurement]) -> tuple[_Measurement, tuple[
         num_converged=mean.num_converged,
         difference=mean.location,
         harm=0.0 - mean.location.estimate.mean,
-        losses=losses,
-        is_one_value=all(case.is_one_value for case in usable_cases),
-        raised=math.fsum(case.raised for case in usable_cases) / len(usable_cases),
+        lost_seeds=losses,
+        has_one_value=all(case.has_one_value for case in usable_cases),
+        extra_margin=math.fsum(case.extra_margin for case in usable_cases) / len(usable_cases),
         note=note,
-        missing=num_missing,
-        hidden=hidden_harm,
+        num_missing=num_missing,
+        hidden_harm=hidden_harm,
     )
     return measured_mean, groups
 
@@ -425,7 +425,7 @@ def _test_measurement(measured_case: _Measurement, rules: GateRules) -> GateResu
     sequential_looks = rules.looks
     alpha = rules.alpha
     difference = measured_case.difference
-    counts = [lost.counts for lost in measured_case.losses]
+    counts = [lost.counts for lost in measured_case.lost_seeds]
     lost_a, num_a, lost_b, num_b = (sum(side) for side in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
     result = GateResult(
         case=measured_case.case,
@@ -438,19 +438,21 @@ def _test_measurement(measured_case: _Measurement, rules: GateRules) -> GateResu
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
-        missing_a=measured_case.missing[0],
-        missing_b=measured_case.missing[1],
+        missing_a=measured_case.num_missing[0],
+        missing_b=measured_case.num_missing[1],
         note=measured_case.note,
     )
-    p_diverged = max(LEAST_P, p_more([lost.at_worst for lost in measured_case.losses])) if lost_a + lost_b else math.nan
+    p_diverged = (
+        max(LEAST_P, p_more([lost.worst_counts for lost in measured_case.lost_seeds])) if lost_a + lost_b else math.nan
+    )
     if difference is None and math.isnan(p_diverged):
         return result
     # The harm is -(b - a), so it is above the margin if b - a is below -margin.
-    p_regressed = difference.below(-rules.margin - measured_case.hidden) if difference else 1.0
-    p_pass = difference.above(-rules.margin) if difference else 1.0
+    p_regressed = difference.p_below(-rules.margin - measured_case.hidden_harm) if difference else 1.0
+    p_pass = difference.p_above(-rules.margin) if difference else 1.0
     # Smallest share of equal seeds if the harm is the case's margin.
-    equal_share = 1.0 - (rules.margin + measured_case.raised) / _UNSEEN_STEP
-    if difference and measured_case.is_one_value and 0 < equal_share < 1:
+    equal_share = 1.0 - (rules.margin + measured_case.extra_margin) / _UNSEEN_STEP
+    if difference and measured_case.has_one_value and 0 < equal_share < 1:
         p_pass = max(p_pass, equal_share**measured_case.num_converged)
         needed_seeds = math.ceil(math.log(alpha) / math.log(equal_share))
         if p_pass > alpha:
@@ -462,12 +464,12 @@ def _test_measurement(measured_case: _Measurement, rules: GateRules) -> GateResu
         alpha = sequential_looks.level(measured_case.num_seeds, alpha)
         p_regressed, p_pass = (sequential_looks.p_value(measured_case.num_seeds, p) for p in (p_regressed, p_pass))
     low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
-    if difference and measured_case.is_one_value:
-        low = min(low, measured_case.raised - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured_case.num_converged)))
+    if difference and measured_case.has_one_value:
+        low = min(low, measured_case.extra_margin - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured_case.num_converged)))
     degrees = difference.estimate.degrees if difference else math.nan
     return dataclasses.replace(
         result,
-        lower=0.0 - high - measured_case.hidden,
+        lower=0.0 - high - measured_case.hidden_harm,
         upper=0.0 - low,
         p_regressed=p_regressed,
         p_pass=p_pass,
@@ -501,7 +503,7 @@ def _with_bounds(
 
     def lower_bound(level: float) -> float:
         nominal = rules.looks.level(measured_case.num_seeds, level) if rules.looks is not None else level
-        return 0.0 - difference.bounds(nominal / num_tests_of_case)[1] - measured_case.hidden
+        return 0.0 - difference.bounds(nominal / num_tests_of_case)[1] - measured_case.hidden_harm
 
     lower = lower_bound(alpha / num_tests)
     upper = result.upper

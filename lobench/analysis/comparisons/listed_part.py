@@ -58,8 +58,8 @@ def listed_part(summary: Summary) -> ListedPart:
     if not notes:
         return ListedPart(subjects=summary, methods=summary, note="")
     return ListedPart(
-        subjects=summary.of_part(_partial_snapshot(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
-        methods=summary.of_part(_partial_snapshot(snapshot, sorted([*checkpoints, *listed_methods]))),
+        subjects=summary.for_part(_partial_snapshot(snapshot, sorted([*listed_checkpoints, *listed_methods]))),
+        methods=summary.for_part(_partial_snapshot(snapshot, sorted([*checkpoints, *listed_methods]))),
         note=f"The lists and tables of this page have {', and '.join(notes)}.",
     )
 
@@ -80,16 +80,16 @@ def listed_with_new(listed_parts: ListedPart, whole_summary: Summary, snapshot: 
     if {case.identity for case in snapshot.cases} - {case.identity for case in whole_summary.snapshot.cases}:
         return None
     ids_of_whole = {*map(id, whole_summary.snapshot.subjects)}
-    listed_keys = {(subject.who, subject.optimizer_hashes) for subject in listed_parts.subjects.snapshot.subjects}
+    listed_keys = {(subject.subject, subject.optimizer_hashes) for subject in listed_parts.subjects.snapshot.subjects}
     changed_indices = [index for index, subject in enumerate(snapshot.subjects) if id(subject) not in ids_of_whole]
     if len(changed_indices) > MOST_CHECKPOINTS + MOST_METHODS:
         return None
     listed_indices = [
         index
         for index, subject in enumerate(snapshot.subjects)
-        if (subject.who, subject.optimizer_hashes) in listed_keys
+        if (subject.subject, subject.optimizer_hashes) in listed_keys
     ]
-    return whole_summary.of_later(_partial_snapshot(snapshot, sorted({*listed_indices, *changed_indices})))
+    return whole_summary.for_later(_partial_snapshot(snapshot, sorted({*listed_indices, *changed_indices})))
 
 
 def best_methods(summary: Summary) -> tuple[Summary, str]:
@@ -98,15 +98,15 @@ def best_methods(summary: Summary) -> tuple[Summary, str]:
     listed_indices, note = _listed_methods(summary, methods)
     if not note:
         return summary, ""
-    return summary.of_part(_partial_snapshot(summary.snapshot, sorted([*checkpoints, *listed_indices]))), note
+    return summary.for_part(_partial_snapshot(summary.snapshot, sorted([*checkpoints, *listed_indices]))), note
 
 
 def _checkpoints_and_methods(snapshot: Snapshot) -> tuple[list[int], list[int]]:
     """Returns the indices of the checkpoints outside an experiment, and the indices of all other subjects."""
     indices = range(len(snapshot.subjects))
-    if snapshot.experiment.methods:
+    if snapshot.experiment.method_names:
         return [], [*indices]
-    checkpoints = [index for index in indices if snapshot.subjects[index].who.has_theta]
+    checkpoints = [index for index in indices if snapshot.subjects[index].subject.has_theta]
     return checkpoints, sorted({*indices} - {*checkpoints})
 
 
@@ -141,7 +141,7 @@ def _needed_subjects(summary: Summary) -> list[int]:
             subjects_without_case += [index for index, scores in scores_of_subjects if scores and case not in scores][
                 :1
             ]
-    return [summary.shown, summary.first, *subjects_without_case]
+    return [summary.headline_index, summary.reference_index, *subjects_without_case]
 
 
 def _sorted_by_mean_score(summary: Summary, indices: Iterable[int]) -> list[int]:
@@ -162,17 +162,17 @@ def _first_listed(max_subjects: int, order: Iterable[int], candidates: Sequence[
 def _partial_snapshot(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:
     """Returns a snapshot with some of its subjects, and with their evaluations."""
     subjects = tuple(snapshot.subjects[index] for index in indices)
-    hashes = {subject.who.sha256 for subject in subjects}
+    hashes = {subject.subject.sha256 for subject in subjects}
     experiment = snapshot.experiment
     experiment = dataclasses.replace(
         experiment,
-        methods=tuple(experiment.methods[index] for index in indices) if experiment.methods else (),
-        searched=tuple(experiment.searched[index] for index in indices) if experiment.searched else (),
+        method_names=tuple(experiment.method_names[index] for index in indices) if experiment.method_names else (),
+        searches=tuple(experiment.searches[index] for index in indices) if experiment.searches else (),
     )
     return dataclasses.replace(
         snapshot,
         subjects=subjects,
-        stored=snapshot.stored or snapshot.subjects,
+        all_stored_subjects=snapshot.all_stored_subjects or snapshot.subjects,
         rows=tuple(row for row in snapshot.rows if row.key.checkpoint_sha256 in hashes),
         labels=tuple(snapshot.labels[index] for index in indices),
         experiment=experiment,

@@ -85,7 +85,7 @@ class MetricEffect:
       improvement_probability: Probability that a seed of B ends better than one of A, averaged over the cases.
       num_pairs: Number of common seeds, summed over the cases.
       margins: Margin of the gate on each case.
-      tolerated: Factor by which a loss may be higher within the margin. NaN on a linear scale.
+      tolerated_ratios: Factor by which a loss may be higher within the margin. NaN on a linear scale.
       ratios: Ratio of B's losses to A's, for cases with seeds to compare.
       values: Mean difference of final values, B less A, in the metric's own unit. The bounds hold for all cases
         together.
@@ -100,7 +100,7 @@ class MetricEffect:
     improvement_probability: Interval = field(default_factory=Interval)
     num_pairs: int = 0
     margins: Mapping[str, float] = field(default_factory=dict)
-    tolerated: Mapping[str, float] = field(default_factory=dict)
+    tolerated_ratios: Mapping[str, float] = field(default_factory=dict)
     ratios: Mapping[str, LossRatio] = field(default_factory=dict)
     values: Mapping[str, MeanDifference] = field(default_factory=dict)
     is_of_finals: bool = True
@@ -108,7 +108,7 @@ class MetricEffect:
     directions: Mapping[str, Direction | None] = field(default_factory=dict)
 
     @property
-    def ratios_known(self) -> bool:
+    def has_ratios(self) -> bool:
         """Whether any case has a ratio."""
         return any(ratio.is_known for ratio in self.ratios.values())
 
@@ -133,24 +133,26 @@ class MethodComparison:
       a, b: The subjects.
       effects: Effects in the primary metric, then in the other losses.
       cases: Cases of either side, by name.
-      changed: Names of cases that both sides have with different bindings. They are two cases, and are not compared.
-      parted: First step at which the curves of both sides differ, by name of the case.
-      edges: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest tried.
+      changed_cases: Names of cases that both sides have with different bindings. They are two cases, and are not
+        compared.
+      first_difference_steps: First step at which the curves of both sides differ, by name of the case.
+      edge_notes: Lines on parameters of the searches that chose A or B whose best value is the smallest or largest
+        tried.
       design: Rule by which cases are grouped.
       tests: Outcomes of the suites' ordinary tests, by name.
-      other_code: Lines on results of A or B that other code than the user's present code made.
+      edited_code_notes: Lines on results of A or B that other code than the user's present code made.
     """
 
     a: StoredSubject
     b: StoredSubject
     effects: tuple[MetricEffect, ...]
     cases: Mapping[str, CaseInfo]
-    changed: tuple[str, ...]
-    parted: FirstDifferences
-    edges: tuple[str, ...] = ()
+    changed_cases: tuple[str, ...]
+    first_difference_steps: FirstDifferences
+    edge_notes: tuple[str, ...] = ()
     design: CaseDesign = "by design"
     tests: OutcomesOfTests = field(default_factory=OutcomesOfTests)
-    other_code: tuple[str, ...] = ()
+    edited_code_notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -164,12 +166,12 @@ class MethodComparison:
             return Verdict.REGRESSED
         if self.tests.unknown and gate_verdict is not Verdict.REGRESSED:
             return Verdict.INCONCLUSIVE
-        return gate_verdict if has_cases or not self.tests.are_compared else Verdict.PASS
+        return gate_verdict if has_cases or not self.tests.has_compared_tests else Verdict.PASS
 
     @property
     def compared_nothing(self) -> bool:
         """Whether no case has a common seed, and no test an outcome on both sides."""
-        return self.primary.gate.compared_nothing and not self.tests.are_compared
+        return self.primary.gate.compared_nothing and not self.tests.has_compared_tests
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -199,7 +201,7 @@ class MethodComparison:
         cases = [self.cases[case.case] for case in self.primary.comparison.cases]
         return {case.identity: case.primary_metric if metric == "primary" else metric for case in cases}
 
-    def name(self, identity: str) -> str:
+    def case_name(self, identity: str) -> str:
         """Returns the name of a case."""
         return next(name for name, case in self.cases.items() if case.identity == identity)
 
@@ -229,7 +231,7 @@ def compare_subjects(
     """
     rules = rules or GateRules()
     scales = scales or Scales.of(subjects)
-    for metric in (name for requested_name in metrics for name in scales.undeclared(requested_name)):
+    for metric in (name for requested_name in metrics for name in scales.metrics_without_direction(requested_name)):
         raise UnknownDirection(metric)
     first_subject, *other_subjects = subjects
     return [
@@ -263,7 +265,7 @@ def _compare(
         for label, metric in labels_and_metrics
     ]
     tests = outcomes_of_tests(first_subject, other_subject)
-    if tests.are_any and not metrics and not any(effects):
+    if tests.has_tests and not metrics and not any(effects):
         effects = [_empty_effect(rules)]
     if not any(effects):
         raise UsageError(
@@ -278,8 +280,8 @@ def _compare(
         b=other_subject,
         effects=tuple(_with_names(effect, names) for effect in effects if effect),
         cases={names[identity]: case for identity, case in cases.items()},
-        changed=changed_names,
-        parted={
+        changed_cases=changed_names,
+        first_difference_steps={
             names[identity]: step
             for identity, step in first_differences(first_subject, other_subject).items()
             if not cases[identity].has_outcome_alone
@@ -337,12 +339,12 @@ def _with_names(effect: MetricEffect, names: Mapping[str, str]) -> MetricEffect:
 
 def _on_common_forms(a: StoredSubject, b: StoredSubject) -> tuple[StoredSubject, StoredSubject]:
     """Returns both subjects with the cells to compare. Former forms are compared only if no current form is common."""
-    common_forms = a.every_form().keys() & b.every_form().keys()
+    common_forms = a.all_cells().keys() & b.all_cells().keys()
     if a.cells.keys() & b.cells.keys() or not common_forms:
         return a, b
     former_a, former_b = (
         dataclasses.replace(
-            subject, cells={key: cell for key, cell in subject.every_form().items() if key in common_forms}
+            subject, cells={key: cell for key, cell in subject.all_cells().items() if key in common_forms}
         )
         for subject in (a, b)
     )
@@ -428,7 +430,7 @@ def _effect(
         improvement_probability=improvement_probability(a, b, metric, scales, design),
         num_pairs=sum(len(sample) for sample in samples.values() if sample.is_paired),
         margins=margins,
-        tolerated={key: values.ratio(-margins[key]) for key, values in values_by_case.items()},
+        tolerated_ratios={key: values.ratio(-margins[key]) for key, values in values_by_case.items()},
         ratios={
             key: _loss_ratio(effects[key], finals_of_case, values_by_case[key])
             for key, finals_of_case in final_values.items()
@@ -453,15 +455,15 @@ class _FinalValues:
     """Final values of both sides on a case. NaN if a seed diverged or exploded. Common seeds are in the same order.
 
     Attributes:
-      ours, theirs: Final values of A and of B.
-      begins: Value at step 0 of each seed of both sides; NaN if unknown.
+      values_a, values_b: Final values of A and of B.
+      starts: Value at step 0 of each seed of both sides; NaN if unknown.
       num_seeds: Number of seeds of both sides, including those without a partner.
       samples: Final values in the metric's own unit, whose signs do not depend on the metric's direction.
     """
 
-    ours: list[float]
-    theirs: list[float]
-    begins: tuple[list[float], list[float]]
+    values_a: list[float]
+    values_b: list[float]
+    starts: tuple[list[float], list[float]]
     num_seeds: tuple[int, int]
     samples: Samples
 
@@ -476,7 +478,7 @@ class _FinalValues:
             return None
         common_seeds = sorted(finals[0].keys() & finals[1].keys()) if samples.is_paired else None
         seeds = [common_seeds or list(finals_of_side) for finals_of_side in finals]
-        starts = [scales.starts_of(cell, metric) for cell in cells]
+        starts = [scales.cell_starts(cell, metric) for cell in cells]
         values_a, values_b = (
             [finals_of_side[seed] for seed in seeds_of_side]
             for finals_of_side, seeds_of_side in zip(finals, seeds, strict=True)
@@ -486,14 +488,14 @@ class _FinalValues:
             for start_values, seeds_of_side in zip(starts, seeds, strict=True)
         )
         counts = (len(finals[0]), len(finals[1]))
-        return cls(ours=values_a, theirs=values_b, begins=(starts_a, starts_b), num_seeds=counts, samples=samples)
+        return cls(values_a=values_a, values_b=values_b, starts=(starts_a, starts_b), num_seeds=counts, samples=samples)
 
     def geometric_means(self, minimum: float) -> tuple[float, float]:
         """Returns the geometric mean of each side's losses less the minimum, over the seeds that converge.
 
         For pairs, these are the pairs in which both sides converge.
         """
-        losses_of_sides = [np.asarray(self.ours) - minimum, np.asarray(self.theirs) - minimum]
+        losses_of_sides = [np.asarray(self.values_a) - minimum, np.asarray(self.values_b) - minimum]
         if self.samples.is_paired:
             converged = np.isfinite(losses_of_sides[0]) & np.isfinite(losses_of_sides[1])
             losses_of_sides = [losses[converged] for losses in losses_of_sides]
@@ -507,7 +509,7 @@ def _loss_ratio(paired: MeanDifference, final_values: _FinalValues, values: Pair
     """Returns B's mean loss divided by A's, over converged seeds. NaN if one of them is clipped."""
     scale, is_plain = values.scale, values.is_of_finals
     if not is_plain:
-        values_and_starts = zip((final_values.ours, final_values.theirs), final_values.begins, strict=True)
+        values_and_starts = zip((final_values.values_a, final_values.values_b), final_values.starts, strict=True)
         is_plain = all(
             (are_log_ratios(losses, scale, starts=begins) | ~np.isfinite(losses)).all()
             for losses, begins in values_and_starts
@@ -537,7 +539,7 @@ def _case_note(
     has_lack: bool,
 ) -> str:
     notes = [SIGNED_LOSS_ADVICE] if is_signed else []
-    num_common = len(final_values.ours)
+    num_common = len(final_values.values_a)
     scale = values.scale
     notes += [text for text in (verdict_words, values.note) if text]
     if not final_values.samples.is_paired:
@@ -549,7 +551,7 @@ def _case_note(
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     if not values.is_of_finals:
         if num_silent := are_uninformative(
-            final_values.ours, final_values.theirs, scale, starts=final_values.begins[0]
+            final_values.values_a, final_values.values_b, scale, starts=final_values.starts[0]
         ).sum():
             notes.append(uninformative_seeds_note(num_silent, num_common))
         if scale.is_usable and scale.is_thin:
@@ -563,19 +565,19 @@ def missing_seeds_note(a: StoredSubject, b: StoredSubject, identity: str) -> str
     Example: "theta_2.npz has 2 of 3 seeds (1 error): compared on the 2 common seeds".
     """
     labels_and_cells = [(subject.label, subject.cells[identity]) for subject in (a, b) if identity in subject.cells]
-    missing_texts = [f"{label} has {_count_text(cell)}" for label, cell in labels_and_cells if cell.missing]
+    missing_texts = [f"{label} has {_count_text(cell)}" for label, cell in labels_and_cells if cell.missing_seeds]
     if not missing_texts:
         return ""
     cells = [cell for _, cell in labels_and_cells]
-    num_common = len(cells[0].sources.keys() & cells[-1].sources.keys()) if len(cells) == 2 else 0
+    num_common = len(cells[0].curves_by_seed.keys() & cells[-1].curves_by_seed.keys()) if len(cells) == 2 else 0
     is_paired = num_common > 0 and are_common(cells[0].draws, cells[-1].draws)
     common_text = f": compared on the {counted(num_common, f'common {cells[0].case.replicate}')}" if is_paired else ""
     return "; ".join(missing_texts) + common_text
 
 
 def _count_text(cell: Cell) -> str:
-    num_present = cell.num_planned - len(cell.missing)
-    return f"{num_present} of {counted(cell.num_planned, 'seed')} ({cell.why_missing()})"
+    num_present = cell.num_planned - len(cell.missing_seeds)
+    return f"{num_present} of {counted(cell.num_planned, 'seed')} ({cell.missing_seeds_text()})"
 
 
 def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
@@ -583,7 +585,7 @@ def labels_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     if identity not in a.cells or identity not in b.cells:
         return ""
     cells = (a.cells[identity], b.cells[identity])
-    if all(cell.draws for cell in cells) or not cells[0].sources.keys() & cells[1].sources.keys():
+    if all(cell.draws for cell in cells) or not cells[0].curves_by_seed.keys() & cells[1].curves_by_seed.keys():
         return ""
     return "seeds are not paired: imported seed numbers are only labels; `lobench import --paired-seeds` pairs them"
 
@@ -592,7 +594,8 @@ def last_steps_note(a: StoredSubject, b: StoredSubject, identity: str) -> str:
     """Returns a note on the last steps of a case, if they differ between seeds; "" otherwise."""
     cells = [subject.cells[identity] for subject in (a, b) if identity in subject.cells]
     last_steps = [
-        sorted({step for seed, step in cell.last_steps().items() if seed not in cell.unconverged}) for cell in cells
+        sorted({step for seed, step in cell.last_step_by_seed().items() if seed not in cell.unconverged_seeds})
+        for cell in cells
     ]
     if len({step for steps in last_steps for step in steps}) < 2:
         return ""
@@ -626,8 +629,8 @@ def _first_difference(a: Cell, b: Cell) -> float | None:
     steps = [
         _first_difference_of_seed(a, b, metric, seed)
         for metric in dict.fromkeys((a.case.primary_metric, *_LOSSES))
-        for seed in a.sources.keys() & b.sources.keys()
-        if all(metric in cell.sources[seed][0].shapes for cell in (a, b))
+        for seed in a.curves_by_seed.keys() & b.curves_by_seed.keys()
+        if all(metric in cell.curves_by_seed[seed][0].shapes for cell in (a, b))
     ]
     return min(steps, default=None)
 
@@ -635,7 +638,7 @@ def _first_difference(a: Cell, b: Cell) -> float | None:
 def _first_difference_of_seed(a: Cell, b: Cell, metric: str, seed: int) -> float:
     values_by_step = [
         dict(zip(curves.eval_steps, np.asarray(curves.metrics[metric])[row], strict=False))
-        for curves, row in (a.sources[seed], b.sources[seed])
+        for curves, row in (a.curves_by_seed[seed], b.curves_by_seed[seed])
     ]
     common_steps = sorted(values_by_step[0].keys() & values_by_step[1].keys())
     values = [np.asarray([step_values[step] for step in common_steps]) for step_values in values_by_step]

@@ -32,11 +32,11 @@ class OutcomesOfTests:
     unknown: tuple[str, ...] = ()
 
     @property
-    def are_any(self) -> bool:
-        return self.are_compared or bool(self.unknown)
+    def has_tests(self) -> bool:
+        return self.has_compared_tests or bool(self.unknown)
 
     @property
-    def are_compared(self) -> bool:
+    def has_compared_tests(self) -> bool:
         """Whether any test has an outcome on both sides."""
         return bool(self.broken or self.fixed or self.passed or self.failed)
 
@@ -80,4 +80,4 @@ def _has_passed(cell: Cell | None) -> bool | None:
     outcomes = {outcome for outcome, _ in cell.failures}
     if Outcome.FAILED in outcomes:
         return False
-    return True if cell.sources and not outcomes and not cell.missing else None
+    return True if cell.curves_by_seed and not outcomes and not cell.missing_seeds else None

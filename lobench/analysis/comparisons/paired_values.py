@@ -92,10 +92,10 @@ def paired_values(a: Cell | None, b: Cell | None, metric: str | None, scales: Sc
     finals_of_sides = [cell.converged_finals(name) for cell in (a, b)]
     has_scores = a.draws == b.draws == LOBENCH_SEEDS and not (a.has_single_values and b.has_single_values)
     if has_scores:
-        starts = {**scales.starts_of(b, name), **scales.starts_of(a, name)}
+        starts = {**scales.cell_starts(b, name), **scales.cell_starts(a, name)}
         is_paired = _has_fresh_seeds(a) == _has_fresh_seeds(b)
         samples = scored_samples(finals_of_sides[0], finals_of_sides[1], starts, scale, is_paired=is_paired)
-        samples = dataclasses.replace(samples, shared=_shared_trainings(a, b))
+        samples = dataclasses.replace(samples, shared_trainings=_shared_trainings(a, b))
     else:
         samples = samples_of_values(finals_of_sides[0], finals_of_sides[1], a, b)
     samples = dataclasses.replace(
@@ -122,17 +122,19 @@ def _missing_seeds(a: Cell | None, b: Cell | None, metric: str) -> tuple[frozens
     have no plan: if seeds are the same draws on both sides, a seed that only one side has is missing on the other side.
     """
     cells = [cell for cell in (a, b) if cell is not None and cell.draws == LOBENCH_SEEDS]
-    last_step = max((step for cell in cells for step in cell.last_steps().values()), default=0)
+    last_step = max((step for cell in cells for step in cell.last_step_by_seed().values()), default=0)
     missing_by_side = [frozenset[int](), frozenset[int]()]
     for index, cell in enumerate((a, b)):
         if cell is not None:
-            last_steps = cell.last_steps().items() if cell in cells else ()
-            early_seeds = {seed for seed, step in last_steps if step < last_step and seed not in cell.unconverged}
+            last_steps = cell.last_step_by_seed().items() if cell in cells else ()
+            early_seeds = {seed for seed, step in last_steps if step < last_step and seed not in cell.unconverged_seeds}
             without_metric = (
-                cell.sources.keys() - cell.final.get(metric, {}).keys() if cell.final.get(metric) else set()
+                cell.curves_by_seed.keys() - cell.final_values.get(metric, {}).keys()
+                if cell.final_values.get(metric)
+                else set()
             )
-            lacking_seeds = cell.lacking(other_cell for other_cell in (a, b) if other_cell is not None)
-            missing_by_side[index] = frozenset({*cell.missing, *early_seeds, *without_metric, *lacking_seeds})
+            lacking_seeds = cell.lacking_seeds(other_cell for other_cell in (a, b) if other_cell is not None)
+            missing_by_side[index] = frozenset({*cell.missing_seeds, *early_seeds, *without_metric, *lacking_seeds})
     return missing_by_side[0], missing_by_side[1]
 
 
@@ -152,24 +154,25 @@ def paired_block(
     """
     name = metric or a.case.primary_metric
     scale = scales.scale(a.case, name)
-    finals = a.final.get(name, {})
-    starts = scales.starts_of(a, name)
+    finals = a.final_values.get(name, {})
+    starts = scales.cell_starts(a, name)
     seeds_without_start = [seed for seed in finals if seed not in starts]
     finals_of_others = dict[int, list[float]]()
     may_be_fresh = min(finals, default=-1) >= FIRST_REPORT_SEED
     is_fresh = _has_fresh_seeds(a)
-    last_steps = a.ends()  # empty without curves
-    if finals and scale.is_usable and a.is_whole and not a.has_single_values:
+    last_steps = a.distinct_last_steps()  # empty without curves
+    if finals and scale.is_usable and a.is_fully_trained and not a.has_single_values:
         seeds = tuple(finals)
         for index, cell in other_cells.items():
             seeds_of_cell, values = cell.final_column(name)
             if (
                 len(seeds_of_cell) == len(seeds)
-                and cell.is_whole
-                and last_steps.issuperset(cell.ends())
+                and cell.is_fully_trained
+                and last_steps.issuperset(cell.distinct_last_steps())
                 and (not may_be_fresh or _has_fresh_seeds(cell) == is_fresh)
                 and not (
-                    seeds_without_start and any(seed in cell.untrained.get(name, {}) for seed in seeds_without_start)
+                    seeds_without_start
+                    and any(seed in cell.untrained_values.get(name, {}) for seed in seeds_without_start)
                 )
             ):
                 if tuple(seeds_of_cell) == seeds:
@@ -233,7 +236,7 @@ def samples_of_values(a: Finals, b: Finals, cell_a: Cell, cell_b: Cell) -> Sampl
     )
     samples = Samples.of(values_a, values_b, is_paired=is_paired)
     seeds_of_sides = (tuple(seeds_a), tuple(seeds_b))
-    return dataclasses.replace(samples, seeds=seeds_of_sides, shared=_shared_trainings(cell_a, cell_b))
+    return dataclasses.replace(samples, seeds=seeds_of_sides, shared_trainings=_shared_trainings(cell_a, cell_b))
 
 
 def _shared_trainings(a: Cell, b: Cell) -> frozenset[str]:
@@ -260,13 +263,15 @@ def untestable_samples(samples: Samples) -> Samples:
 
 def _have_same_curves(a: Cell, b: Cell) -> bool:
     """Returns True if two cells contain the same curves, as when a subject is compared with itself."""
-    curves_a, curves_b = ({seed: (id(curves), row) for seed, (curves, row) in cell.sources.items()} for cell in (a, b))
+    curves_a, curves_b = (
+        {seed: (id(curves), row) for seed, (curves, row) in cell.curves_by_seed.items()} for cell in (a, b)
+    )
     return bool(curves_a) and curves_a == curves_b
 
 
 def _has_fresh_seeds(cell: Cell) -> bool:
     """Returns whether the seeds are fresh seeds, which only results of a search have."""
-    return min((min(finals) for finals in cell.final.values() if finals), default=-1) >= FIRST_REPORT_SEED
+    return min((min(finals) for finals in cell.final_values.values() if finals), default=-1) >= FIRST_REPORT_SEED
 
 
 def scored_samples(
@@ -389,7 +394,7 @@ def _is_relative(a: Cell, b: Cell, metric: str) -> bool:
 def _scale_of_pair(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[ScoreScale, str]:
     """Returns the scale of two sides, which does not depend on other subjects, and a note on its unit."""
     scale = scales.scale(a.case, metric)
-    tuned_case = scales.baselines.tuned.get(a.case.identity)
+    tuned_case = scales.baselines.baseline_by_case.get(a.case.identity)
     if tuned_case is not None and metric in tuned_case.tuned and scale.is_usable:
         return scale, "final values, in units of the tuned baseline"
     is_primary = metric == a.case.primary_metric
@@ -407,7 +412,7 @@ def _scale_of_pair(a: Cell, b: Cell, metric: str, scales: Scales) -> tuple[Score
     smallest_loss = ROUNDED_ZERO * (start - low) if start > low else 0.0
     is_log = (is_loss or bool(declared_scale)) and declared_scale != ScaleKind.LINEAR
     is_log = is_log and lowest >= smallest_loss and max(finite_finals) > 0
-    pair_scale = ScoreScale.among(
+    pair_scale = ScoreScale.of_subjects(
         metric,
         direction,
         finals=finals,
@@ -437,7 +442,7 @@ def _common_start(a: Cell, b: Cell, metric: str) -> tuple[float, str]:
     """Returns the mean value at step 0 of both sides, or NaN, and the reason if no unit follows from it."""
     if a.has_single_values and b.has_single_values:
         return math.nan, "each seed has one value, and no step 0 before it"
-    starts = [[v for v in cell.untrained.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
+    starts = [[v for v in cell.untrained_values.get(metric, {}).values() if math.isfinite(v)] for cell in (a, b)]
     sides_without_start = [
         side_name for side_name, values in zip(("first", "second"), starts, strict=True) if not values
     ]

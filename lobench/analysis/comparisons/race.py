@@ -36,14 +36,14 @@ class Standing:
     """Standing of a method against the method that eliminated it, or against the leader if it is still in the race.
 
     Attributes:
-      against: Index of the other method.
-      gap: Its score less that of the other method, with bounds that hold at all looks at once.
-      diverged: Number of seeds on which it diverges, on any case, and the other on none; and the reverse.
+      rival: Index of the other method.
+      score_gap: Its score less that of the other method, with bounds that hold at all looks at once.
+      diverged_counts: Number of seeds on which it diverges, on any case, and the other on none; and the reverse.
     """
 
-    against: int
-    gap: Interval
-    diverged: tuple[int, int]
+    rival: int
+    score_gap: Interval
+    diverged_counts: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class RaceResult:
       ending: Reason why the race has ended. None if it goes on.
       steps: Inner steps of each method until it was eliminated.
       all_steps: Inner steps of a method on all seeds.
-      missing: Evaluations missing for the next round.
+      missing_evaluations: Evaluations missing for the next round.
       scale: Description of 0 and 1 on the scale of the scores.
-      edges: Lines on settings of the leader that are the smallest or largest of those in the race.
+      edge_notes: Lines on settings of the leader that are the smallest or largest of those in the race.
     """
 
     labels: tuple[str, ...]
@@ -72,12 +72,12 @@ class RaceResult:
     ending: EndReason | None
     steps: tuple[int, ...]
     all_steps: int
-    missing: tuple[str, ...]
+    missing_evaluations: tuple[str, ...]
     scale: str
-    edges: tuple[str, ...] = ()
+    edge_notes: tuple[str, ...] = ()
 
     @property
-    def racing(self) -> tuple[int, ...]:
+    def racing_indices(self) -> tuple[int, ...]:
         """Indices of the methods that are still in the race."""
         return tuple(index for index, exit_look in enumerate(self.out_at) if exit_look is None)
 
@@ -141,9 +141,9 @@ def race_result(
             for size, exit_look in zip(sizes, out_at, strict=True)
         ),
         all_steps=max(sizes) * rules.rounds,
-        missing=missing_texts,
+        missing_evaluations=missing_texts,
         scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
-        edges=() if leader is None else tuple(edge_notes_among([entrant.who for entrant in entrants], leader)),
+        edge_notes=() if leader is None else tuple(edge_notes_among([entrant.subject for entrant in entrants], leader)),
     )
 
 
@@ -151,7 +151,7 @@ def _end_reason(gaps: Sequence[Standing | None], num_looks: int, rules: Race) ->
     if not gaps:
         return "one left"
     if rules.margin and all(
-        gap_to_leader is not None and gap_to_leader.gap.upper < rules.margin for gap_to_leader in gaps
+        gap_to_leader is not None and gap_to_leader.score_gap.upper < rules.margin for gap_to_leader in gaps
     ):
         return "within the margin"
     return "all seeds" if num_looks == rules.rounds else None
@@ -185,7 +185,7 @@ def _subject_so_far(entrant: Entrant, rules: Race, num_rounds: int) -> StoredSub
         (case.identity, block) for case, round_number in rounds for block in _round_blocks(case, rules, round_number)
     }
     rows = [row for row in entrant.rows if (row.key.case_identity, row.key.seed_block) in blocks]
-    return subject_of(entrant.who, rows, {case.identity for case in entrant.cases})
+    return subject_of(entrant.subject, rows, {case.identity for case in entrant.cases})
 
 
 def _race_scales(entrants: Sequence[Entrant], rules: Race, suite_paths: Sequence[Path]) -> Scales:
@@ -223,7 +223,7 @@ def _pair_sums(subjects: Sequence[StoredSubject], num_seeds: int, scales: Scales
             seeds = [seed - case.first_seed for seed in common_seeds]
             scores_of_sides[0, j, i, index, seeds] = scores_of_sides[1, i, j, index, seeds] = samples.a
             scores_of_sides[1, j, i, index, seeds] = scores_of_sides[0, i, j, index, seeds] = samples.b
-            steps[j, i, index] = steps[i, j, index] = math.sqrt(12 * samples.converged().floor)
+            steps[j, i, index] = steps[i, j, index] = math.sqrt(12 * samples.converged().least_variance)
     return PairSums.of(scores_of_sides[0], scores_of_sides[1], steps)
 
 
@@ -239,7 +239,7 @@ def _standing(
     gap = -float(pairs.mean[rival, index])
     half = float(width[rival, index])
     return Standing(
-        against=racing_methods[rival],
-        gap=Interval(mean=gap, lower=gap - half, upper=gap + half),
-        diverged=(int(pairs.lost_by_b[rival, index]), int(pairs.lost_by_a[rival, index])),
+        rival=racing_methods[rival],
+        score_gap=Interval(mean=gap, lower=gap - half, upper=gap + half),
+        diverged_counts=(int(pairs.lost_by_b[rival, index]), int(pairs.lost_by_a[rival, index])),
     )

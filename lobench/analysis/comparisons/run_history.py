@@ -107,7 +107,7 @@ def run_history(stores: Iterable[Path]) -> list[RunSummary]:
         if len(groups) == 1:
             runs.append((revision, store_snapshot))
         else:
-            positions = {subject.who: index for index, subject in enumerate(store_snapshot.subjects)}
+            positions = {subject.subject: index for index, subject in enumerate(store_snapshot.subjects)}
             for (name, _), rows in groups.items():
                 # If all cases of a run were changed since, the run keeps its own forms.
                 current = store_snapshot.current if any(map(store_snapshot.current.is_current, rows)) else None
@@ -130,12 +130,12 @@ def _revision_text(row: EvaluationRow) -> str:
 
 
 def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummary:
-    last_subject = snapshot.subjects[snapshot.shown]
+    last_subject = snapshot.subjects[snapshot.headline_index]
     metrics = [metric for _, metric in headline_metrics([last_subject])]
     unscored_cells = [
         cell
         for cell in last_subject.cells.values()
-        if cell.sources
+        if cell.curves_by_seed
         and not all(scales.scale(cell.case, metric or cell.case.primary_metric).is_usable for metric in metrics)
     ]
     cases = [case.identity for case in snapshot.cases]
@@ -205,7 +205,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
                 experiment_runs.append((row, with_race(form_snapshot, row.config, ledger)))
     subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
     scales = Scales.of(
-        subjects, None, among=[subject for _, snapshot in experiment_runs for subject in snapshot.setting_scales]
+        subjects, None, among=[subject for _, snapshot in experiment_runs for subject in snapshot.scale_subjects]
     )
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in experiment_runs),
@@ -245,7 +245,7 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         num_evaluations=len(snapshot.rows),
         best=snapshot.labels[best_index] if best_index is not None else "",
         score=score,
-        over=summary.over_which_cases(metric or "primary") if best_index is not None else "",
+        over=summary.common_cases_text(metric or "primary") if best_index is not None else "",
         metric=label,
         scale=scales.describe(_ADVICE),
     )

@@ -248,7 +248,7 @@ def _values_at(cell: Cell, metric: str, step: float) -> dict[int, float]:
     A seed that diverges between two evaluations has the value of the first.
     """
     values_by_seed = {}
-    for seed, (curves, row) in sorted(cell.sources.items()):
+    for seed, (curves, row) in sorted(cell.curves_by_seed.items()):
         eval_steps = curves.eval_steps
         values = np.asarray(curves.metrics.get(metric, ()))
         if values.ndim != 2 or values.shape[1] != len(eval_steps):

@@ -129,7 +129,7 @@ def steps_to_target(cell: Cell, metric: str, target: float, direction: Direction
     """Returns the number of steps after which the seeds of a cell reach a target."""
     steps_by_seed: dict[int, float] = {}
     horizon, gap = 0, 0
-    for seed, (curves, row) in sorted(cell.sources.items()):
+    for seed, (curves, row) in sorted(cell.curves_by_seed.items()):
         if metric not in curves.shapes:
             continue
         values = np.asarray(curves.metrics[metric])[row]
@@ -187,8 +187,10 @@ def compare_steps(
     case_steps = []
     for identity in a.cells.keys() & b.cells.keys():
         cells = (a.cells[identity], b.cells[identity])
-        metric = stored_spelling(target.metric, cells[0].final) if target.metric else cells[0].case.primary_metric
-        if any(metric not in cell.final for cell in cells):
+        metric = (
+            stored_spelling(target.metric, cells[0].final_values) if target.metric else cells[0].case.primary_metric
+        )
+        if any(metric not in cell.final_values for cell in cells):
             continue
         direction = scales.direction(cells[0].case, metric)
         if direction is None:

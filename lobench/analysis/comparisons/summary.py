@@ -68,7 +68,7 @@ def improvement_probability(
         identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone
     )
     for identity in common_cases:
-        x, y = (scales.merits(subject.cells[identity], metric) for subject in (b, a))
+        x, y = (scales.ordering_values(subject.cells[identity], metric) for subject in (b, a))
         if x and y:
             ranks = np.unique([*x, *y], return_inverse=True)[1].tolist()  # ranks are finite also for diverged seeds
             ranks_of_b.append(ranks[: len(x)])
@@ -122,7 +122,10 @@ def paired_differences(
         present_cells = [cell for cell in cell_pair if cell is not None]
         if any(cell.case.has_outcome_alone for cell in present_cells):
             continue
-        if any(cell.lost or cell.final.get(metric or cell.case.primary_metric) for cell in present_cells):
+        if any(
+            cell.num_lost_by_outcome or cell.final_values.get(metric or cell.case.primary_metric)
+            for cell in present_cells
+        ):
             values_by_case[identity] = paired_values(cell_pair[0], cell_pair[1], metric, scales)
     return values_by_case
 
@@ -133,7 +136,7 @@ def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
     if identity in subject_and_other[1].cells:
         return False
     case_place = place_of(subject_and_other[0].cells[identity].case)
-    return any(place_of(cell.case) == case_place for cell in subject_and_other[1].every_form().values())
+    return any(place_of(cell.case) == case_place for cell in subject_and_other[1].all_cells().values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,17 +144,17 @@ class CaseFinding:
     """Results of one subject on one case.
 
     Attributes:
-      case: Index of the case in the snapshot.
-      final: Seed mean of the final value, by metric.
-      score: Mean score by metric of the headline, with Student's interval over the seeds.
+      case_index: Index of the case in the snapshot.
+      final_means: Seed mean of the final value, by metric.
+      scores: Mean score by metric of the headline, with Student's interval over the seeds.
       num_seeds, num_diverged, num_exploded: Numbers of seeds.
       best_single, envelope: Speed-ups over the tuned baseline. None without a tuned baseline.
       effect: Difference from the first subject. None for a single subject.
     """
 
-    case: int
-    final: dict[str, float]
-    score: dict[str, Interval]
+    case_index: int
+    final_means: dict[str, float]
+    scores: dict[str, Interval]
     num_seeds: int
     num_diverged: int
     num_exploded: int
@@ -182,40 +185,40 @@ class Summary:
         self.snapshot, self.scales = snapshot, scales
         self.compared = frozenset(() if snapshot.groups.runs else range(len(snapshot.subjects)))
         self.compared = self.compared if compared is None else frozenset(compared)
-        self._means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of the subject, and the metric
-        self._shown_means: dict[tuple[int, str, str], MeanScore] = {}  # by index, metric and suite
-        self._common: dict[str, frozenset[str]] = {}
+        self._own_means: dict[tuple[int, str], MeanScore] = {}  # by the `id` of the subject, and the metric
+        self._mean_cache: dict[tuple[int, str, str], MeanScore] = {}  # by index, metric and suite
+        self._common_cases: dict[str, frozenset[str]] = {}
         labels = [label for label, _ in headline_metrics(snapshot.subjects)] if snapshot.subjects else []
         primary = {case.primary_metric for case in snapshot.cases}
         # Train and test loss next to each other. The train column shows the primary metric if that is another one.
         has_test = "test/loss" in labels and primary != {"test/loss"}
         self.metrics = ("primary", *(("test/loss",) if has_test else ()))
 
-    def of_part(self, snapshot: Snapshot) -> Summary:
+    def for_part(self, snapshot: Snapshot) -> Summary:
         """Returns the summary of a part of its subjects. Scores computed for one of the two are reused by the other."""
         summary = Summary(snapshot, self.scales)
-        summary._means = self._means
+        summary._own_means = self._own_means
         return summary
 
-    def of_later(self, snapshot: Snapshot) -> Summary:
+    def for_later(self, snapshot: Snapshot) -> Summary:
         """Returns the summary of some subjects of a later reading, on the scales of this one.
 
         Scores of subjects that are the same objects are reused. Scores of other subjects are not cached, because the
         cache has keys by `id`, and another object may get the same `id` later.
         """
         summary = Summary(snapshot, self.scales)
-        summary._means = dict(self._means)
+        summary._own_means = dict(self._own_means)
         return summary
 
     @functools.cached_property
-    def shown(self) -> int:
-        """Index of the headlines' subject: the best method, ranked as in the table of methods, or `Snapshot.shown`.
+    def headline_index(self) -> int:
+        """Index of the headlines' subject: the best method, ranked as in the table of methods.
 
-        `Snapshot.shown` is used for runs: it is the last checkpoint, even if optimizers were evaluated with the run.
+        For runs it is `Snapshot.headline_index`, the last checkpoint, even if optimizers were evaluated with the run.
         """
         subjects = self.snapshot.subjects
         if self.has_checkpoints or not subjects:
-            return self.snapshot.shown if subjects else 0
+            return self.snapshot.headline_index if subjects else 0
         means = {index: self.mean_score(index, "primary") for index in range(len(subjects))}
         scored_indices = [
             index for index, score in means.items() if not math.isnan(score.mean) and score.has_surviving_seed
@@ -223,35 +226,39 @@ class Summary:
         scored_indices = [
             index for index in scored_indices if not subjects[index].lacks_seeds(subjects)
         ] or scored_indices
-        return max(scored_indices, key=lambda index: means[index].mean) if scored_indices else self.snapshot.shown
+        return (
+            max(scored_indices, key=lambda index: means[index].mean) if scored_indices else self.snapshot.headline_index
+        )
 
     @property
     def has_checkpoints(self) -> bool:
         """Whether there are checkpoints, which have an order, and not only methods."""
-        return not self.snapshot.experiment.methods and any(subject.who.has_theta for subject in self.snapshot.subjects)
+        return not self.snapshot.experiment.method_names and any(
+            subject.subject.has_theta for subject in self.snapshot.subjects
+        )
 
     @functools.cached_property
-    def first(self) -> int:
+    def reference_index(self) -> int:
         """Index of the subject with which the shown subject is compared.
 
         For a checkpoint it is the first checkpoint of its run. For a method it is the first other method, or the shown
         method itself if there is no other.
         """
-        if run := self.snapshot.groups.run_of(self.shown):
+        if run := self.snapshot.groups.run_of(self.headline_index):
             return run[0]
-        return 1 if self.shown == 0 and len(self.snapshot.subjects) > 1 and not self.has_checkpoints else 0
+        return 1 if self.headline_index == 0 and len(self.snapshot.subjects) > 1 and not self.has_checkpoints else 0
 
     @property
     def baseline_label(self) -> str:
         """Name of the baseline that scores 1; "" if it serves no case."""
-        return self.scales.label
+        return self.scales.baseline_label
 
     @property
     def scale_label(self) -> str:
         none = ""
-        if not self.scales.baselines.tuned:
+        if not self.scales.baselines.baseline_by_case:
             none = " (no baseline fits)" if self.scales.baselines.problems else " (no baseline found)"
-        return f"0 is {self.scales.zero}, 1 is {self.scales.one}{none}"
+        return f"0 is {self.scales.zero_text}, 1 is {self.scales.one_text}{none}"
 
     def metric_of(self, case: int, metric: str) -> str:
         return self.snapshot.cases[case].primary_metric if metric == "primary" else metric
@@ -260,17 +267,17 @@ class Summary:
         names = sorted({self.metric_of(case, metric) for case in range(len(self.snapshot.cases))})
         return names[0] if len(names) == 1 else "primary metric"
 
-    def baseline(self, case: int) -> BaselineCase | None:
-        return self.scales.baselines.tuned.get(self.snapshot.cases[case].identity)
+    def case_baseline(self, case: int) -> BaselineCase | None:
+        return self.scales.baselines.baseline_by_case.get(self.snapshot.cases[case].identity)
 
     def mean_score(self, subject: int, metric: str, suite: str = "") -> MeanScore:
         """Returns a subject's mean score over the cases of a suite, or over all."""
         key = (subject, metric, suite)
-        if key not in self._shown_means:
+        if key not in self._mean_cache:
             mean = self._own_mean(subject, metric)
-            mean = mean.over(self.common_cases(metric)) if subject in self.compared else mean
-            self._shown_means[key] = mean.over(self.cases_of(suite)) if suite else mean
-        return self._shown_means[key]
+            mean = mean.over_cases(self.common_cases(metric)) if subject in self.compared else mean
+            self._mean_cache[key] = mean.over_cases(self.cases_of(suite)) if suite else mean
+        return self._mean_cache[key]
 
     def cases_of(self, suite: str) -> frozenset[str]:
         """Returns the identities of a suite's cases."""
@@ -279,10 +286,10 @@ class Summary:
     def _own_mean(self, subject: int, metric: str) -> MeanScore:
         stored_subject = self.snapshot.subjects[subject]
         key = (id(stored_subject), metric)
-        if key not in self._means:
+        if key not in self._own_means:
             cases = [case.identity for case in self.snapshot.cases]
-            self._means[key] = mean_score(stored_subject, _metric_or_none(metric), self.scales, cases)
-        return self._means[key]
+            self._own_means[key] = mean_score(stored_subject, _metric_or_none(metric), self.scales, cases)
+        return self._own_means[key]
 
     def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
         """Returns a subject's scores by case and seed, on all its cases, whatever the other subjects have."""
@@ -290,19 +297,19 @@ class Summary:
 
     def common_cases(self, metric: str) -> frozenset[str]:
         """Returns the cases on which all compared subjects have a score."""
-        if metric not in self._common:
+        if metric not in self._common_cases:
             cases_by_subject = [frozenset(self._own_mean(index, metric).scores) for index in self.compared]
-            self._common[metric] = functools.reduce(
+            self._common_cases[metric] = functools.reduce(
                 frozenset.intersection, filter(None, cases_by_subject), frozenset().union(*cases_by_subject)
             )
-        return self._common[metric]
+        return self._common_cases[metric]
 
-    def left_out(self, metric: str) -> dict[str, list[str]]:
+    def omitted_cases(self, metric: str) -> dict[str, list[str]]:
         """Returns the cases that compared means leave out, by name, with the labels of the subjects that lack them."""
         scores_by_subject = {index: self._own_mean(index, metric).scores for index in sorted(self.compared)}
         scores_by_subject = {index: scores for index, scores in scores_by_subject.items() if scores}
         return {
-            self.snapshot.names[case.identity]: [
+            self.snapshot.case_names[case.identity]: [
                 self.snapshot.labels[index]
                 for index, scores in scores_by_subject.items()
                 if case.identity not in scores
@@ -316,11 +323,11 @@ class Summary:
         """Returns a note on the groups of cases in the compared means; "" if each case is its own group."""
         cases = [case.identity for case in self.snapshot.cases if case.identity in self.common_cases(metric)]
         groups = case_groups([self.snapshot.subjects[index].cells for index in sorted(self.compared)], cases)
-        return groups_text([[self.snapshot.names[case] for case in group] for group in groups])
+        return groups_text([[self.snapshot.case_names[case] for case in group] for group in groups])
 
-    def over_which_cases(self, metric: str, *, names: bool = True) -> str:
+    def common_cases_text(self, metric: str, *, names: bool = True) -> str:
         """Returns the cases in the compared means, and the subjects that lack other cases; "" if none lacks any."""
-        missing = self.left_out(metric)
+        missing = self.omitted_cases(metric)
         num_common = len(self.common_cases(metric))
         lacking_subjects = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))
         text = f"the {num_common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
@@ -328,13 +335,13 @@ class Summary:
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
-        cells = self.snapshot.subjects[self.shown].cells
-        overall_score = self.mean_score(self.shown, metric)
+        cells = self.snapshot.subjects[self.headline_index].cells
+        overall_score = self.mean_score(self.headline_index, metric)
         identities_by_role: dict[str, list[str]] = {}
         for identity in overall_score.scores:
             identities_by_role.setdefault(cells[identity].case.role, []).append(identity)
         return {
-            role: (overall_score.over(identities_by_role[role]).interval, len(identities_by_role[role]))
+            role: (overall_score.over_cases(identities_by_role[role]).interval, len(identities_by_role[role]))
             for role in ROLES
             if role in identities_by_role
         }
@@ -347,7 +354,7 @@ class Summary:
 
     def has_smooth_envelope(self, case: int) -> bool:
         """Returns whether a case has a baseline whose budget covers at least one smoothing window of its envelope."""
-        baseline = self.baseline(case)
+        baseline = self.case_baseline(case)
         return (
             baseline is not None
             and baseline.training.num_inner_steps >= SMOOTHING_WINDOW * baseline.training.eval_every
@@ -363,14 +370,14 @@ class Summary:
         """
         speedups_by_case = list[list[float]]()
         cases = list[str]()
-        cells = self.snapshot.subjects[self.shown].cells
+        cells = self.snapshot.subjects[self.headline_index].cells
         num_censored = 0
         for case in range(len(self.snapshot.cases)):
-            cell = self.snapshot.cell(self.shown, case)
-            baseline = self.baseline(case)
-            if cell is None or baseline is None or "train/loss" not in cell.final:
+            cell = self.snapshot.cell(self.headline_index, case)
+            baseline = self.case_baseline(case)
+            if cell is None or baseline is None or "train/loss" not in cell.final_values:
                 continue
-            speedups = [_speedup_over_envelope(final, baseline) for final in cell.final["train/loss"].values()]
+            speedups = [_speedup_over_envelope(final, baseline) for final in cell.final_values["train/loss"].values()]
             speedups_by_case.append(
                 [0.0 if math.isnan(seed_speedup.value) else seed_speedup.value for seed_speedup in speedups]
             )
@@ -406,33 +413,33 @@ class Summary:
 
     def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
         """Returns the final values of the tuned baseline's own seeds as a cell; None if no baseline has the metric."""
-        baseline = self.scales.baselines.tuned.get(case.identity)
+        baseline = self.scales.baselines.baseline_by_case.get(case.identity)
         if baseline is None or metric not in baseline.tuned:
             return None
         finals = dict(zip(baseline.seeds, baseline.tuned[metric], strict=True))
-        return Cell(case=case, final={metric: finals}, untrained={})
+        return Cell(case=case, final_values={metric: finals}, untrained_values={})
 
     def tuned_scores(self, metric: str) -> dict[str, dict[int, float]]:
         """Returns the scores of the tuned baseline's own seeds, by identity of the case."""
         scores = {}
         for index, case in enumerate(self.snapshot.cases):
-            baseline = self.baseline(index)
+            baseline = self.case_baseline(index)
             name = self.metric_of(index, metric)
             if baseline is not None and name in baseline.tuned:
                 tuned_finals = dict(zip(baseline.seeds, baseline.tuned[name], strict=True))
                 scores[case.identity] = self.scales.seed_scores(case, name, tuned_finals)
         return scores
 
-    def against_tuned(self, metric: str) -> PairComparison | None:
+    def comparison_with_tuned(self, metric: str) -> PairComparison | None:
         """Compares the shown subject with the final values of the tuned baselines, on the baselines' own seeds.
 
         "Better" is above tuned. None without a case that has a baseline.
         """
         samples_by_case: dict[str, Samples] = {}
-        for identity, cell in self.snapshot.subjects[self.shown].cells.items():
+        for identity, cell in self.snapshot.subjects[self.headline_index].cells.items():
             name = _metric_or_none(metric) or cell.case.primary_metric
             tuned_cell = self.tuned_cell(cell.case, name)
-            if tuned_cell is not None and name in cell.final:
+            if tuned_cell is not None and name in cell.final_values:
                 samples_by_case[identity] = paired_values(tuned_cell, cell, name, self.scales).samples
         return compare_cases(samples_by_case) if samples_by_case else None
 
@@ -460,21 +467,31 @@ class Summary:
             else None
         )
 
-    def improvement(self) -> Interval:
+    def headline_improvement(self) -> Interval:
         """Returns the probability that a seed of the shown subject ends better than a seed of the first subject."""
-        first_subject, shown_subject = (self.snapshot.subjects[index] for index in (self.first, self.shown))
+        first_subject, shown_subject = (
+            self.snapshot.subjects[index] for index in (self.reference_index, self.headline_index)
+        )
         return improvement_probability(first_subject, shown_subject, None, self.scales)
 
-    def change(self) -> PairComparison | None:
+    def headline_comparison(self) -> PairComparison | None:
         """Compares the shown subject with the first one. Returns None if they are the same, or share no case."""
-        return None if self.first == self.shown else self.comparison(self.first, self.shown, "primary")
+        return (
+            None
+            if self.reference_index == self.headline_index
+            else self.comparison(self.reference_index, self.headline_index, "primary")
+        )
 
     def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
         """Returns the results of the shown subject on each case for which it has curves."""
         case_indices = range(len(self.snapshot.cases))
-        return [finding for case in case_indices if (finding := self.case(self.shown, case, comparison)) is not None]
+        return [
+            finding
+            for case in case_indices
+            if (finding := self.case_finding(self.headline_index, case, comparison)) is not None
+        ]
 
-    def case(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
+    def case_finding(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
         """Returns the results of a subject on a case; None if it has no curve."""
         cell = self.snapshot.cell(subject, case)
         if cell is None or not cell.seeds:
@@ -482,15 +499,21 @@ class Summary:
         means = {metric: self._own_mean(subject, metric) for metric in self.metrics}
         identity = self.snapshot.cases[case].identity
         effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
-        best_single, envelope = _speedups(cell, self.baseline(case))
+        best_single, envelope = _speedups(cell, self.case_baseline(case))
         names = [self.metric_of(case, metric) for metric in self.metrics]
         return CaseFinding(
-            case=case,
-            final={name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final},
-            score={metric: mean.over([identity]).interval for metric, mean in means.items() if identity in mean.scores},
+            case_index=case,
+            final_means={
+                name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final_values
+            },
+            scores={
+                metric: mean.over_cases([identity]).interval
+                for metric, mean in means.items()
+                if identity in mean.scores
+            },
             num_seeds=len(cell.seeds),
             num_diverged=len(cell.diverged_at),
-            num_exploded=len(cell.exploded),
+            num_exploded=len(cell.exploded_seeds),
             best_single=best_single,
             envelope=envelope,
             effect=effects.get(identity),
@@ -504,17 +527,17 @@ class Summary:
         """
         rows: list[list[float]] = [[] for _ in range(len(subjects) + 1)]
         for case in range(len(self.snapshot.cases)):
-            baseline = self.baseline(case)
+            baseline = self.case_baseline(case)
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
             target += 1e-5 * abs(target) + 1e-30  # means of float32 curves, so equality is up to rounding
             for row, subject in zip(rows, subjects, strict=False):
                 cell = self.snapshot.cell(subject, case)
-                if cell is None or "train/loss" not in cell.final:
+                if cell is None or "train/loss" not in cell.final_values:
                     row.append(math.inf)
                     continue
-                row.append(_first_step_at(cell.curve("train/loss"), cell.steps, target))
+                row.append(_first_step_at(cell.mean_curve("train/loss"), cell.steps, target))
             rows[-1].append(_first_step_at(baseline.curves.means["train/loss"], baseline.curves.steps, target))
         return np.asarray(rows, np.float64)
 
@@ -532,7 +555,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       BaselineError: A baseline file cannot be read.
     """
     snapshot = snapshot or read_store(store, summarized=True)
-    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.setting_scales))
+    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.scale_subjects))
 
 
 def summary_of_methods(store: Path, experiment: str | None = None, *, include_all: bool = False) -> Summary:
@@ -555,9 +578,9 @@ def _metric_or_none(metric: str) -> str | None:
 
 
 def _speedups(cell: Cell, baseline: BaselineCase | None) -> tuple[Speedup | None, Speedup | None]:
-    if baseline is None or "train/loss" not in cell.final:
+    if baseline is None or "train/loss" not in cell.final_values:
         return None, None
-    final = mean_of(list(cell.final["train/loss"].values()))
+    final = mean_of(list(cell.final_values["train/loss"].values()))
     best = _baseline_curve(baseline.curves.steps, baseline.curves.means["train/loss"], SpeedupReference.BEST_SINGLE)
     return speedup(final, baseline.training.num_inner_steps, best), _speedup_over_envelope(final, baseline)
 

@@ -96,12 +96,12 @@ def _judge_subject(subject: StoredSubject, target: Target) -> JudgedResult:
         raise UsageError("--rule track3 judges one case", where=subject.label, got=got)
     (cell,) = cells
     metric = target.metric or cell.case.primary_metric
-    if metric not in cell.final:
-        expected = f"one of {', '.join(sorted(cell.final))}"
+    if metric not in cell.final_values:
+        expected = f"one of {', '.join(sorted(cell.final_values))}"
         raise UsageError("no such metric", where=subject.label, got=metric, expected=expected)
     if cell.directions.get(metric) is Direction.MAX:
         raise UsageError("--rule track3 needs a loss", where=subject.label, got=f"{metric}, for which higher is better")
-    last_steps = {curves.eval_steps[-1] for curves, _ in cell.sources.values()}
+    last_steps = {curves.eval_steps[-1] for curves, _ in cell.curves_by_seed.values()}
     if len(last_steps) != 1:
         raise UsageError(
             "the runs end at different steps, and the rule wants one for all",
@@ -109,7 +109,10 @@ def _judge_subject(subject: StoredSubject, target: Target) -> JudgedResult:
             got=", ".join(map(str, sorted(last_steps))),
             next_step="import them with --until-step",
         )
-    losses = (*map(_shortest_float32, cell.final[metric].values()), *[math.nan] * sum(cell.lost.values()))
+    losses = (
+        *map(_shortest_float32, cell.final_values[metric].values()),
+        *[math.nan] * sum(cell.num_lost_by_outcome.values()),
+    )
     test = below_target(losses, target.value)
     is_below_target = test.difference > 0
     return JudgedResult(
@@ -128,7 +131,7 @@ def _judge_subject(subject: StoredSubject, target: Target) -> JudgedResult:
 def _earliest_step(cell: Cell, metric: str, target: float, num_runs: int) -> int | None:
     losses_by_run = [
         dict(zip(curves.eval_steps, np.asarray(curves.metrics[metric])[row], strict=True))
-        for curves, row in cell.sources.values()
+        for curves, row in cell.curves_by_seed.values()
         if metric in curves.metrics
     ]
     if len(losses_by_run) < num_runs:

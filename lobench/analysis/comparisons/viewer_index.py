@@ -33,8 +33,8 @@ class ViewerIndex:
         float64[num_subjects, num_cases, 3]. NaN without results.
       directions: Direction of each metric. None if it is not declared.
       runs: Places of the checkpoints of each run, in order.
-      best: For each run, the index of the checkpoint with the highest mean score among the checkpoints with the most
-        cases. None without scores.
+      best_indices: For each run, the index of the checkpoint with the highest mean score among the checkpoints with the
+        most cases. None without scores.
     """
 
     def __init__(self, summary: Summary, earlier: ViewerIndex | None = None) -> None:
@@ -51,7 +51,7 @@ class ViewerIndex:
         self.directions = {name: direction_of(name, declared_directions) for name in self.metrics}
         self.finals = {name: self._final_bounds(name, earlier) for name in self.metrics}
         self.runs = self.snapshot.groups.runs
-        self.best = tuple(_best_checkpoint(summary, run) for run in self.runs)
+        self.best_indices = tuple(_best_checkpoint(summary, run) for run in self.runs)
 
     def _final_bounds(self, metric: str, earlier: ViewerIndex | None) -> NDArray[np.float64]:
         snapshot = self.snapshot
@@ -88,15 +88,17 @@ class ViewerIndex:
         return [
             (subject, case, metric)
             for case, cell in cells
-            if cell is not None and cell.sources
+            if cell is not None and cell.curves_by_seed
             for metric in self.metrics
-            if metric in cell.final
+            if metric in cell.final_values
         ]
 
-    def by_interest(self) -> list[int]:
+    def indices_by_interest(self) -> list[int]:
         """Returns subject indices by importance: shown, first, last and best of each run, then ever finer ones."""
-        subjects = [self.summary.shown, self.summary.first]
-        important_checkpoints = ((run[-1], best, run[0]) for run, best in zip(self.runs, self.best, strict=True))
+        subjects = [self.summary.headline_index, self.summary.reference_index]
+        important_checkpoints = (
+            (run[-1], best, run[0]) for run, best in zip(self.runs, self.best_indices, strict=True)
+        )
         subjects += [index for indices in important_checkpoints for index in indices if index is not None]
         subjects += coarse_to_fine(len(self.snapshot.subjects))
         return list(dict.fromkeys(subjects))
@@ -135,7 +137,7 @@ def band_curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_poi
     for key in keys:
         subject, case, metric = key
         cell = snapshot.cell(subject, case)
-        if cell is None or not any(metric in curves.shapes for curves, _ in cell.sources.values()):
+        if cell is None or not any(metric in curves.shapes for curves, _ in cell.curves_by_seed.values()):
             continue
         steps = cell.steps
         rows = cell.curves_of_seeds(metric)

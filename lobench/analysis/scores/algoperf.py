@@ -58,7 +58,7 @@ class AlgoPerfRules:
       num_trials: Number of trials of a study of external tuning. A study of self-tuning has one.
       budgets: Submission time of a trial of external tuning in seconds, by base workload. A variant has the budget of
         its base workload.
-      self_tuning: Budget of self-tuning divided by the budget of external tuning.
+      self_tuning_factor: Budget of self-tuning divided by the budget of external tuning.
       has_held_out: Whether held-out variants gate their base workloads.
     """
 
@@ -66,23 +66,23 @@ class AlgoPerfRules:
     num_studies: int
     num_trials: int
     budgets: Mapping[str, float]
-    self_tuning: float
+    self_tuning_factor: float
     has_held_out: bool
 
-    def of_self_tuning(self) -> AlgoPerfRules:
+    def for_self_tuning(self) -> AlgoPerfRules:
         """Returns the rules of the self-tuning track."""
-        budgets = {name: seconds * self.self_tuning for name, seconds in self.budgets.items()}
+        budgets = {name: seconds * self.self_tuning_factor for name, seconds in self.budgets.items()}
         return dataclasses.replace(self, num_trials=1, budgets=budgets)
 
-    def scored(self, targets: Targets, workloads: Collection[str]) -> Targets:
+    def scored_targets(self, targets: Targets, workloads: Collection[str]) -> Targets:
         """Returns the targets of the workloads that are scored for a log with these workloads.
 
         0.6's own file of targets contains a language model that its rules do not list and its leaderboard does not
         score. Such a workload is scored only if the log contains it.
         """
-        held_out = targets.base_of if self.has_held_out else {}
-        base = tuple(name for name in targets.base if name in self.budgets or name in workloads)
-        return dataclasses.replace(targets, base=base, base_of=held_out) if base else targets
+        held_out = targets.base_by_variant if self.has_held_out else {}
+        base = tuple(name for name in targets.base_workloads if name in self.budgets or name in workloads)
+        return dataclasses.replace(targets, base_workloads=base, base_by_variant=held_out) if base else targets
 
 
 RULES = {
@@ -102,7 +102,7 @@ RULES = {
                 "ogbg": 18_477,
                 "wmt": 48_151,
             },
-            self_tuning=3.0,
+            self_tuning_factor=3.0,
             has_held_out=True,
         ),
         AlgoPerfRules(
@@ -119,7 +119,7 @@ RULES = {
                 "ogbg": 12_011,
                 "wmt": 43_336,
             },
-            self_tuning=1.5,
+            self_tuning_factor=1.5,
             has_held_out=False,
         ),
     )
@@ -143,12 +143,12 @@ class WorkloadTarget:
     Attributes:
       metric: Name of the metric.
       value: Target value.
-      higher: Whether higher values are better.
+      higher_is_better: Whether higher values are better.
     """
 
     metric: str
     value: float
-    higher: bool
+    higher_is_better: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,20 +156,20 @@ class Targets:
     """Workloads that are scored, the held-out variants that gate them, and their targets.
 
     Attributes:
-      base: Names of the base workloads.
-      base_of: Base workload of each held-out variant.
+      base_workloads: Names of the base workloads.
+      base_by_variant: Base workload of each held-out variant.
       targets: Targets by workload, at least of all bases and variants.
       version: Version of the benchmark; "" if the file does not state it.
     """
 
-    base: tuple[str, ...]
-    base_of: Mapping[str, str]
+    base_workloads: tuple[str, ...]
+    base_by_variant: Mapping[str, str]
     targets: Mapping[str, WorkloadTarget]
     version: str = ""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.base, *self.base_of)
+    def workload_names(self) -> tuple[str, ...]:
+        return (*self.base_workloads, *self.base_by_variant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,16 +245,16 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
     if not submissions:
         raise ValueError("the log holds no evaluation")
     if rules is not None:
-        targets = rules.scored(targets, set(log["workload"]))
-    scored_log = log[log["workload"].isin(targets.names)]
-    ignored_counts = log.loc[~log["workload"].isin(targets.names), "workload"].value_counts()
+        targets = rules.scored_targets(targets, set(log["workload"]))
+    scored_log = log[log["workload"].isin(targets.workload_names)]
+    ignored_counts = log.loc[~log["workload"].isin(targets.workload_names), "workload"].value_counts()
     finite_rows = scored_log[
         np.isfinite(scored_log[["val_metric", "time", "global_step"]]).all(axis=1) & (scored_log["time"] >= 0)
     ]
     trial_columns = ["submission", "study", "workload", "trial"]
     budgets = rules.budgets if rules is not None else {}
     budget_seconds = finite_rows["workload"].map(
-        {name: budgets.get(targets.base_of.get(name, name)) for name in targets.names}
+        {name: budgets.get(targets.base_by_variant.get(name, name)) for name in targets.workload_names}
     )
     rows_in_time = finite_rows[~(finite_rows["time"] > budget_seconds.astype(float))]
     usable_rows = rows_in_time.sort_values([*trial_columns, "global_step", "time"]).drop_duplicates(
@@ -267,19 +267,19 @@ def score_log(log: pd.DataFrame, targets: Targets, rules: AlgoPerfRules | None =
         key: float(np.median([times_by_study.get((*key, study), math.inf) for study in names_of_studies]))
         for key, names_of_studies in studies.items()
     }
-    times = np.array([[medians.get((s, w), math.inf) for w in targets.names] for s in submissions])
-    removals = _removals(times, targets, [[(s, w) in studies for w in targets.names] for s in submissions])
+    times = np.array([[medians.get((s, w), math.inf) for w in targets.workload_names] for s in submissions])
+    removals = _removals(times, targets, [[(s, w) in studies for w in targets.workload_names] for s in submissions])
     remaining_times = np.where(removals == None, times, math.inf)  # noqa: E711  (elementwise: which cells hold no rule)
     ratios = time_ratios(remaining_times)
-    scores = ratio_profile_score(ratios[:, : len(targets.base)], max_ratio=MAX_RATIO)
+    scores = ratio_profile_score(ratios[:, : len(targets.base_workloads)], max_ratio=MAX_RATIO)
     scores_by_name = {}
     for row in np.argsort(-scores, kind="stable"):
         name = submissions[row]
         workloads = {}
-        for column, workload in enumerate(targets.names):
+        for column, workload in enumerate(targets.workload_names):
             key = (name, workload)
             workloads[workload] = WorkloadTime(
-                held_out=workload in targets.base_of,
+                held_out=workload in targets.base_by_variant,
                 seconds=times[row, column],
                 ratio=ratios[row, column],
                 removed_by=removals[row, column],
@@ -314,7 +314,7 @@ def _study_times(
 ) -> dict[tuple[str, str, str], float]:
     """Returns the time of each (submission, workload, study) that reached its target."""
     values = {name: target.value for name, target in targets.targets.items()}
-    signs = {name: 1.0 if target.higher else -1.0 for name, target in targets.targets.items()}
+    signs = {name: 1.0 if target.higher_is_better else -1.0 for name, target in targets.targets.items()}
     # Without any evaluation pandas would make strings.
     target_values, target_signs = (
         usable_rows["workload"].map(workload_values).astype(float) for workload_values in (values, signs)
@@ -337,8 +337,8 @@ def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[boo
     is_missing = ~np.asarray(in_log, bool)
     removals[np.isinf(times)] = Removal.NOT_REACHED
     removals[is_missing] = Removal.NO_EVALUATION
-    column_by_workload = {name: column for column, name in enumerate(targets.names)}
-    for variant, base in targets.base_of.items():
+    column_by_workload = {name: column for column, name in enumerate(targets.workload_names)}
+    for variant, base in targets.base_by_variant.items():
         newly_removed = _is_removed(removals[:, column_by_workload[base]]) & ~_is_removed(
             removals[:, column_by_workload[variant]]
         )
@@ -347,7 +347,7 @@ def _removals(times: np.ndarray, targets: Targets, in_log: Sequence[Sequence[boo
     removals[(remaining_times > MAX_RATIO * remaining_times.min(axis=0)) & np.isfinite(remaining_times)] = (
         Removal.TOO_SLOW
     )
-    for variant, base in targets.base_of.items():
+    for variant, base in targets.base_by_variant.items():
         newly_removed = _is_removed(removals[:, column_by_workload[variant]]) & ~_is_removed(
             removals[:, column_by_workload[base]]
         )
@@ -361,12 +361,14 @@ def _is_removed(removals: np.ndarray) -> Any:
 
 def _cause(rules_of_row: np.ndarray, column: int, targets: Targets) -> str:
     """Returns the workloads with a missed target because of which a workload was removed, with the rules; else ""."""
-    name = targets.names[column]
+    name = targets.workload_names[column]
     if rules_of_row[column] is Removal.BASE_MISSED:
-        related_names = [targets.base_of[name]]
+        related_names = [targets.base_by_variant[name]]
     elif rules_of_row[column] is Removal.HELD_OUT_MISSED:
-        related_names = [variant for variant, base in targets.base_of.items() if base == name]
+        related_names = [variant for variant, base in targets.base_by_variant.items() if base == name]
     else:
         return ""
-    removals = [(related_name, rules_of_row[targets.names.index(related_name)]) for related_name in related_names]
+    removals = [
+        (related_name, rules_of_row[targets.workload_names.index(related_name)]) for related_name in related_names
+    ]
     return "; ".join(f"{related_name}: {rule}" for related_name, rule in removals if rule is not None)

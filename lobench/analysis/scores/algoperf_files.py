@@ -74,8 +74,8 @@ def read_targets(path: Path) -> Targets:
     if not bases:
         raise UsageError("the base workload is missing", where=where)
     return Targets(
-        base=tuple(bases),
-        base_of={variant: _base_of(variant, bases, where) for variant in held_out},
+        base_workloads=tuple(bases),
+        base_by_variant={variant: _base_of(variant, bases, where) for variant in held_out},
         targets={name: _target(name, entries, where) for name in (*bases, *held_out)},
         version=version,
     )
@@ -93,7 +93,7 @@ def _target(name: str, entries: Mapping[str, Any], where: str) -> WorkloadTarget
     expected_metrics = f"one of {', '.join(sorted(_HIGHER | _LOWER))}"
     if metric not in _HIGHER | _LOWER:
         raise UsageError(f"workload {name!r}: is {metric!r} better up or down?", where=where, expected=expected_metrics)
-    return WorkloadTarget(metric=metric, value=value, higher=metric in _HIGHER)
+    return WorkloadTarget(metric=metric, value=value, higher_is_better=metric in _HIGHER)
 
 
 def _base_of(variant: str, bases: list[str], where: str) -> str:
@@ -115,5 +115,9 @@ def _workload_names(column: pd.Series, targets: Targets) -> dict[str, str]:
     for name in set(column):
         plain = plain_name(name)
         without_framework = re.sub(r"_(jax|pytorch)$", "", plain)
-        names[name] = without_framework if plain not in targets.names and without_framework in targets.names else plain
+        names[name] = (
+            without_framework
+            if plain not in targets.workload_names and without_framework in targets.workload_names
+            else plain
+        )
     return names

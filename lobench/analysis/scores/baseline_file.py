@@ -112,7 +112,7 @@ class BaselineTraining:
         """Whether the baseline was trained by the inner program of this lobench version."""
         return self.program.partition("-")[0] == PROGRAM_VERSION
 
-    def is_of_code(self, task_code: str) -> bool:
+    def matches_code(self, task_code: str) -> bool:
         """Returns whether it was trained by the given version of a task's code. Unknown versions count as equal."""
         return not self.code or not task_code or self.code == task_code
 
@@ -185,7 +185,7 @@ class BaselineCase:
             minimum=self.minimum if is_primary else None,
         )
 
-    def is_scored_as(self, scale: str | None, minimum: float | None) -> bool:
+    def has_scoring(self, scale: str | None, minimum: float | None) -> bool:
         """Returns whether its scale and minimum equal those of the case."""
         return (self.scale, self.minimum) == (scale, minimum)
 
@@ -214,10 +214,10 @@ class Baseline:
     def label(self) -> str:
         return f"tuned {self.optimizer}" + ("" if self.protocol == "velo" else f" ({self.protocol})")
 
-    def has(self, problem: str) -> bool:
+    def has_problem(self, problem: str) -> bool:
         return self.program_version == PROGRAM_VERSION and any(case.problem == problem for case in self.cases.values())
 
-    def find(self, problem: str, name: str) -> BaselineCase | None:
+    def find_case(self, problem: str, name: str) -> BaselineCase | None:
         """Returns the baseline of a problem, or None.
 
         If several cases share the problem, the one with this name is preferred.
@@ -233,7 +233,7 @@ class Baseline:
           StaleBaseline: The case or the inner program changed after the baseline was made.
           BaselineError: The file has no baseline of the case.
         """
-        baseline_case = self.find(info.problem, info.name)
+        baseline_case = self.find_case(info.problem, info.name)
         suite_folder = shlex.quote(str(Path(info.node_id.split("::")[0]).parent))
         has_name = any(_names_case(key, info.name) for key in self.cases)
         has_name &= self._suite in ("", info.suite)  # a case with that name in another suite is different
@@ -251,7 +251,7 @@ class Baseline:
                 where=where,
                 next_step=f"run `{self.refresh}`",
             )
-        if not baseline_case.training.is_of_code(info.task_code):
+        if not baseline_case.training.matches_code(info.task_code):
             raise StaleBaseline(
                 f"the baseline {self.label} is stale: the code of the task was edited since it was made",
                 where=where,

@@ -46,11 +46,11 @@ class BaselineGrid:
     studies: tuple[int, ...]
 
     @property
-    def names(self) -> Sequence[str]:
+    def hyperparameter_names(self) -> Sequence[str]:
         """Names of the hyperparameters."""
         return list(self.points[0])
 
-    def tried(self, run: TrainPoints) -> BaselineGrid:
+    def train(self, run: TrainPoints) -> BaselineGrid:
         """Trains all points at once and returns the grid."""
         run(self.points)
         return self
@@ -73,11 +73,11 @@ class BaselineSearch:
     num_trials: int | None = None
 
     @property
-    def names(self) -> Sequence[str]:
+    def hyperparameter_names(self) -> Sequence[str]:
         """Names of the hyperparameters."""
         return [parameter.path for parameter in self.space.parameters]
 
-    def tried(self, run: TrainPoints) -> BaselineGrid:
+    def train(self, run: TrainPoints) -> BaselineGrid:
         """Trains one wave after another, and returns a grid of all their points."""
         history = TrialHistory(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials

@@ -26,13 +26,13 @@ class Fallback:
 
     Attributes:
       score: Mean score. On cases without a baseline the best stored mean scores 1, so it changes with new results.
-      finals: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged.
-      before: Earlier subjects with the same cases, and their mean scores on this scale.
+      final_means: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged.
+      earlier_scores: Earlier subjects with the same cases, and their mean scores on this scale.
     """
 
     score: MeanScore
-    finals: tuple[tuple[str, str, float], ...]
-    before: tuple[tuple[Subject, float], ...]
+    final_means: tuple[tuple[str, str, float], ...]
+    earlier_scores: tuple[tuple[Subject, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +43,14 @@ class ScoredSubject:
       subject: The subject.
       score: Mean score. None if a case has no tuned baseline, because its scale would change with new results.
       num_untuned: Number of the subject's cases without a tuned baseline.
-      label: Name of the baseline that scores 1; "" without a baseline.
+      baseline_label: Name of the baseline that scores 1; "" without a baseline.
       fallback: Substitute for the score, if it is None.
     """
 
     subject: StoredSubject
     score: MeanScore | None
     num_untuned: int
-    label: str
+    baseline_label: str
     fallback: Fallback | None = None
 
 
@@ -65,13 +65,13 @@ class StoreScores:
     """
 
     def __init__(self, ledger: Ledger, suite_paths: Sequence[Path]) -> None:
-        self._ledger, self._places = ledger, tuple(suite_paths)
-        self._current: CurrentCases | None = None
-        self._current_forms: frozenset[str] = frozenset()
+        self._ledger, self._suite_paths = ledger, tuple(suite_paths)
+        self._current_cases: CurrentCases | None = None
+        self._current_identities: frozenset[str] = frozenset()
         self._last_event = -1
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
-    def of(self, wanted_subjects: Collection[Subject]) -> list[ScoredSubject]:
+    def scores_of(self, wanted_subjects: Collection[Subject]) -> list[ScoredSubject]:
         """Returns the present scores of subjects, in the order of their outer steps.
 
         Raises:
@@ -81,10 +81,10 @@ class StoreScores:
         wanted_checkpoints = {(subject.key, subject.outer_step) for subject in wanted_subjects}
         subjects = self._read_subjects({subject.sha256 for subject in wanted_subjects})
         return self._score_subjects(
-            [subject for subject in subjects if (subject.who.key, subject.who.outer_step) in wanted_checkpoints]
+            [subject for subject in subjects if (subject.subject.key, subject.subject.outer_step) in wanted_checkpoints]
         )
 
-    def everyone(self) -> list[ScoredSubject]:
+    def all_scores(self) -> list[ScoredSubject]:
         """Returns the scores of all subjects read so far; [] before the first call of `of`."""
         return self._score_subjects(self._known_subjects())
 
@@ -93,7 +93,7 @@ class StoreScores:
 
     def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[ScoredSubject]:
         all_subjects = sorted(self._known_subjects(), key=_generation_and_step)
-        scales = Scales.of(all_subjects, self._places)
+        scales = Scales.of(all_subjects, self._suite_paths)
         scored_subjects = [_score_subject(subject, scales) for subject in sorted(subjects, key=_generation_and_step)]
         if all(entry.score is not None for entry in scored_subjects):
             return scored_subjects
@@ -112,19 +112,21 @@ class StoreScores:
         is_planned = last_event != self._last_event
         self._last_event = last_event
         rows = [row for sha256 in ([""] if is_first or is_planned else hashes) for row in self._rows(sha256)]
-        if self._current is None or is_planned:
-            self._current = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)
+        if self._current_cases is None or is_planned:
+            self._current_cases = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)
         else:
-            self._current.seen(rows)
-            if self._current.identities != self._current_forms:
+            self._current_cases.seen(rows)
+            if self._current_cases.identities != self._current_identities:
                 rows = list(self._rows())
-        self._current_forms = self._current.identities
+        self._current_identities = self._current_cases.identities
         if not is_first and self._is_restarted(rows):
             rows = list(self._rows())
         groups: dict[str, list[EvaluationRow]] = {}
         for row in rows:
             groups.setdefault(row.key.checkpoint_sha256, []).append(row)
-        subjects_by_hash = {sha256: subjects_of(members, current=self._current) for sha256, members in groups.items()}
+        subjects_by_hash = {
+            sha256: subjects_of(members, current=self._current_cases) for sha256, members in groups.items()
+        }
         self._subjects |= subjects_by_hash
         return [member for members in subjects_by_hash.values() for member in members]
 
@@ -134,9 +136,9 @@ class StoreScores:
     def _is_restarted(self, rows: Sequence[EvaluationRow]) -> bool:
         """Returns True if a known path now has another checkpoint, a sign that its run was restarted."""
         hashes_by_path = {
-            stored_subject.who.uri: stored_subject.who.sha256
+            stored_subject.subject.uri: stored_subject.subject.sha256
             for stored_subject in self._known_subjects()
-            if stored_subject.who.has_theta
+            if stored_subject.subject.has_theta
         }
         return any(
             hashes_by_path.get(subject.uri, subject.sha256) != subject.sha256 for row in rows for subject in row.present
@@ -144,9 +146,9 @@ class StoreScores:
 
 
 def _score_subject(subject: StoredSubject, scales: Scales) -> ScoredSubject:
-    num_untuned = len(subject.cells.keys() - scales.baselines.tuned.keys())
+    num_untuned = len(subject.cells.keys() - scales.baselines.baseline_by_case.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
-    return ScoredSubject(subject=subject, score=score, num_untuned=num_untuned, label=scales.label)
+    return ScoredSubject(subject=subject, score=score, num_untuned=num_untuned, baseline_label=scales.baseline_label)
 
 
 def _with_fallback(
@@ -155,7 +157,7 @@ def _with_fallback(
     """Returns a subject without a score with its fallback. `means` are the mean scores of all subjects, in order."""
     subject = scored_subject.subject
     earlier_means = [
-        (stored_subject.who, mean)
+        (stored_subject.subject, mean)
         for stored_subject, mean in means
         if _generation_and_step(stored_subject) < _generation_and_step(subject)
         and stored_subject.cells.keys() == subject.cells.keys()
@@ -164,8 +166,8 @@ def _with_fallback(
     cells = sorted(subject.cells.values(), key=lambda cell: (cell.case.suite, cell.case.name))
     fallback = Fallback(
         score=mean_score(subject, None, scales),
-        finals=tuple((cell.case.name, cell.case.primary_metric, _final_mean(cell)) for cell in cells),
-        before=tuple(earlier_means),
+        final_means=tuple((cell.case.name, cell.case.primary_metric, _final_mean(cell)) for cell in cells),
+        earlier_scores=tuple(earlier_means),
     )
     return dataclasses.replace(scored_subject, fallback=fallback)
 
@@ -176,4 +178,4 @@ def _final_mean(cell: Cell) -> float:
 
 
 def _generation_and_step(subject: StoredSubject) -> tuple[int, int]:
-    return subject.who.generation, subject.who.outer_step
+    return subject.subject.generation, subject.subject.outer_step

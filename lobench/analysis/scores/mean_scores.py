@@ -50,7 +50,7 @@ class MeanScore:
     def has_surviving_seed(self) -> bool:
         """Whether any seed in the mean neither diverged nor exploded. Without one, the subject cannot be the best."""
         cells = (self.cells[case] for case in self.scores)
-        return any(cell.surviving(self.metric or cell.case.primary_metric) for cell in cells)
+        return any(cell.surviving_seeds(self.metric or cell.case.primary_metric) for cell in cells)
 
     @property
     def survived_cases(self) -> set[str]:
@@ -58,7 +58,7 @@ class MeanScore:
         return {
             case
             for case in self.scores
-            if self.cells[case].surviving(self.metric or self.cells[case].case.primary_metric)
+            if self.cells[case].surviving_seeds(self.metric or self.cells[case].case.primary_metric)
         }
 
     @property
@@ -140,7 +140,7 @@ class MeanScore:
     def _scores_by_case(self) -> list[list[float]]:
         return [list(scores.values()) for scores in self.scores.values()]
 
-    def over(self, cases: Collection[str]) -> MeanScore:
+    def over_cases(self, cases: Collection[str]) -> MeanScore:
         """Returns the mean over some of the cases. The other cases count as missing."""
         scores_of_cases = {case: scores for case, scores in self.scores.items() if case in cases}
         if len(scores_of_cases) == len(self.scores):
@@ -181,8 +181,8 @@ class RankedSubject:
     Attributes:
       subject: The checkpoint's subject.
       score: Mean over the cases that have a scale, as in all headlines. A diverged seed scores -1.
-      worth: Value for ranking: the same mean, but a seed without a result scores -1 too. NaN if all seeds diverged or
-        exploded.
+      ranking_value: Value for ranking: the same mean, but a seed without a result scores -1 too. NaN if all seeds
+        diverged or exploded.
       num_cases: Number of cases in the mean.
       num_diverged: Number of diverged seeds.
       num_exploded: Number of other seeds that ended above twice their start.
@@ -191,7 +191,7 @@ class RankedSubject:
 
     subject: StoredSubject
     score: Interval
-    worth: float
+    ranking_value: float
     num_cases: int
     num_diverged: int
     num_exploded: int
@@ -206,7 +206,7 @@ class RankedSubject:
         """
         cells = self.subject.cells.values()
         all_seeds = set[int]().union(*(cell.seeds for cell in cells))
-        unconverged_seeds = set[int]().union(*(cell.diverged | cell.exploded for cell in cells))
+        unconverged_seeds = set[int]().union(*(cell.diverged_seeds | cell.exploded_seeds for cell in cells))
         return len(unconverged_seeds), len(all_seeds), most_share(len(unconverged_seeds), len(all_seeds), 0.05)
 
 
@@ -221,7 +221,9 @@ def rank_subjects(subjects: Sequence[StoredSubject], metric: str | None, scales:
     max_cases = max((len(subject.cells) for subject in subjects), default=0)
     last_subjects = {subject.checkpoint.sha256: subject for subject in subjects if len(subject.cells) == max_cases}
     ranking = [_rank_subject(subject, metric, scales) for subject in last_subjects.values()]
-    return sorted(ranking, key=lambda ranked_subject: (math.isnan(ranked_subject.worth), -ranked_subject.worth))
+    return sorted(
+        ranking, key=lambda ranked_subject: (math.isnan(ranked_subject.ranking_value), -ranked_subject.ranking_value)
+    )
 
 
 def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) -> RankedSubject:
@@ -229,13 +231,13 @@ def _rank_subject(subject: StoredSubject, metric: str | None, scales: Scales) ->
     means = []
     for identity, cell in subject.cells.items():
         scale = scales.scale(cell.case, metric or cell.case.primary_metric)
-        values = [*score.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing)]
+        values = [*score.scores.get(identity, {}).values(), *[DIVERGED_SCORE] * len(cell.missing_seeds)]
         if values and scale.is_usable:
             means.append(mean_of(values))
     return RankedSubject(
         subject=subject,
         score=score.interval,
-        worth=mean_of(means) if means and score.has_surviving_seed else math.nan,
+        ranking_value=mean_of(means) if means and score.has_surviving_seed else math.nan,
         num_cases=score.num_cases,
         num_diverged=score.num_diverged,
         num_exploded=subject.num_exploded,

@@ -49,7 +49,7 @@ class _Column(NamedTuple):
     block: CellBlock | None = None
 
     @property
-    def others(self) -> Sequence[Cell]:
+    def other_cells(self) -> Sequence[Cell]:
         """Cells that are not in the block."""
         return self.cells[len(self.block.cells) :] if self.block is not None else self.cells
 
@@ -59,12 +59,12 @@ class _CaseScores(NamedTuple):
 
     Attributes:
       block: Scores of the cells in `_Column.block`, float64[num_cells, num_seeds]. None without a block.
-      places: Index of the first score of each other cell in `scores`, by the cell's `id`.
+      first_index_by_cell_id: Index of the first score of each other cell in `scores`, by the cell's `id`.
       scores: Scores of the other cells, cell after cell: float64[num_scores].
     """
 
     block: NDArray[np.float64] | None
-    places: Mapping[int, int]
+    first_index_by_cell_id: Mapping[int, int]
     scores: NDArray[np.float64]
 
 
@@ -73,16 +73,17 @@ class CaseBaselines:
     """Baselines of some cases, all with the optimizer and the protocol of the first file found.
 
     Attributes:
-      first: First baseline file found.
-      tuned: Baseline of each case that has one, by identity.
+      first_baseline: First baseline file found.
+      baseline_by_case: Baseline of each case that has one, by identity.
       problems: Cases that the found baselines do not serve, with the reasons.
-      moved: A line for each suite whose baselines are missing, or differ from those used when its store was scored.
+      moved_notes: A line for each suite whose baselines are missing, or differ from those used when its store was
+        scored.
     """
 
-    first: Baseline | None = None
-    tuned: Mapping[str, BaselineCase] = field(default_factory=dict)
+    first_baseline: Baseline | None = None
+    baseline_by_case: Mapping[str, BaselineCase] = field(default_factory=dict)
     problems: tuple[BaselineError, ...] = ()
-    moved: tuple[str, ...] = ()
+    moved_notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, cases: Mapping[str, CaseInfo], places: Sequence[Path] | None) -> CaseBaselines:
@@ -110,7 +111,9 @@ class CaseBaselines:
             elif baseline_case is not None:
                 tuned[identity] = baseline_case
         first_baseline = loaded_baselines[0] if loaded_baselines else None
-        return cls(first=first_baseline, tuned=tuned, problems=tuple(problems), moved=moved_notes)
+        return cls(
+            first_baseline=first_baseline, baseline_by_case=tuned, problems=tuple(problems), moved_notes=moved_notes
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +123,20 @@ class Scales:
     All scores in lobench are computed by `scores`, or for gates by `seed_scores`.
 
     Attributes:
-      among: Cells of all subjects read, by identity of the case.
+      all_cells: Cells of all subjects read, by identity of the case.
       baselines: Tuned baselines of the cases.
       cases: Cases for which a baseline was looked for, by identity.
-      labels: Label of the subject of each cell in `among`, by the cell's `id`.
+      label_by_cell_id: Label of the subject of each cell in `among`, by the cell's `id`.
     """
 
-    among: Mapping[str, Sequence[Cell]]
+    all_cells: Mapping[str, Sequence[Cell]]
     baselines: CaseBaselines = field(default_factory=CaseBaselines)
     cases: Mapping[str, CaseInfo]
-    labels: Mapping[int, str] = field(default_factory=dict)
+    label_by_cell_id: Mapping[int, str] = field(default_factory=dict)
     _directions: dict[str, dict[str, Direction]] = field(default_factory=dict, repr=False, compare=False)
     _scales: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _unsigned_scales: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
-    _starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
+    _common_starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
     _best_labels: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
     _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
     _case_scores: dict[tuple[str, str], _CaseScores] = field(default_factory=dict, repr=False, compare=False)
@@ -165,23 +168,34 @@ class Scales:
         # A file without a step (`last.pt`) has the number of its arrival, so that it comes before `ckpt_20.pt`, and
         # would set the score 0.
         scale_subjects = tuple(
-            sorted(scale_subjects, key=lambda subject: subject.who.has_theta and not has_number(subject.who.uri))
+            sorted(
+                scale_subjects, key=lambda subject: subject.subject.has_theta and not has_number(subject.subject.uri)
+            )
         )
         for subject, label in zip(scale_subjects, distinct_labels(scale_subjects), strict=True):
-            for identity, cell in subject.every_form().items():
+            for identity, cell in subject.all_cells().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label
         current_cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
-        return cls(among=cells, labels=labels, baselines=CaseBaselines.of(current_cases, places), cases=current_cases)
+        return cls(
+            all_cells=cells,
+            label_by_cell_id=labels,
+            baselines=CaseBaselines.of(current_cases, places),
+            cases=current_cases,
+        )
 
     @property
     def num_cases(self) -> int:
         return len(self.cases)
 
     @property
-    def label(self) -> str:
+    def baseline_label(self) -> str:
         """Name of the baseline; "" if it serves no case."""
-        return self.baselines.first.label if self.baselines.first is not None and self.baselines.tuned else ""
+        return (
+            self.baselines.first_baseline.label
+            if self.baselines.first_baseline is not None and self.baselines.baseline_by_case
+            else ""
+        )
 
     def scores(self, cell: Cell, metric: str | None) -> dict[int, float]:
         """Returns the score of each seed that has the metric. All are NaN if the case has no scale.
@@ -193,16 +207,16 @@ class Scales:
         name = metric or cell.case.primary_metric
         identity = cell.case.identity
         if (identity, name) not in self._case_scores:
-            self._case_scores[identity, name] = self._scores_among(identity, name)
+            self._case_scores[identity, name] = self._scores_of_case(identity, name)
         block_scores, starts_by_cell, values = self._case_scores[identity, name]
         block = self._columns[identity, name].block
-        if block is not None and block_scores is not None and (row := block.rows.get(id(cell))) is not None:
+        if block is not None and block_scores is not None and (row := block.row_by_cell_id.get(id(cell))) is not None:
             return dict(zip(block.seeds, block_scores[row].tolist(), strict=True))
         if (start := starts_by_cell.get(id(cell))) is not None:
             seeds = cell.seeds_of(name)
             return dict(zip(seeds, values[start : start + len(seeds)].tolist(), strict=True))
-        starts = self.starts_of(cell, name)
-        return seed_scores(cell.final.get(name, {}), starts, cell.unconverged, self.scale(cell.case, name))
+        starts = self.cell_starts(cell, name)
+        return seed_scores(cell.final_values.get(name, {}), starts, cell.unconverged_seeds, self.scale(cell.case, name))
 
     def least_variance(self, cell: Cell, metric: str | None) -> float:
         """Returns the least variance of a seed's score: that of rounding if all final values agree, else 0.
@@ -212,8 +226,8 @@ class Scales:
           metric: Name of the metric. None: the case's primary metric.
         """
         name = metric or cell.case.primary_metric
-        finals = cell.final.get(name, {}).values()
-        if len(finals) < 2 or len(set(finals)) > 1 or cell.unconverged:
+        finals = cell.final_values.get(name, {}).values()
+        if len(finals) < 2 or len(set(finals)) > 1 or cell.unconverged_seeds:
             return 0.0
         scale = self.scale(cell.case, name)
         value = next(iter(finals))
@@ -224,7 +238,7 @@ class Scales:
             error /= max(value - (scale.minimum or 0.0), error, scale.floor)
         return float((error / scale.unit) ** 2)
 
-    def _scores_among(self, identity: str, metric: str) -> _CaseScores:
+    def _scores_of_case(self, identity: str, metric: str) -> _CaseScores:
         """Returns the scores of all cells of a case.
 
         They are computed as one array, because there may be thousands of cells with a few seeds each.
@@ -233,14 +247,14 @@ class Scales:
         if not column.cells:
             return _CaseScores(None, {}, column.finals)
         block = column.block
-        other_cells = column.others
+        other_cells = column.other_cells
         case = column.cells[0].case
-        common_starts = self.starts(case, metric)
+        common_starts = self.common_starts(case, metric)
         scale = self.scale(case, metric)
         block_scores = None
         if block is not None:
             starts = np.broadcast_to([common_starts.get(seed, math.nan) for seed in block.seeds], block.finals.shape)
-            block_scores = scores(block.finals, scale, starts=starts, diverged=block.lost)
+            block_scores = scores(block.finals, scale, starts=starts, diverged=block.is_lost)
         other_scores = np.zeros(0)
         if other_cells:
             start_values = list[float]()
@@ -248,7 +262,7 @@ class Scales:
             for cell in other_cells:
                 # A lobench seed that is not in `common_starts` has no finite start in any cell.
                 starts_by_seed = common_starts if cell.draws == LOBENCH_SEEDS else {}
-                unconverged = cell.unconverged
+                unconverged = cell.unconverged_seeds
                 seeds = cell.seeds_of(metric)
                 start_values += map(starts_by_seed.get, seeds, itertools.repeat(math.nan))
                 is_diverged += map(unconverged.__contains__, seeds)
@@ -259,7 +273,7 @@ class Scales:
     def _column(self, identity: str, metric: str) -> _Column:
         key = (identity, metric)
         if key not in self._columns:
-            all_cells = self.among.get(identity, ())
+            all_cells = self.all_cells.get(identity, ())
             primary_metric = all_cells[0].case.primary_metric if all_cells else metric
             primary_block = self._column(identity, primary_metric).block if metric != primary_metric else None
             block = CellBlock.of(all_cells, metric, like=primary_block)
@@ -278,9 +292,9 @@ class Scales:
             self._columns[key] = _Column(cells, arrays[0] if len(arrays) == 1 else np.concatenate([*arrays, []]), block)
         return self._columns[key]
 
-    def _cells_that_differ(self, identity: str, metric: str) -> Sequence[Cell]:
+    def _cells_with_distinct_starts(self, identity: str, metric: str) -> Sequence[Cell]:
         """Returns the cells of a case, in order. Of a block with equal starts it returns only the first cell."""
-        cells = self.among.get(identity, ())
+        cells = self.all_cells.get(identity, ())
         block = self._column(identity, metric).block
         if block is None or (block.untrained is not None and not np.isfinite(block.untrained[0]).all()):
             return cells
@@ -297,9 +311,9 @@ class Scales:
         diverged: Collection[int] = (),
     ) -> dict[int, float]:
         """Returns the score of each seed of a case that lobench trained, including a tuned baseline's seeds."""
-        return seed_scores(finals, self.starts(case, metric), diverged, self.scale(case, metric))
+        return seed_scores(finals, self.common_starts(case, metric), diverged, self.scale(case, metric))
 
-    def starts_of(self, cell: Cell, metric: str) -> Mapping[int, float]:
+    def cell_starts(self, cell: Cell, metric: str) -> Mapping[int, float]:
         """Returns the start values from which the seeds of a cell are scored.
 
         Empty for seeds that lobench did not draw. They are scored from the untrained mean, so that their scores depend
@@ -308,34 +322,34 @@ class Scales:
         """
         if cell.draws != LOBENCH_SEEDS:
             return {}
-        start_values = cell.untrained.get(metric, {})
-        if cell.case.evaluator and start_values == cell.final.get(metric):
+        start_values = cell.untrained_values.get(metric, {})
+        if cell.case.evaluator and start_values == cell.final_values.get(metric):
             start_values = {}  # a curve with a single value has no start
-        return {**start_values, **self.starts(cell.case, metric)}
+        return {**start_values, **self.common_starts(cell.case, metric)}
 
-    def starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
+    def common_starts(self, case: CaseInfo, metric: str) -> dict[int, float]:
         """Returns the initial value of each seed that lobench evaluated. All subjects share the first one stored."""
-        key = (self._identity(case), metric)
-        if key not in self._starts:
+        key = (self._stored_identity(case), metric)
+        if key not in self._common_starts:
             first_values: dict[int, float] = {}
-            for cell in self._cells_that_differ(key[0], metric):
+            for cell in self._cells_with_distinct_starts(key[0], metric):
                 if cell.draws == LOBENCH_SEEDS and cell.has_further_starts(metric, first_values):
-                    cell_starts = cell.untrained.get(metric, {})
+                    cell_starts = cell.untrained_values.get(metric, {})
                     first_values |= {s: v for s, v in cell_starts.items() if s not in first_values and math.isfinite(v)}
-            self._starts[key] = first_values
-        return self._starts[key]
+            self._common_starts[key] = first_values
+        return self._common_starts[key]
 
-    def merits(self, cell: Cell, metric: str | None) -> list[float]:
+    def ordering_values(self, cell: Cell, metric: str | None) -> list[float]:
         """Returns the values by which the seeds of a cell are ordered for P(better): unclipped, worst for a lost seed.
 
         Lost seeds are those that diverged or exploded. The list is empty if the metric's direction is not known.
         """
         name = metric or cell.case.primary_metric
-        finals = cell.final.get(name, {})
+        finals = cell.final_values.get(name, {})
         scale = self.scale(cell.case, name)
         if scale.direction is None:
             return []
-        unconverged = cell.unconverged
+        unconverged = cell.unconverged_seeds
         is_diverged = [seed in unconverged for seed in finals]
         return [float(value) for value in ordering_values(list(finals.values()), scale, diverged=is_diverged)]
 
@@ -344,25 +358,25 @@ class Scales:
 
         If a loss of any subject is signed, the scale is linear for all subjects.
         """
-        key = (self._identity(case), metric)
+        key = (self._stored_identity(case), metric)
         if key not in self._scales:
             case_scale = self._unsigned_scale(key[0], case, metric)
-            self._scales[key] = case_scale.linear() if self._is_signed(key[0], metric, case_scale) else case_scale
+            self._scales[key] = case_scale.as_linear() if self._is_signed(key[0], metric, case_scale) else case_scale
         return self._scales[key]
 
     def is_signed(self, case: CaseInfo, metric: str) -> bool:
         """Returns whether a case's scale is linear only because a loss is below 0, in which case no gate may decide."""
-        identity = self._identity(case)
+        identity = self._stored_identity(case)
         return self._is_signed(identity, metric, self._unsigned_scale(identity, case, metric))
 
     def direction(self, case: CaseInfo, metric: str) -> Direction | None:
         """Returns the direction in which a metric is better on a case; None if no subject declares it."""
-        return self._direction(self._identity(case), metric)
+        return self._direction(self._stored_identity(case), metric)
 
-    def undeclared(self, metric: str | None = None) -> list[str]:
+    def metrics_without_direction(self, metric: str | None = None) -> list[str]:
         """Returns the primary metrics, or the given one, whose direction no subject declares."""
         requested_metrics = (
-            (identity, metric or cells[0].case.primary_metric) for identity, cells in self.among.items()
+            (identity, metric or cells[0].case.primary_metric) for identity, cells in self.all_cells.items()
         )
         undirected_metrics = (
             (identity, name) for identity, name in requested_metrics if self._direction(identity, name) is None
@@ -371,26 +385,26 @@ class Scales:
             {
                 name
                 for identity, name in undirected_metrics
-                if any(name in cell.metric_names for cell in self.among[identity])
+                if any(name in cell.metric_names for cell in self.all_cells[identity])
             }
         )
 
     def _direction(self, identity: str, metric: str) -> Direction | None:
         if identity not in self._directions:
-            cells = self.among.get(identity, ())
+            cells = self.all_cells.get(identity, ())
             self._directions[identity] = {
                 name: direction for cell in cells for name, direction in cell.directions.items()
             }
         return direction_of(metric, self._directions[identity])
 
-    def _identity(self, case: CaseInfo) -> str:
+    def _stored_identity(self, case: CaseInfo) -> str:
         """Returns the identity of a case in `among`, or "".
 
         Other seeds or another budget change the identity. A case whose identity is not stored is looked up by its name.
         """
-        if case.identity in self.among:
+        if case.identity in self.all_cells:
             return case.identity
-        names = {(cells[0].case.suite, cells[0].case.name): identity for identity, cells in self.among.items()}
+        names = {(cells[0].case.suite, cells[0].case.name): identity for identity, cells in self.all_cells.items()}
         return names.get((case.suite, case.name), "")
 
     def _is_signed(self, identity: str, metric: str, scale: ScoreScale) -> bool:
@@ -404,33 +418,33 @@ class Scales:
         return self._unsigned_scales[key]
 
     def _make_scale(self, identity: str, case: CaseInfo, metric: str) -> ScoreScale:
-        tuned_case = self.baselines.tuned.get(identity)
-        cells = self.among.get(identity, ())
+        tuned_case = self.baselines.baseline_by_case.get(identity)
+        cells = self.all_cells.get(identity, ())
         direction = self._direction(identity, metric)
         if tuned_case is not None and metric in tuned_case.tuned:
             return tuned_case.score_scale(metric, direction, is_primary=metric == case.primary_metric)
         is_primary = metric == case.primary_metric
-        common_starts = self.starts(case, metric)
+        common_starts = self.common_starts(case, metric)
         column = self._column(identity, metric)
         finals = list[float]()
         starts = dict[Any, float]()
-        for cell in self._cells_that_differ(identity, metric):
+        for cell in self._cells_with_distinct_starts(identity, metric):
             if cell.draws == LOBENCH_SEEDS and (not starts or cell.has_further_starts(metric, common_starts)):
-                starts |= self.starts_of(cell, metric)  # other cells have no further starts
+                starts |= self.cell_starts(cell, metric)  # other cells have no further starts
         # Seeds of other draws differ even if their numbers are equal, so their key includes the cell.
         seeds = list[tuple[Sequence[Any], int]]()
         if (block := column.block) is not None:
             seeds.append((block.seeds, len(block.cells)))
-        for index, cell in enumerate(column.others):
+        for index, cell in enumerate(column.other_cells):
             seeds_of_cell, values = cell.final_column(metric)
-            unconverged = cell.unconverged
+            unconverged = cell.unconverged_seeds
             finals += [
                 math.nan if seed in unconverged else value for seed, value in zip(seeds_of_cell, values, strict=True)
             ]
             is_drawn = cell.draws == LOBENCH_SEEDS
             seeds.append((tuple(seed if is_drawn else (index, seed) for seed in seeds_of_cell), 1))
         if not starts:  # imported seeds are scored from the mean of all starts
-            starts_of_cells = [cell.untrained.get(metric, {}) for cell in cells]
+            starts_of_cells = [cell.untrained_values.get(metric, {}) for cell in cells]
             # If no cell has step 0, the first values of the curves are the starts.
             starts_of_cells = starts_of_cells if any(starts_of_cells) else [cell.starts(metric) for cell in cells]
             starts_of_cells = starts_of_cells[:1] if case.has_items else starts_of_cells
@@ -441,10 +455,10 @@ class Scales:
             }
         all_finals = np.asarray(finals, np.float64)
         if block is not None:
-            block_finals = block.finals if block.lost is None else np.where(block.lost, np.nan, block.finals)
+            block_finals = block.finals if block.is_lost is None else np.where(block.is_lost, np.nan, block.finals)
             all_finals = np.concatenate([block_finals.ravel(), all_finals])
         declared_scale = (case.scale or "") if is_primary else ""
-        scale = ScoreScale.among_values(
+        scale = ScoreScale.of_final_values(
             metric,
             direction,
             finals=all_finals,
@@ -458,28 +472,34 @@ class Scales:
 
     def _has_step_0(self, identity: str, metric: str) -> bool:
         """Returns whether step 0 was evaluated by a subject or a baseline, or no subject has the metric."""
-        cells = [cell for cell in self.among.get(identity, ()) if metric in cell.metric_names]
-        return identity in self.baselines.tuned or not cells or any(metric in cell.untrained for cell in cells)
+        cells = [cell for cell in self.all_cells.get(identity, ()) if metric in cell.metric_names]
+        return (
+            identity in self.baselines.baseline_by_case
+            or not cells
+            or any(metric in cell.untrained_values for cell in cells)
+        )
 
     @property
-    def one(self) -> str:
+    def one_text(self) -> str:
         """Description of the score 1."""
         stored_mean_text = "the best mean that is stored"
-        if self.num_cases and self._num_single == self.num_cases:
+        if self.num_cases and self._num_single_value_cases == self.num_cases:
             return "the largest change of a stored mean from it, on each case"
-        if not self.baselines.tuned:
+        if not self.baselines.baseline_by_case:
             return f"{stored_mean_text}, on each case"
-        partial_note = f" on {len(self.baselines.tuned)} of {self.num_cases} cases, {stored_mean_text} on the others"
-        return self.label + (partial_note if len(self.baselines.tuned) < self.num_cases else "")
+        partial_note = (
+            f" on {len(self.baselines.baseline_by_case)} of {self.num_cases} cases, {stored_mean_text} on the others"
+        )
+        return self.baseline_label + (partial_note if len(self.baselines.baseline_by_case) < self.num_cases else "")
 
     @property
-    def zero(self) -> str:
+    def zero_text(self) -> str:
         """Description of the score 0.
 
         Commands and tests that record one value have no value before training. Their scores begin at the first stored
         value of each seed, or at the mean over the items of the first subject.
         """
-        num_single = self._num_single
+        num_single = self._num_single_value_cases
         if not num_single:
             return "the untrained network"
         have_items = {case.has_items for case in self.cases.values()}
@@ -489,12 +509,12 @@ class Scales:
         return first_value_text if num_single == self.num_cases else partial_text
 
     @property
-    def _replicate(self) -> str:
+    def _replicate_noun(self) -> str:
         """Noun for one replicate of the cases: "seed", "item", or "value" if some have seeds and others items."""
         return replicate_of(self.cases.values())
 
     @property
-    def _num_single(self) -> int:
+    def _num_single_value_cases(self) -> int:
         return sum(self._has_single_values(identity, case) for identity, case in self.cases.items())
 
     def _has_single_values(self, identity: str, case: CaseInfo) -> bool:
@@ -503,36 +523,36 @@ class Scales:
         Such a case has no starts. The unit of its scores is the largest change of a subject from the first stored
         value.
         """
-        if not (case.evaluator or case.has_items) or identity in self.baselines.tuned:
+        if not (case.evaluator or case.has_items) or identity in self.baselines.baseline_by_case:
             return False
-        evaluated_cells = [cell for cell in self.among.get(identity, ()) if cell.num_seeds]
+        evaluated_cells = [cell for cell in self.all_cells.get(identity, ()) if cell.num_seeds]
         return bool(evaluated_cells) and all(cell.has_single_values for cell in evaluated_cells)
 
     @property
     def is_tunable(self) -> bool:
         """Whether lobench trains a case, so that `lobench baseline` can tune an optimizer on it."""
         return any(
-            not case.evaluator and all(cell.draws == LOBENCH_SEEDS for cell in self.among.get(identity, ()))
+            not case.evaluator and all(cell.draws == LOBENCH_SEEDS for cell in self.all_cells.get(identity, ()))
             for identity, case in self.cases.items()
         )
 
     def describe(self, advice: str = "--baseline SUITE names one") -> str:
         """Returns lines that describe 0 and 1, problems with baselines, and limits of the scales."""
-        is_known = self.baselines.tuned or self.baselines.problems or not self.is_tunable
+        is_known = self.baselines.baseline_by_case or self.baselines.problems or not self.is_tunable
         hint = "" if is_known else f" (no tuned baseline was found: {advice})"
-        lines = [f"scores: 0 is {self.zero}, 1 {self.one}; a diverged {self._replicate} scores -1{hint}"]
+        lines = [f"scores: 0 is {self.zero_text}, 1 {self.one_text}; a diverged {self._replicate_noun} scores -1{hint}"]
         lines += [f"without a baseline: {line}" for line in self.problem_lines()]
-        lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.undeclared()]
-        return "\n".join([*lines, *self.best_subject_lines(), *self.notes()])
+        lines += [f"no score on {name}: {how_to_declare(name)}" for name in self.metrics_without_direction()]
+        return "\n".join([*lines, *self.best_subject_lines(), *self.limit_notes()])
 
     def best_subject_lines(self) -> list[str]:
         """Returns a line naming the subjects whose means score 1, on the cases without a baseline."""
         names = case_names(list(self.cases.values()))
         names_by_setter = dict[str, list[str]]()
-        condition = f"over {self._replicate}s that converge"
+        condition = f"over {self._replicate_noun}s that converge"
         for identity, case in self.cases.items():
             if identity not in self._best_labels:
-                self._best_labels[identity] = self._label_of_best(identity, case)
+                self._best_labels[identity] = self._best_label(identity, case)
             if (label := self._best_labels[identity]) is not None:
                 names_by_setter.setdefault(one_line(label), []).append(one_line(names[identity]))
         if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
@@ -542,9 +562,9 @@ class Scales:
         ]
         return [f"the score 1 is the mean of {first_of(setters, _MAX_NAMED_CASES)}, {condition}"] if setters else []
 
-    def _label_of_best(self, identity: str, case: CaseInfo) -> str | None:
+    def _best_label(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
-        if identity in self.baselines.tuned or not self.scale(case, case.primary_metric).is_usable:
+        if identity in self.baselines.baseline_by_case or not self.scale(case, case.primary_metric).is_usable:
             return None
         best_distance: tuple[float, str] | None = None
         for cell in self._cells_near_one(identity, case):
@@ -553,25 +573,27 @@ class Scales:
             finite_scores = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
             if finite_scores and 2 * len(finite_scores) >= len(finals):
                 distance = abs(math.fsum(finite_scores) / len(finite_scores) - 1)
-                best_distance = min(best_distance or (math.inf, ""), (distance, self.labels.get(id(cell), "")))
+                best_distance = min(
+                    best_distance or (math.inf, ""), (distance, self.label_by_cell_id.get(id(cell), ""))
+                )
         return best_distance[1] or None if best_distance is not None and best_distance[0] < _ONE_TOLERANCE else None
 
     def _cells_near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
         """Returns the cells of a case whose mean score may be 1 up to rounding. The caller checks each of them."""
         column = self._column(identity, case.primary_metric)
         if (block := column.block) is None:
-            return self.among.get(identity, ())
+            return self.all_cells.get(identity, ())
         self.scores(block.cells[0], None)
         case_scores = self._case_scores[identity, case.primary_metric].block
         assert case_scores is not None
-        is_known = np.isfinite(block.finals) if block.lost is None else np.isfinite(block.finals) & ~block.lost
+        is_known = np.isfinite(block.finals) if block.is_lost is None else np.isfinite(block.finals) & ~block.is_lost
         distances = np.abs(np.where(is_known, case_scores - 1, 0.0).sum(axis=1))
         near_indices = np.flatnonzero(distances < 2 * len(block.seeds) * _ONE_TOLERANCE).tolist()
-        return [*(block.cells[index] for index in near_indices), *column.others]
+        return [*(block.cells[index] for index in near_indices), *column.other_cells]
 
-    def describe_shortly(self) -> str:
+    def short_description(self) -> str:
         """Returns one line that describes 0 and 1, and names baselines that differ from the store's baselines."""
-        return "; ".join([self.describe().splitlines()[0], *self.baselines.moved])
+        return "; ".join([self.describe().splitlines()[0], *self.baselines.moved_notes])
 
     def problem_lines(self) -> list[str]:
         """Returns a line for each kind of problem with baselines, with the cases that have it."""
@@ -580,7 +602,7 @@ class Scales:
             problems_by_kind.setdefault(problem.what, []).append(problem)
         return [_problem_line(kind, problems) for kind, problems in sorted(problems_by_kind.items())]
 
-    def notes(self) -> list[str]:
+    def limit_notes(self) -> list[str]:
         """Returns a line for each limit of the scales: thin scales, signed losses, baselines without starts."""
         names = case_names(list(self.cases.values()))
         names_by_note = dict[str, list[str]]()
@@ -601,7 +623,7 @@ class Scales:
                     text = f'a {metric} lies below 0, so its scale is linear; to declare it, bind Case.scale = "linear"'
                     names_by_note.setdefault(text, []).append(name)
         notes = [f"{text}: {', '.join(sorted(members))}" for text, members in names_by_note.items()]
-        return [*self.baselines.moved, *notes]
+        return [*self.baselines.moved_notes, *notes]
 
 
 def seed_scores(

@@ -83,8 +83,9 @@ class ScoreScale:
       has_starts: Whether the baseline file contains each seed's value at step 0. If not, all seeds start at L0.
       best: Upper bound at which scores are clipped.
       is_clipped: Whether scores are clipped. Scores of single items are not, because most are far from the mean.
-      is_either_way: Whether the unit is the largest change of a mean from the start, better or worse. Losses above the
-        start are then scored by their logarithm too. True for metrics without a value at the start of training.
+      uses_largest_change: Whether the unit is the largest change of a mean from the start, better or worse. Losses
+        above the start are then scored by their logarithm too. True for metrics without a value at the start of
+        training.
     """
 
     kind: ScaleKind
@@ -98,7 +99,7 @@ class ScoreScale:
     has_starts: bool = True
     best: float = BEST_SCORE
     is_clipped: bool = True
-    is_either_way: bool = False
+    uses_largest_change: bool = False
 
     @classmethod
     def of_baseline(
@@ -149,7 +150,7 @@ class ScoreScale:
         )
 
     @classmethod
-    def among(
+    def of_subjects(
         cls,
         metric: str,
         direction: Direction | None = Direction.MIN,
@@ -171,7 +172,7 @@ class ScoreScale:
           declared, minimum: `Case.scale` ("" if not set) and `Case.minimum`.
         """
         values = np.asarray([value for column in finals for value in column.values()], np.float64)
-        return cls.among_values(
+        return cls.of_final_values(
             metric,
             direction,
             finals=values,
@@ -182,7 +183,7 @@ class ScoreScale:
         )
 
     @classmethod
-    def among_values(
+    def of_final_values(
         cls,
         metric: str,
         direction: Direction | None,
@@ -199,7 +200,7 @@ class ScoreScale:
         Args:
           finals: Final values, subject after subject: float64[num_values].
           seeds: Seeds of each subject, at least one, with the number of consecutive subjects that have just these.
-          is_either_way: As `ScoreScale.is_either_way`.
+          is_either_way: As `ScoreScale.uses_largest_change`.
           metric, direction, starts, declared, minimum: As in `among`.
         """
         low = minimum or 0.0
@@ -238,7 +239,7 @@ class ScoreScale:
             floor=floor if kind is ScaleKind.LOG else -math.inf,
             minimum=minimum,
             direction=direction,
-            is_either_way=is_either_way,
+            uses_largest_change=is_either_way,
         )
 
     @property
@@ -258,7 +259,7 @@ class ScoreScale:
     def default_margin(self) -> float:
         return DEFAULT_MARGINS[self.kind]
 
-    def linear(self) -> ScoreScale:
+    def as_linear(self) -> ScoreScale:
         """Returns a linear scale with the numbers of this one, for losses of which some are below 0."""
         return dataclasses.replace(self, kind=ScaleKind.LINEAR, floor=-math.inf, is_thin=False)
 
@@ -296,7 +297,7 @@ def fallback_scale(
     """
     starts_by_seed = {seed: value for seed, value in enumerate(starts) if math.isfinite(value)}
     # Without final values, the kind of scale depends only on the starts.
-    scale = ScoreScale.among(
+    scale = ScoreScale.of_subjects(
         metric, direction, finals=[], starts=starts_by_seed, declared=declared_scale, minimum=minimum
     )
     zero = scale.untrained
@@ -335,7 +336,7 @@ def scores(
         log_decrease = np.log(_start_distances(values.shape, starts, scale)) - np.log(np.maximum(values, scale.floor))
         # Above the start of a training, a loss that doubles scores -1 on every scale.
         with np.errstate(over="ignore"):
-            doubling = np.inf if scale.is_either_way else -np.expm1(-log_decrease)
+            doubling = np.inf if scale.uses_largest_change else -np.expm1(-log_decrease)
         score_above_start = np.minimum(doubling, log_decrease / scale.log_unit)
         values_in_units = np.where(log_decrease >= 0, log_decrease / scale.log_unit, score_above_start)
     return np.where(

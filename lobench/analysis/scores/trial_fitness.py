@@ -56,7 +56,7 @@ def fitness(
     scales = Scales.of([subject], [Path(path) for path in suite_paths])
     means = []
     for case in cases:
-        if case.identity in subject.repeated:
+        if case.identity in subject.repeated_identities:
             continue  # another case with the same problem counts for both
         cell = subject.cells.get(case.identity)
         if cell is None:
@@ -66,7 +66,7 @@ def fitness(
         if not wanted_seeds or wanted_seeds - set(cell.seeds):
             return None
         direction = _direction(scales, case, subject)
-        tuned_case = scales.baselines.tuned.get(case.identity)
+        tuned_case = scales.baselines.baseline_by_case.get(case.identity)
         mean_function = _mean_value if cell.has_single_values and tuned_case is None else _mean_score
         value = mean_function(case, cell, wanted_seeds, tuned_case, direction)
         if value is None:
@@ -109,7 +109,7 @@ def _mean_value(
     case: CaseInfo, cell: Cell, seeds: Collection[int], tuned_case: BaselineCase | None, direction: Direction
 ) -> float | None:
     """Returns the mean of single values, on a logarithmic scale for a loss; higher is better. None if one diverged."""
-    finals = [cell.final.get(case.primary_metric, {}).get(seed, math.nan) for seed in sorted(seeds)]
+    finals = [cell.final_values.get(case.primary_metric, {}).get(seed, math.nan) for seed in sorted(seeds)]
     if not all(map(math.isfinite, finals)):
         return None
     # The kind must not depend on the values, because trials are compared.
@@ -135,8 +135,8 @@ def _mean_score(
     case: CaseInfo, cell: Cell, seeds: Collection[int], tuned_case: BaselineCase | None, direction: Direction
 ) -> float | None:
     metric = case.primary_metric
-    finals = {seed: cell.final.get(metric, {}).get(seed, math.nan) for seed in sorted(seeds)}
-    starts = {seed: cell.untrained.get(metric, {}).get(seed, math.nan) for seed in finals}
+    finals = {seed: cell.final_values.get(metric, {}).get(seed, math.nan) for seed in sorted(seeds)}
+    starts = {seed: cell.untrained_values.get(metric, {}).get(seed, math.nan) for seed in finals}
     if tuned_case is not None and metric in tuned_case.tuned:
         scale = tuned_case.score_scale(metric, direction, is_primary=metric == case.primary_metric)
     else:

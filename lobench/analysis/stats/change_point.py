@@ -60,13 +60,13 @@ class Probe:
     """Scores of one seed block at one checkpoint.
 
     Attributes:
-      place: Index of the checkpoint, from 0.
+      checkpoint_index: Index of the checkpoint, from 0.
       block: First seed of the block.
       scores: Score of each seed, higher is better. All probes of a block have the same seeds. Minus infinity if the
         seed diverged. If the signs of a row are reversed, to find a rise as a fall, diverged seeds have plus infinity.
     """
 
-    place: int
+    checkpoint_index: int
     block: int
     scores: tuple[float, ...]
 
@@ -84,43 +84,48 @@ class ChangePointPosterior:
     """Posterior distribution of the break.
 
     Attributes:
-      by_place: Probability that the checkpoint at an index is the first broken one, given that there is one. Sums to 1.
-      fall: Probability that there is a fall at all.
-      size: Expected size of the fall, in scores, above 0.
-      size_error: Standard deviation of the size.
+      probability_by_index: Probability that the checkpoint at an index is the first broken one, given that there is
+        one. Sums to 1.
+      fall_probability: Probability that there is a fall at all.
+      fall_size: Expected size of the fall, in scores, above 0.
+      fall_size_error: Standard deviation of the size.
       noise: Standard deviation of a probe, including the wobble.
-      begin: Index of the first good checkpoint. Earlier checkpoints had not been trained enough.
-      lost: Number of diverged seeds and of all seeds before the most probable break, then the same two numbers from it
-        on.
+      first_good_index: Index of the first good checkpoint. Earlier checkpoints had not been trained enough.
+      lost_counts: Number of diverged seeds and of all seeds before the most probable break, then the same two numbers
+        from it on.
     """
 
-    by_place: tuple[float, ...]
-    fall: float
-    size: float
-    size_error: float
+    probability_by_index: tuple[float, ...]
+    fall_probability: float
+    fall_size: float
+    fall_size_error: float
     noise: float
-    begin: int
-    lost: tuple[int, int, int, int] = (0, 0, 0, 0)
+    first_good_index: int
+    lost_counts: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
-    def place(self) -> int:
+    def break_index(self) -> int:
         """Index of the most probable first broken checkpoint. The middle one if several are equally probable."""
-        highest = max(self.by_place)
-        ties = [index for index, probability in enumerate(self.by_place) if probability > highest * (1 - 1e-9)]
+        highest = max(self.probability_by_index)
+        ties = [
+            index for index, probability in enumerate(self.probability_by_index) if probability > highest * (1 - 1e-9)
+        ]
         return ties[len(ties) // 2]
 
-    def within(self, distance: int) -> float:
+    def probability_within(self, distance: int) -> float:
         """Returns the probability that the break is within `distance` checkpoints of the most probable one."""
-        return math.fsum(self.by_place[max(self.place - distance, 0) : self.place + distance + 1])
+        return math.fsum(
+            self.probability_by_index[max(self.break_index - distance, 0) : self.break_index + distance + 1]
+        )
 
 
 def credible_window(posterior: ChangePointPosterior, level: float) -> tuple[int, int]:
     """Returns the first and last index of the shortest interval that contains the break with probability `level`."""
-    cumulated = [0.0, *itertools.accumulate(posterior.by_place)]
-    bounds = (0, len(posterior.by_place) - 1)
-    for first_index in range(len(posterior.by_place)):
+    cumulated = [0.0, *itertools.accumulate(posterior.probability_by_index)]
+    bounds = (0, len(posterior.probability_by_index) - 1)
+    for first_index in range(len(posterior.probability_by_index)):
         last_index = search.bisect_left(cumulated, cumulated[first_index] + level - 1e-12) - 1
-        if last_index < len(posterior.by_place) and last_index - first_index < bounds[1] - bounds[0]:
+        if last_index < len(posterior.probability_by_index) and last_index - first_index < bounds[1] - bounds[0]:
             bounds = first_index, max(last_index, first_index)
     return bounds
 
@@ -132,8 +137,12 @@ def pair_around_break(posterior: ChangePointPosterior, probed_indices: Collectio
       posterior: Posterior distribution of the break.
       probed_indices: Indices of the probed checkpoints.
     """
-    last_good = max((index for index in probed_indices if index < posterior.place), default=posterior.place - 1)
-    first_broken = min((index for index in probed_indices if index >= posterior.place), default=posterior.place)
+    last_good = max(
+        (index for index in probed_indices if index < posterior.break_index), default=posterior.break_index - 1
+    )
+    first_broken = min(
+        (index for index in probed_indices if index >= posterior.break_index), default=posterior.break_index
+    )
     return last_good, first_broken
 
 
@@ -147,8 +156,10 @@ def is_located(posterior: ChangePointPosterior, probed_indices: Collection[int],
       probed_indices: Indices of the probed checkpoints.
       confidence: Probability that the most probable checkpoint must reach.
     """
-    best_place = posterior.place
-    return posterior.by_place[best_place] >= confidence and {best_place - 1, best_place} <= {*probed_indices}
+    best_place = posterior.break_index
+    return posterior.probability_by_index[best_place] >= confidence and {best_place - 1, best_place} <= {
+        *probed_indices
+    }
 
 
 def first_probes(probes: Iterable[Probe], num_places: int, excluded: Collection[int] = ()) -> list[int]:
@@ -159,7 +170,7 @@ def first_probes(probes: Iterable[Probe], num_places: int, excluded: Collection[
       num_places: Number of checkpoints.
       excluded: Indices of checkpoints that cannot be probed.
     """
-    probed_indices = {probe.place for probe in probes}
+    probed_indices = {probe.checkpoint_index for probe in probes}
     scan_indices = sorted({round(index * (num_places - 1) / (_NUM_SCANNED - 1)) for index in range(_NUM_SCANNED)})
     min_distance = (num_places - 1) / (_NUM_SCANNED - 1) / 2
     end_indices = (0, num_places - 1)  # probed even if a checkpoint nearby was probed
@@ -188,12 +199,14 @@ def next_probes(
       count: Largest number of indices.
       excluded: Indices of checkpoints that cannot be probed.
     """
-    counts = Counter(probe.place for probe in probes)
-    cumulated = list(itertools.accumulate(posterior.by_place))
+    counts = Counter(probe.checkpoint_index for probe in probes)
+    cumulated = list(itertools.accumulate(posterior.probability_by_index))
     shares = [(index + 1) / (count + 1) for index in range(count)]
-    if posterior.size < _KNOWN_FALL * posterior.size_error:
+    if posterior.fall_size < _KNOWN_FALL * posterior.fall_size_error:
         num_before = sum(
-            counts[index] for index in counts if index >= posterior.begin and cumulated[index] <= _TAIL_PROBABILITY
+            counts[index]
+            for index in counts
+            if index >= posterior.first_good_index and cumulated[index] <= _TAIL_PROBABILITY
         )
         num_behind = sum(counts[index] for index in counts if cumulated[index] >= 1 - _TAIL_PROBABILITY)
         if min(num_before, num_behind) < counts.total() / 4:
@@ -202,7 +215,7 @@ def next_probes(
     for share in shares:
         gains = {
             index: min(cumulated[index] / share, (1 - cumulated[index]) / (1 - share)) / (1 + counts[index])
-            for index in range(posterior.begin, len(cumulated))
+            for index in range(posterior.first_good_index, len(cumulated))
             if index not in excluded and index not in chosen_places
         }
         if gains:
@@ -229,13 +242,13 @@ def fall_posterior(probes: Iterable[Probe], num_places: int) -> ChangePointPoste
     Raises:
       ValueError: Fewer than two checkpoints were probed.
     """
-    sorted_probes = sorted(probes, key=lambda probe: (probe.place, probe.block))
-    if len({probe.place for probe in sorted_probes}) < 2:
+    sorted_probes = sorted(probes, key=lambda probe: (probe.checkpoint_index, probe.block))
+    if len({probe.checkpoint_index for probe in sorted_probes}) < 2:
         raise ValueError("a fall takes two checkpoints")
     begin = _first_good_place(sorted_probes)
-    probes_from_begin = [probe for probe in sorted_probes if probe.place >= begin]
-    if len({probe.place for probe in probes_from_begin}) < 2:
-        begin = min(probe.place for probe in sorted_probes)
+    probes_from_begin = [probe for probe in sorted_probes if probe.checkpoint_index >= begin]
+    if len({probe.checkpoint_index for probe in probes_from_begin}) < 2:
+        begin = min(probe.checkpoint_index for probe in sorted_probes)
         probes_from_begin = sorted_probes
     return _make_posterior(probes_from_begin, num_places, begin)
 
@@ -245,13 +258,13 @@ class _ConvergedProbe:
     """Scores of a probe whose diverged seeds are filled in.
 
     Attributes:
-      place: Index of the checkpoint, from 0.
+      checkpoint_index: Index of the checkpoint, from 0.
       block: First seed of the block.
       scores: Finite score of each seed. Scores of lost seeds are filled in from the other probes of the block.
       num_seeds: Number of seeds that converged, > 0.
     """
 
-    place: int
+    checkpoint_index: int
     block: int
     scores: tuple[float, ...]
     num_seeds: int
@@ -282,7 +295,7 @@ def _converged_probes(probes: Sequence[Probe]) -> list[_ConvergedProbe]:
         filled_scores |= {id(probe): tuple(row) for probe, row in zip(members, fitted_scores.tolist(), strict=True)}
     return [
         _ConvergedProbe(
-            place=probe.place,
+            checkpoint_index=probe.checkpoint_index,
             block=probe.block,
             scores=filled_scores.get(id(probe), probe.scores),
             num_seeds=len(probe.scores) - probe.num_lost,
@@ -322,9 +335,11 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
     A checkpoint whose seeds all diverged does not qualify, except in a row with reversed signs.
     """
     converged = _converged_probes(probes)
-    indices_with_scores = {probe.place for probe in probes if not all(score == -math.inf for score in probe.scores)}
-    if len(indices_with_scores) < 2 or len({probe.place for probe in converged}) < 2:
-        return min(indices_with_scores, default=probes[0].place)
+    indices_with_scores = {
+        probe.checkpoint_index for probe in probes if not all(score == -math.inf for score in probe.scores)
+    }
+    if len(indices_with_scores) < 2 or len({probe.checkpoint_index for probe in converged}) < 2:
+        return min(indices_with_scores, default=probes[0].checkpoint_index)
     noise = _estimate_noise(converged)
     # Noise from seeds, or from neighbouring checkpoints, because a run may wobble by more than its seeds differ. The
     # smallest quarter of the steps is assumed to be on one level.
@@ -336,7 +351,9 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
     for probe in converged:
         best_by_block[probe.block] = max(best_by_block.get(probe.block, -math.inf), probe.mean)
     worse_indices = {
-        probe.place for probe in converged if probe.mean < best_by_block[probe.block] - _UNTRAINED_DISTANCE * step_error
+        probe.checkpoint_index
+        for probe in converged
+        if probe.mean < best_by_block[probe.block] - _UNTRAINED_DISTANCE * step_error
     }
     return next(
         (index for index in sorted(indices_with_scores) if index not in worse_indices), min(indices_with_scores)
@@ -344,11 +361,11 @@ def _first_good_place(probes: Sequence[Probe]) -> int:
 
 
 def _make_posterior(probes: Sequence[Probe], num_places: int, begin: int) -> ChangePointPosterior:
-    probed_indices = sorted({probe.place for probe in probes})
+    probed_indices = sorted({probe.checkpoint_index for probe in probes})
     lost, size = np.zeros((2, len(probed_indices)))
     for probe in probes:
-        lost[probed_indices.index(probe.place)] += probe.num_lost
-        size[probed_indices.index(probe.place)] += len(probe.scores)
+        lost[probed_indices.index(probe.checkpoint_index)] += probe.num_lost
+        size[probed_indices.index(probe.checkpoint_index)] += len(probe.scores)
     # The break is between two probed checkpoints; all checkpoints between them are equally probable.
     lengths = np.diff([begin, *probed_indices[1:], num_places - 1])
     has_places = lengths > 0
@@ -388,17 +405,17 @@ def _make_posterior(probes: Sequence[Probe], num_places: int, begin: int) -> Cha
     variance = (class_weights * noises).sum()
     probability_by_index = np.repeat(weights / total / lengths[has_places], lengths[has_places])
     posterior = ChangePointPosterior(
-        by_place=(*(0.0,) * (begin + 1), *probability_by_index.tolist()),
-        fall=float(total / (total + no_fall)),
-        size=float(mean),
-        size_error=math.sqrt(max(square - mean**2, 0.0)),
+        probability_by_index=(*(0.0,) * (begin + 1), *probability_by_index.tolist()),
+        fall_probability=float(total / (total + no_fall)),
+        fall_size=float(mean),
+        fall_size_error=math.sqrt(max(square - mean**2, 0.0)),
         noise=math.sqrt(variance),
-        begin=begin,
+        first_good_index=begin,
     )
-    is_before = np.asarray(probed_indices) < posterior.place
+    is_before = np.asarray(probed_indices) < posterior.break_index
     counts = (lost[is_before], size[is_before], lost[~is_before], size[~is_before])
     lost_before, all_before, lost_after, all_after = (int(side_counts.sum()) for side_counts in counts)
-    return dataclasses.replace(posterior, lost=(lost_before, all_before, lost_after, all_after))
+    return dataclasses.replace(posterior, lost_counts=(lost_before, all_before, lost_after, all_after))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,7 +447,7 @@ def _score_evidence(probes: Sequence[_ConvergedProbe], probed_indices: Sequence[
     """
     blocks = sorted({probe.block for probe in probes})
     shape = (len(_WOBBLES), len(probed_indices), len(_FALL_SIZES))
-    if len({probe.place for probe in probes}) < 2:
+    if len({probe.checkpoint_index for probe in probes}) < 2:
         zeros = np.zeros(shape)
         flat_logs = np.full(shape, -math.log(shape[0] * shape[2]))
         return _ScoreEvidence(
@@ -440,7 +457,7 @@ def _score_evidence(probes: Sequence[_ConvergedProbe], probed_indices: Sequence[
     overall_mean = math.fsum(probe.mean for probe in probes) / len(probes)
     seeds, scores = np.zeros((2, len(probed_indices), len(blocks)))
     for probe in probes:
-        position = probed_indices.index(probe.place), blocks.index(probe.block)
+        position = probed_indices.index(probe.checkpoint_index), blocks.index(probe.block)
         seeds[position], scores[position] = probe.num_seeds, probe.mean - overall_mean
     evidence = [_evidence_of_wobble(seeds, scores, wobble, noise) for wobble in _WOBBLES]
     priors = np.log(list(_WOBBLES.values()))

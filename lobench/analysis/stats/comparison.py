@@ -244,8 +244,8 @@ def _too_few_reason(location: Location, converged: Samples, num_seeds: int, leve
         return f"too few seeds: {len(converged) or 'none'} converged on both sides"
     if len(converged) == 2 and location.estimate.mean != 0 and not converged.has_spread:
         return "too few seeds: two without spread"
-    if location.permutation is not None and 2 * location.permutation.least > level:
-        return f"too few seeds: a permutation test has no p below {2 * location.permutation.least:.2g} here"
+    if location.permutation is not None and 2 * location.permutation.least_p_value > level:
+        return f"too few seeds: a permutation test has no p below {2 * location.permutation.least_p_value:.2g} here"
     return ""
 
 
@@ -305,7 +305,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
             case=case,
             paired=with_simultaneous_bounds(samples[case], paired, p_holm, alpha=alpha, num_cases=len(samples)),
             p_holm=p_holm,
-            verdict=limit_verdict(_case_verdict(paired, p_holm, alpha), samples[case].missing),
+            verdict=limit_verdict(_case_verdict(paired, p_holm, alpha), samples[case].num_missing),
         )
         for (case, paired), p_holm in zip(differences.items(), adjusted_p_values, strict=True)
     )
@@ -316,7 +316,7 @@ def compare_cases(samples: Mapping[str, Samples], *, alpha: float = 0.05) -> Pai
     level = alpha if math.isnan(overall.p_diverged) else alpha / 2
     tested_cases = [case for case, paired in differences.items() if not math.isnan(paired.p_converged)]
     groups = tuple(tuple(tested_cases[index] for index in indices) for indices in overall.groups)
-    ratio, p_ratio = seed_means_ratio(mean_parts.tested)
+    ratio, p_ratio = seed_means_ratio(mean_parts.tested_cases)
     return PairComparison(
         cases=cases,
         overall=_interval(overall.mean, level) if overall.mean else Interval(),
@@ -350,7 +350,7 @@ def limit_verdict(verdict: Effect, missing: tuple[int, int]) -> Effect:
 
 
 def _num_missing(samples: Iterable[Samples]) -> tuple[int, int]:
-    missing = [sample.missing for sample in samples]
+    missing = [sample.num_missing for sample in samples]
     return sum(a for a, _ in missing), sum(b for _, b in missing)
 
 
@@ -390,39 +390,39 @@ class MeanParts:
     """Parts of a mean over cases.
 
     Attributes:
-      located: Tests of cases that are their own group and come without samples.
+      locations: Tests of cases that are their own group and come without samples.
       counts: Diverged seeds of these cases.
-      tested: Other cases that can be tested.
-      counted: Cases with a scale and at least two seeds, whose diverged seeds are counted.
-      lacking: Cases with planned seeds that have no value.
+      tested_cases: Other cases that can be tested.
+      counted_cases: Cases with a scale and at least two seeds, whose diverged seeds are counted.
+      incomplete_cases: Cases with planned seeds that have no value.
     """
 
-    located: list[Location] = field(default_factory=list)
+    locations: list[Location] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
-    tested: list[Samples] = field(default_factory=list)
-    counted: list[Samples] = field(default_factory=list)
-    lacking: list[Samples] = field(default_factory=list)
+    tested_cases: list[Samples] = field(default_factory=list)
+    counted_cases: list[Samples] = field(default_factory=list)
+    incomplete_cases: list[Samples] = field(default_factory=list)
 
     def add(self, samples: Samples, paired: MeanDifference) -> None:
         """Adds the samples of a case. A case without a p-value or scale does not enter the tests that need one."""
-        if any(samples.missing):
-            self.lacking.append(samples)
+        if any(samples.num_missing):
+            self.incomplete_cases.append(samples)
         if not math.isnan(paired.p_converged):
-            self.tested.append(samples)
+            self.tested_cases.append(samples)
         if samples.has_scale and len(samples) > 1:
-            self.counted.append(samples)
+            self.counted_cases.append(samples)
 
     def effect(self, alpha: float) -> MeanEffect:
         """Returns the mean over the cases and its verdict."""
-        counts = [*self.counts, *group_counts(self.counted)]
+        counts = [*self.counts, *group_counts(self.counted_cases)]
         p_diverged = _p_diverged(counts)
-        mean_over_all = mean_over_cases(self.tested, self.located)
+        mean_over_all = mean_over_cases(self.tested_cases, self.locations)
         mean = mean_over_all.location
         p_converged = mean.p_value() if mean else math.nan
         p_value = _combined_p_value(p_converged, p_diverged)
         is_fewer = sum(case_counts.b for case_counts in counts) < sum(case_counts.a for case_counts in counts)
         verdict = _verdict(mean.estimate.mean if mean else 0.0, p_converged, p_diverged, is_fewer, p_value, alpha)
-        verdict = limit_verdict(verdict, _num_missing(self.lacking))
+        verdict = limit_verdict(verdict, _num_missing(self.incomplete_cases))
         return MeanEffect(
             mean, p_value, p_converged, p_diverged, verdict, mean_over_all.groups, mean_over_all.num_incomplete
         )

@@ -53,11 +53,11 @@ class Location:
     def error(self) -> float:
         return math.sqrt(self.estimate.variance)
 
-    def above(self, shift: float = 0.0) -> float:
+    def p_above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at most `shift`"; NaN if the estimate is not known."""
         return self._tail_p_value(shift, 1)
 
-    def below(self, shift: float = 0.0) -> float:
+    def p_below(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at least `shift`"; NaN if the estimate is not known."""
         return self._tail_p_value(shift, -1)
 
@@ -65,7 +65,7 @@ class Location:
         """Returns the two-sided p-value of no difference; NaN if the estimate is not known."""
         if self.is_known and self.estimate.mean == 0:
             return 1.0
-        return two_sided(self.above(), self.below()) if self.is_known else math.nan
+        return two_sided(self.p_above(), self.p_below()) if self.is_known else math.nan
 
     def bounds(self, tail_level: float) -> tuple[float, float]:
         """Returns the interval of shifts that no one-sided test rejects at `tail_level`; NaN if not finite."""
@@ -73,7 +73,7 @@ class Location:
         if not self.is_known:
             return math.nan, math.nan
         if self.mcnemar is not None:
-            unit, raised = self.samples.binary_unit, self.samples.raised
+            unit, raised = self.samples.binary_unit, self.samples.added_shift
             low, high = self.mcnemar.bounds(tail_level)
             return unit * low + raised, unit * high + raised
         half = t_isf(tail_level, self.estimate.degrees) * error if error else 0.0
@@ -88,8 +88,8 @@ class Location:
         if not self.is_known:
             return math.nan
         if self.mcnemar is not None:
-            change = (shift - self.samples.raised) / self.samples.binary_unit
-            return max(LEAST_P, self.mcnemar.above(change) if sign > 0 else self.mcnemar.below(change))
+            change = (shift - self.samples.added_shift) / self.samples.binary_unit
+            return max(LEAST_P, self.mcnemar.p_above(change) if sign > 0 else self.mcnemar.p_below(change))
         distance = sign * (self.estimate.mean - shift)
         if self.estimate.variance == 0:
             p_value = LEAST_P if distance > 0 else 1.0
@@ -97,7 +97,7 @@ class Location:
             p_value = max(LEAST_P, t_sf(distance / self.error, self.estimate.degrees))
         if self.permutation is None:
             return p_value
-        return max(p_value, self.permutation.above(shift) if sign > 0 else self.permutation.below(shift))
+        return max(p_value, self.permutation.p_above(shift) if sign > 0 else self.permutation.p_below(shift))
 
 
 @functools.lru_cache(maxsize=128)  # a comparison, its gate and its table need the same results
@@ -115,7 +115,7 @@ def locate(samples: Samples) -> Location:
         return Location(method=method, estimate=_NOTHING)
     estimate = converged.estimate()
     if converged.binary_unit:
-        gains, losses = converged.discordant()
+        gains, losses = converged.discordant_counts()
         test = McNemar(gains=gains, losses=losses, num_items=len(converged))
         return Location(method="mcnemar", estimate=estimate, samples=converged, mcnemar=test)
     if converged.is_paired:

@@ -38,7 +38,7 @@ class McNemar:
     def reversed(self) -> McNemar:
         return McNemar(gains=self.losses, losses=self.gains, num_items=self.num_items)
 
-    def above(self, shift: float = 0.0) -> float:
+    def p_above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the difference is at most `shift`".
 
         >>> McNemar(gains=9, losses=1, num_items=50).above() == 11 / 1024
@@ -46,18 +46,18 @@ class McNemar:
         """
         if shift >= 1:
             return 1.0
-        conditional = self._conditional(shift)
-        return conditional if shift == 0 else max(conditional, self._score(shift))
+        conditional = self._conditional_p_value(shift)
+        return conditional if shift == 0 else max(conditional, self._score_p_value(shift))
 
-    def below(self, shift: float = 0.0) -> float:
+    def p_below(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the difference is at least `shift`"."""
-        return self.reversed.above(-shift)
+        return self.reversed.p_above(-shift)
 
     def bounds(self, tail_level: float) -> tuple[float, float]:
         """Returns the interval of differences that neither tail rejects. It excludes 0 exactly if the test does."""
-        return self._lower(tail_level), -self.reversed._lower(tail_level)
+        return self._lower_bound(tail_level), -self.reversed._lower_bound(tail_level)
 
-    def _conditional(self, shift: float) -> float:
+    def _conditional_p_value(self, shift: float) -> float:
         from scipy.stats import binom  # slow to import, and seldom needed
 
         discordant = self.gains + self.losses
@@ -68,7 +68,7 @@ class McNemar:
         share = (1 + shifted_items / discordant) / 2
         return float(binom.sf(self.gains - 1, discordant, share))
 
-    def _score(self, shift: float) -> float:
+    def _score_p_value(self, shift: float) -> float:
         """Returns the p-value of Tango's score test."""
         if shift <= -1:
             return 0.0
@@ -84,7 +84,7 @@ class McNemar:
             return 0.0 if distance > 0 else 1.0
         return math.erfc(distance / math.sqrt(2 * variance)) / 2
 
-    def _lower(self, tail_level: float) -> float:
+    def _lower_bound(self, tail_level: float) -> float:
         return _lower_bound(self.gains, self.losses, self.num_items, tail_level)
 
 
@@ -98,6 +98,6 @@ def _lower_bound(gains: int, losses: int, num_items: int, tail_level: float) -> 
     if discordant:
         conditional = (2 * least_share(gains, discordant, tail_level) - 1) * discordant / num_items
     score = -1.0
-    if test._score(-1 + 1e-9) < tail_level:
-        score = float(brentq(lambda shift: test._score(shift) - tail_level, -1 + 1e-9, test.mean, xtol=1e-9))
+    if test._score_p_value(-1 + 1e-9) < tail_level:
+        score = float(brentq(lambda shift: test._score_p_value(shift) - tail_level, -1 + 1e-9, test.mean, xtol=1e-9))
     return conditional if score <= 0 < conditional else min(score, conditional)

@@ -58,9 +58,10 @@ class Samples:
       binary_unit: Difference of a success and a failure, if each value is one of these two and the pairs are items; 0
         otherwise.
       replicate: Noun for one of the values: "seed" or "item".
-      raised: Sum of the shifts that `shifted` added to B.
+      added_shift: Sum of the shifts that `shifted` added to B.
       seeds: Seed of each value of A, and of B; equal for pairs. (): 0, 1, ...
-      shared: Names of the trainings that this case shares with others; see `lobench.analysis.stats.seed_groups`.
+      shared_trainings: Names of the trainings that this case shares with others; see
+        `lobench.analysis.stats.seed_groups`.
       missing_seeds: Planned seeds of A and of B that have no value. They are not missing at random and limit the
         verdict; see `lobench.analysis.stats.comparison.limit_verdict`. A seed that several cases of a
         group lack counts once.
@@ -73,11 +74,11 @@ class Samples:
     precision: float = 0.0
     may_vary: bool = False
     binary_unit: float = 0.0
-    raised: float = 0.0
+    added_shift: float = 0.0
     # No test of one case depends on these.
     replicate: str = field(default="seed", compare=False, repr=False)
     seeds: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), compare=False, repr=False)
-    shared: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    shared_trainings: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     missing_seeds: tuple[frozenset[int], frozenset[int]] = field(default=(_NONE, _NONE), compare=False, repr=False)
 
     @classmethod
@@ -97,7 +98,7 @@ class Samples:
         return min(len(self.a), len(self.b))
 
     @property
-    def missing(self) -> tuple[int, int]:
+    def num_missing(self) -> tuple[int, int]:
         """Numbers of planned seeds of A and of B that have no value."""
         return len(self.missing_seeds[0]), len(self.missing_seeds[1])
 
@@ -114,8 +115,8 @@ class Samples:
         """Returns the pairs in which both sides converged, or the converged seeds of each side."""
         if not any(self.num_diverged):
             return self
-        a = self.by_seed("a")
-        b = self.by_seed("b")
+        a = self.values_by_seed("a")
+        b = self.values_by_seed("b")
         if self.is_paired:
             # Seeds of pairs are the same on both sides.
             converged_seeds = [
@@ -131,22 +132,22 @@ class Samples:
             )
         return replace(self, a=tuple(a.values()), b=tuple(b.values()), seeds=(tuple(a), tuple(b)))
 
-    def by_seed(self, side: Literal["a", "b"]) -> dict[int, float]:
+    def values_by_seed(self, side: Literal["a", "b"]) -> dict[int, float]:
         """Returns the values of a side by their seeds, in the order of the values."""
         values, seeds = (self.a, self.seeds[0]) if side == "a" else (self.b, self.seeds[1])
         return dict(zip(seeds or range(len(values)), values, strict=True))
 
     def shifted(self, shift: float) -> Samples:
         """Returns samples whose differences b - a are larger by `shift`."""
-        return replace(self, b=tuple(value + shift for value in self.b), raised=self.raised + shift)
+        return replace(self, b=tuple(value + shift for value in self.b), added_shift=self.added_shift + shift)
 
-    def first(self, count: int) -> Samples:
+    def first_seeds(self, count: int) -> Samples:
         """Returns the first `count` seeds of each side."""
         seeds = (self.seeds[0][:count], self.seeds[1][:count])
         return replace(self, a=self.a[:count], b=self.b[:count], seeds=seeds)
 
     @property
-    def floor(self) -> float:
+    def least_variance(self) -> float:
         """Smallest variance of one value: that of rounding to the step, or to a float32.
 
         Source: a uniform error over one step has the variance q^2 / 12.
@@ -161,29 +162,29 @@ class Samples:
         return any(max(values) - min(values) > least for values in spreads)
 
     @property
-    def is_one_value(self) -> bool:
+    def has_one_value(self) -> bool:
         """Whether all converged seeds of both sides have the same value, so that the rounding step is unknown."""
         converged = self.converged()
-        values = (*converged.a, *(value - self.raised for value in converged.b))
+        values = (*converged.a, *(value - self.added_shift for value in converged.b))
         least = max(RELATIVE_TOLERANCE * _largest_magnitude(values), 4 * self.precision)
         return len(values) > 0 and not self.may_vary and max(values) - min(values) <= least
 
     def _differences(self) -> list[float]:
         return [b - a for a, b in zip(self.a, self.b, strict=True)]
 
-    def discordant(self) -> tuple[int, int]:
+    def discordant_counts(self) -> tuple[int, int]:
         """Returns the numbers of binary pairs with a success of B alone, and of A alone."""
-        changes = [round((b - self.raised - a) / self.binary_unit) for a, b in zip(self.a, self.b, strict=True)]
+        changes = [round((b - self.added_shift - a) / self.binary_unit) for a, b in zip(self.a, self.b, strict=True)]
         return changes.count(1), changes.count(-1)
 
     def _binary_estimate(self) -> Estimate:
-        (gains, losses), num_items = self.discordant(), len(self)
+        (gains, losses), num_items = self.discordant_counts(), len(self)
         discordant = (gains + losses + 1) / (num_items + 2)
         mean = (gains - losses) / (num_items + 2)
         variance = self.binary_unit**2 * (discordant - mean**2) / num_items
         degrees = num_items - 1 if num_items > 1 else math.nan
         return Estimate(
-            mean=self.binary_unit * (gains - losses) / num_items + self.raised,
+            mean=self.binary_unit * (gains - losses) / num_items + self.added_shift,
             variance=variance if num_items > 1 else math.nan,
             degrees=degrees,
         )
@@ -204,9 +205,9 @@ class Samples:
         if self.binary_unit and len(self):
             return self._binary_estimate()
         if self.is_paired:
-            return _sample_estimate(self._differences(), 2 * self.floor)
-        a = _sample_estimate(self.a, self.floor)
-        b = _sample_estimate(self.b, self.floor)
+            return _sample_estimate(self._differences(), 2 * self.least_variance)
+        a = _sample_estimate(self.a, self.least_variance)
+        b = _sample_estimate(self.b, self.least_variance)
         variance, degrees = variance_of_sum([a, b])
         return Estimate(mean=b.mean - a.mean, variance=variance, degrees=degrees)
 

@@ -95,25 +95,30 @@ class Permutation:
             if case_samples.is_paired:
                 self._cases.append(
                     _SignedPairs(
-                        case_samples.a, case_samples.b, case_samples.floor, _random_signs(len(case_samples.a), index)
+                        case_samples.a,
+                        case_samples.b,
+                        case_samples.least_variance,
+                        _random_signs(len(case_samples.a), index),
                     )
                 )
             else:
                 permutations = _permutations(len(case_samples.a), len(case_samples.b), -1 if is_alone else index)
-                self._cases.append(_PermutedSides(case_samples.a, case_samples.b, case_samples.floor, permutations))
+                self._cases.append(
+                    _PermutedSides(case_samples.a, case_samples.b, case_samples.least_variance, permutations)
+                )
         means = [
             math.fsum(case_samples.b) / len(case_samples.b) - math.fsum(case_samples.a) / len(case_samples.a)
             for case_samples in cases
         ]
         self.mean = math.fsum(mean * weight for mean, weight in zip(means, self._weights, strict=True))
-        self.least = 1 / len(self._statistics(0.0))  # smallest possible p-value, one-sided
+        self.least_p_value = 1 / len(self._statistics(0.0))  # smallest possible p-value, one-sided
 
-    def above(self, shift: float = 0.0) -> float:
+    def p_above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at most `shift`"."""
         statistics = self._statistics(shift)
         return float((statistics >= statistics[0] - _SAME * abs(statistics[0])).mean())
 
-    def below(self, shift: float = 0.0) -> float:
+    def p_below(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the mean is at least `shift`"."""
         statistics = self._statistics(shift)
         return float((statistics <= statistics[0] + _SAME * abs(statistics[0])).mean())
@@ -125,12 +130,12 @@ class Permutation:
           tail_level: Level of each tail.
           error: Approximate standard error of the mean.
         """
-        lower = self._bound(lambda step: self.above(self.mean - step), tail_level, error)
-        upper = self._bound(lambda step: self.below(self.mean + step), tail_level, error)
+        lower = self._bound(lambda step: self.p_above(self.mean - step), tail_level, error)
+        upper = self._bound(lambda step: self.p_below(self.mean + step), tail_level, error)
         return self.mean - lower, self.mean + upper
 
     def _bound(self, p_value: Callable[[float], float], tail_level: float, error: float) -> float:
-        if self.least > tail_level or not error > 0:
+        if self.least_p_value > tail_level or not error > 0:
             return math.inf if error > 0 else 0.0
         low, high = 0.0, 2 * error
         for _ in range(30):

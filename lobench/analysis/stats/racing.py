@@ -27,18 +27,18 @@ class PairSums:
     """Sums over the common seeds of pairs of methods. Add the sums of further seeds with `+`.
 
     Attributes:
-      seeds: Number of common seeds: float64[...].
-      converged: Number of seeds with a case on which both converge.
-      total: Sum over these seeds of the amount by which `a` is better than `b`, averaged over the cases.
-      squares: Sum of squares of these amounts, with the variance of rounding added.
+      num_seeds: Number of common seeds: float64[...].
+      num_converged: Number of seeds with a case on which both converge.
+      difference_sum: Sum over these seeds of the amount by which `a` is better than `b`, averaged over the cases.
+      square_sum: Sum of squares of these amounts, with the variance of rounding added.
       lost_by_a, lost_by_b: Number of seeds on which one side diverges on any case, and the other on none. A seed counts
         once, because it may diverge on all cases alike.
     """
 
-    seeds: FloatArray
-    converged: FloatArray
-    total: FloatArray
-    squares: FloatArray
+    num_seeds: FloatArray
+    num_converged: FloatArray
+    difference_sum: FloatArray
+    square_sum: FloatArray
     lost_by_a: FloatArray
     lost_by_b: FloatArray
 
@@ -68,10 +68,10 @@ class PairSums:
         lost_a = (diverged_a & (ok_b | diverged_b)).any(axis=-2)
         lost_b = (diverged_b & (ok_a | diverged_a)).any(axis=-2)
         return cls(
-            seeds=(have_both | diverged_a | diverged_b).any(axis=-2).sum(axis=-1).astype(np.float64),
-            converged=(cases > 0).sum(axis=-1).astype(np.float64),
-            total=per_seed.sum(axis=-1),
-            squares=(per_seed**2 + rounding).sum(axis=-1),
+            num_seeds=(have_both | diverged_a | diverged_b).any(axis=-2).sum(axis=-1).astype(np.float64),
+            num_converged=(cases > 0).sum(axis=-1).astype(np.float64),
+            difference_sum=per_seed.sum(axis=-1),
+            square_sum=(per_seed**2 + rounding).sum(axis=-1),
             lost_by_a=(lost_a & ~lost_b).sum(axis=-1).astype(np.float64),
             lost_by_b=(lost_b & ~lost_a).sum(axis=-1).astype(np.float64),
         )
@@ -83,7 +83,7 @@ class PairSums:
     def mean(self) -> FloatArray:
         """Mean amount by which `a` is better than `b`; NaN without a common seed."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(self.total / self.converged)
+            return np.asarray(self.difference_sum / self.num_converged)
 
     def half_width(self, log_level: float) -> FloatArray:
         """Returns the half-width of an interval of the mean that holds at all looks at once; infinite for few seeds.
@@ -93,15 +93,15 @@ class PairSums:
 
         Source: Wang and Ramdas 2023, arXiv 2310.03722; solved for the mean.
         """
-        num_pairs = np.maximum(self.converged, 1.0)
-        spread = np.maximum(self.squares - self.total**2 / num_pairs, 0.0)
+        num_pairs = np.maximum(self.num_converged, 1.0)
+        spread = np.maximum(self.square_sum - self.difference_sum**2 / num_pairs, 0.0)
         prior = num_pairs * _PRIOR
         # log E = -1/2 log(1 + n g) - n/2 log(1 - n g / (1 + n g) r), r the share of the squares that the mean explains.
         level = 2 / num_pairs * (log_level - math.log(2) + np.log1p(prior) / 2)
         share = -np.expm1(-level) * (1 + prior) / prior
         with np.errstate(divide="ignore", invalid="ignore"):
             width = np.sqrt(spread / num_pairs * share / (1 - share))
-        return np.where((share < 1) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), width, np.inf)
+        return np.where((share < 1) & (self.num_seeds >= LEAST_SEEDS) & (self.num_converged > 1), width, np.inf)
 
     def log_evidence_of_mean(self) -> FloatArray:
         """Returns the log evidence that `a` has a higher mean than `b`; -infinity if it has none so far.
@@ -111,12 +111,18 @@ class PairSums:
 
         Source: Wang and Ramdas 2023, arXiv 2310.03722.
         """
-        num_pairs = np.maximum(self.converged, 1.0)
+        num_pairs = np.maximum(self.num_converged, 1.0)
         prior = num_pairs * _PRIOR
         with np.errstate(divide="ignore", invalid="ignore"):
-            explained = self.total**2 / (num_pairs * self.squares)  # share of the squares that the mean explains
+            explained = self.difference_sum**2 / (
+                num_pairs * self.square_sum
+            )  # share of the squares that the mean explains
             log_evidence = -np.log1p(prior) / 2 - num_pairs / 2 * np.log1p(-prior / (1 + prior) * explained)
-        return np.where((self.total > 0) & (self.seeds >= LEAST_SEEDS) & (self.converged > 1), log_evidence, -np.inf)
+        return np.where(
+            (self.difference_sum > 0) & (self.num_seeds >= LEAST_SEEDS) & (self.num_converged > 1),
+            log_evidence,
+            -np.inf,
+        )
 
     def log_evidence_of_divergence(self) -> FloatArray:
         """Returns the log evidence that `b` diverges more often than `a`; -infinity if it has not done so.
@@ -127,7 +133,7 @@ class PairSums:
 
         a, b = self.lost_by_b, self.lost_by_a
         log_evidence = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
-        return np.where((a > b) & (self.seeds >= LEAST_SEEDS), log_evidence, -np.inf)
+        return np.where((a > b) & (self.num_seeds >= LEAST_SEEDS), log_evidence, -np.inf)
 
 
 def log_threshold(num_methods: int, alpha: float) -> float:

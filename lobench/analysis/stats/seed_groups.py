@@ -99,14 +99,14 @@ def group_counts(cases: Sequence[Samples]) -> list[Counts]:
     A seed that diverged on several cases of the group counts once.
     """
     groups = []
-    for indices in group_indices([case.shared for case in cases]):
+    for indices in group_indices([case.shared_trainings for case in cases]):
         members = [cases[index] for index in indices]
         if len(members) == 1:
             groups.append(counts_of(members[0]))
             continue
         counts = []
         for side_name in ("a", "b"):
-            values = [member.by_seed(side_name) for member in members]
+            values = [member.values_by_seed(side_name) for member in members]
             seeds = set[int]().union(*values)
             diverged = {
                 seed for values_of_side in values for seed, value in values_of_side.items() if value == DIVERGED
@@ -137,7 +137,7 @@ def join_cases(cases: Sequence[Samples], weights: Sequence[float] | None = None)
     is_paired = all(case.is_paired for case in cases)
     values_of_sides, seeds = [], []
     for side_name in ("a", "b"):
-        values = [case.by_seed(side_name) for case in cases]
+        values = [case.values_by_seed(side_name) for case in cases]
         seeds_of_all = [seed for seed in values[0] if all(seed in values_of_case for values_of_case in values[1:])]
         seeds.append(seeds_of_all)
         values_of_sides.append(
@@ -145,16 +145,16 @@ def join_cases(cases: Sequence[Samples], weights: Sequence[float] | None = None)
         )
     if is_paired and seeds[0] != seeds[1]:  # only for inconsistent input, because each case is paired by seed
         raise ValueError("pairs of a group have other seeds on either side")
-    floor = math.fsum(weight**2 * case.converged().floor for case, weight in zip(cases, weights, strict=True))
+    floor = math.fsum(weight**2 * case.converged().least_variance for case, weight in zip(cases, weights, strict=True))
     return Samples(
         a=tuple(values_of_sides[0]),
         b=tuple(values_of_sides[1]),
         is_paired=is_paired,
         step=math.sqrt(12 * floor),
         may_vary=any(case.may_vary for case in cases),
-        raised=math.fsum(weight * case.raised for case, weight in zip(cases, weights, strict=True)),
+        added_shift=math.fsum(weight * case.added_shift for case, weight in zip(cases, weights, strict=True)),
         seeds=(tuple(seeds[0]), tuple(seeds[1])),
-        shared=frozenset().union(*(case.shared for case in cases)),
+        shared_trainings=frozenset().union(*(case.shared_trainings for case in cases)),
     )
 
 
@@ -184,7 +184,7 @@ def mean_over_cases(cases: Sequence[Samples], independent: Sequence[Location] = 
     groups = list[tuple[int, ...]]()
     num_converged = list[int]()
     num_incomplete = 0
-    for indices in group_indices([case.shared for case in cases]):
+    for indices in group_indices([case.shared_trainings for case in cases]):
         members = [cases[index] for index in indices]
         have_items = are_compared_by_items(members)
         joined_samples = members[0] if have_items else join_cases(members)
@@ -212,7 +212,7 @@ def contrast_location(cases: Sequence[Samples], weights: Sequence[float]) -> Loc
       weights: Weights of the cases, of either sign.
     """
     estimates = []
-    for indices in group_indices([case.shared for case in cases]):
+    for indices in group_indices([case.shared_trainings for case in cases]):
         location = locate(join_cases([cases[index] for index in indices], [weights[index] for index in indices]))
         if not location.is_known:
             return None
@@ -238,7 +238,7 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
       p_value: One-sided p-value of the ratio being above 1. Both are NaN with fewer than two groups, or with fewer than
         eight seeds that have all cases.
     """
-    groups = group_indices([case.shared for case in cases])
+    groups = group_indices([case.shared_trainings for case in cases])
     group_samples = [join_cases([cases[index] for index in indices]).converged() for indices in groups]
     if len(group_samples) < 2 or not all(samples.is_paired for samples in group_samples):
         return math.nan, math.nan
@@ -263,5 +263,5 @@ def seed_means_ratio(cases: Sequence[Samples]) -> tuple[float, float]:
 
 def _differences(pairs: Samples) -> dict[int, float]:
     """Returns the differences b - a of pairs, by seed."""
-    b = pairs.by_seed("b")
-    return {seed: b[seed] - value for seed, value in pairs.by_seed("a").items()}
+    b = pairs.values_by_seed("b")
+    return {seed: b[seed] - value for seed, value in pairs.values_by_seed("a").items()}

@@ -81,24 +81,26 @@ def item_mean(cases: Sequence[Samples]) -> Location:
     Args:
       cases: Pairs of each case. All cases have a scale.
     """
-    values_of_sides = [(case.by_seed("a"), case.by_seed("b")) for case in cases]
+    values_of_sides = [(case.values_by_seed("a"), case.values_by_seed("b")) for case in cases]
     diverged_items = {item for a, b in values_of_sides for item in a if DIVERGED in (a[item], b[item])}
     weights = [1 / len(cases)] * len(cases)
     difference = clustered_mean(
         [
-            {item: b[item] - value - case.raised for item, value in a.items() if item not in diverged_items}
+            {item: b[item] - value - case.added_shift for item, value in a.items() if item not in diverged_items}
             for case, (a, b) in zip(cases, values_of_sides, strict=True)
         ],
         weights,
         [case.binary_unit for case in cases],
     )
     converged_cases = [case.converged() for case in cases if not case.binary_unit]
-    least_variance = math.fsum(2 * case.floor / max(len(case), 1) for case in converged_cases) / len(cases) ** 2
+    least_variance = (
+        math.fsum(2 * case.least_variance / max(len(case), 1) for case in converged_cases) / len(cases) ** 2
+    )
     variance = max(difference.variance, least_variance) if not math.isnan(difference.variance) else math.nan
     return Location(
         method="paired",
         estimate=Estimate(
-            mean=difference.mean + math.fsum(case.raised for case in cases) / len(cases),
+            mean=difference.mean + math.fsum(case.added_shift for case in cases) / len(cases),
             variance=variance,
             degrees=difference.degrees,
         ),

@@ -85,7 +85,7 @@ def _items(item_numbers: tuple[int, ...]) -> frozenset[str]:
 
 def has_label_seeds(cell: Cell) -> bool:
     """Returns whether a cell's seeds are only labels of a table, which do not imply shared draws."""
-    return bool(cell.sources) and cell.draws == "" and not shared_trainings(cell)
+    return bool(cell.curves_by_seed) and cell.draws == "" and not shared_trainings(cell)
 
 
 def design_from_options(*, independent_cases: bool = False, seed_means: bool = False) -> CaseDesign:
@@ -107,4 +107,4 @@ def regrouped(samples: Samples, design: CaseDesign) -> Samples:
     if design == "by design":
         return samples
     shared = EVERY_CASE if design == "seed means" else frozenset()
-    return replace(samples, shared=shared)
+    return replace(samples, shared_trainings=shared)

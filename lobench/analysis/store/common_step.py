@@ -30,8 +30,8 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
         grids = [
             set(curves.eval_steps)
             for cell in cells
-            for seed, (curves, _) in cell.sources.items()
-            if seed not in cell.unconverged
+            for seed, (curves, _) in cell.curves_by_seed.items()
+            if seed not in cell.unconverged_seeds
         ]
         common_steps = set.intersection(*grids) if grids else set[int]()
         if grids and not common_steps:
@@ -46,8 +46,8 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
 
 
 def _cell_until(cell: Cell, step: int) -> Cell:
-    cut_curves = {id(curves): _curves_until(curves.whole(), step) for curves, _ in cell.sources.values()}
-    sources = {seed: (cut_curves[id(curves)], row) for seed, (curves, row) in cell.sources.items()}
+    cut_curves = {id(curves): _curves_until(curves.whole(), step) for curves, _ in cell.curves_by_seed.values()}
+    sources = {seed: (cut_curves[id(curves)], row) for seed, (curves, row) in cell.curves_by_seed.items()}
     final: dict[str, dict[int, float]] = {}
     for seed, (curves, row) in sources.items():
         for name, values in curves.metrics.items():
@@ -56,7 +56,7 @@ def _cell_until(cell: Cell, step: int) -> Cell:
     diverged_at = {
         seed: divergence_step for seed, divergence_step in cell.diverged_at.items() if divergence_step <= step
     }
-    return dataclasses.replace(cell, sources=sources, final=final, diverged_at=diverged_at)
+    return dataclasses.replace(cell, curves_by_seed=sources, final_values=final, diverged_at=diverged_at)
 
 
 def _curves_until(curves: Curves, step: int) -> Curves:

@@ -18,13 +18,13 @@ class Entrant:
     """A method in a race.
 
     Attributes:
-      who: Subject of the method.
+      subject: Subject of the method.
       label: Name of the method in tables.
       rows: All its evaluations on `cases`, in order of precedence: the last one of a seed counts.
       cases: Current cases of its store, with the first seed of the race.
     """
 
-    who: Subject
+    subject: Subject
     label: str
     rows: tuple[EvaluationRow, ...]
     cases: tuple[CaseInfo, ...]
@@ -71,7 +71,7 @@ def entrants_of(
             cases = tuple(replace(case, first_seed=first_seed) for case in cases)
         entrants.append(
             Entrant(
-                who=subject,
+                subject=subject,
                 label=label,
                 rows=tuple(replace(row, subjects=(subject,)) for row in rows_of_subject),
                 cases=cases,

@@ -31,27 +31,27 @@ class EvaluationSummary:
       row: The evaluation.
       subject: The subject.
       direction: Direction of the primary metric. None if it is not known, or without curves.
-      final: Seed mean of each metric after the last step. NaN if a seed diverged.
-      best: Seed mean of the best value of the primary metric. NaN if it or its direction is unknown.
-      curve: Seed mean of the primary metric at evenly spaced evaluations, float64[NUM_SPARKS]. NaN if unknown.
-      diverged: Number of seeds that met a non-finite loss; -1 without curves.
-      exploded: Number of other seeds that ended above twice their start.
+      final_means: Seed mean of each metric after the last step. NaN if a seed diverged.
+      best_mean: Seed mean of the best value of the primary metric. NaN if it or its direction is unknown.
+      mean_curve: Seed mean of the primary metric at evenly spaced evaluations, float64[NUM_SPARKS]. NaN if unknown.
+      num_diverged: Number of seeds that met a non-finite loss; -1 without curves.
+      num_exploded: Number of other seeds that ended above twice their start.
       wall_seconds: Duration of the evaluation; NaN without curves.
-      cost: Cost of the steps. None if it was not measured.
-      added: Metrics that plugins computed from the others.
+      step_cost: Cost of the steps. None if it was not measured.
+      plugin_metrics: Metrics that plugins computed from the others.
     """
 
     row: EvaluationRow
     subject: Subject
     direction: Direction | None = None
-    final: dict[str, float] = field(default_factory=dict)
-    best: float = math.nan
-    curve: FloatArray = field(default_factory=lambda: np.full(NUM_SPARKS, np.nan))
-    diverged: int = -1
-    exploded: int = 0
+    final_means: dict[str, float] = field(default_factory=dict)
+    best_mean: float = math.nan
+    mean_curve: FloatArray = field(default_factory=lambda: np.full(NUM_SPARKS, np.nan))
+    num_diverged: int = -1
+    num_exploded: int = 0
     wall_seconds: float = math.nan
-    cost: StepCost | None = None
-    added: tuple[str, ...] = ()
+    step_cost: StepCost | None = None
+    plugin_metrics: tuple[str, ...] = ()
 
 
 def evaluation_summaries(
@@ -75,16 +75,16 @@ def evaluation_summaries(
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
                 plugin_metrics[index] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
     for members in groups.values():
-        _fill_fields(members, [rows[member.place].case for member in members], numbers_by_row)
+        _fill_fields(members, [rows[member.row_index].case for member in members], numbers_by_row)
     return [
-        EvaluationSummary(row=row, subject=subject, added=tuple(names), **numbers)
+        EvaluationSummary(row=row, subject=subject, plugin_metrics=tuple(names), **numbers)
         for row, numbers, names in zip(rows, numbers_by_row, plugin_metrics, strict=True)
         for subject in row.sightings
     ]
 
 
 class _Member(NamedTuple):
-    place: int
+    row_index: int
     summary: CurveSummary
 
 
@@ -107,13 +107,13 @@ def _fill_fields(members: Sequence[_Member], cases: Sequence[CaseInfo], fields_b
         final = dict.fromkeys(names, math.nan) if num_diverged else dict(zip(names, final_values, strict=True))
         fields_by_row[index] = {
             "direction": direction,
-            "final": final,
-            "best": best_value,
-            "curve": np.asarray(summary.sparks() or [math.nan] * NUM_SPARKS),
-            "diverged": num_diverged,
-            "exploded": summary.num_exploded(case),
+            "final_means": final,
+            "best_mean": best_value,
+            "mean_curve": np.asarray(summary.sparks() or [math.nan] * NUM_SPARKS),
+            "num_diverged": num_diverged,
+            "num_exploded": summary.num_exploded(case),
             "wall_seconds": summary.wall_seconds,
-            "cost": summary.cost,
+            "step_cost": summary.cost,
         }
 
 

@@ -23,44 +23,44 @@ class MethodGroups:
 
     Attributes:
       runs: Indices of the checkpoints of each run, in order. A run has at least two, each at a different step.
-      alone: Indices of all other subjects, in order.
+      single_indices: Indices of all other subjects, in order.
     """
 
     runs: tuple[tuple[int, ...], ...]
-    alone: tuple[int, ...]
+    single_indices: tuple[int, ...]
 
     @property
     def is_one_run(self) -> bool:
         """Whether the store contains a single run and nothing else, which leaves no methods to compare."""
-        return len(self.runs) == 1 and not self.alone
+        return len(self.runs) == 1 and not self.single_indices
 
     @property
-    def shows_methods(self) -> bool:
+    def has_several_methods(self) -> bool:
         """Whether there are at least two methods, where a run counts as one."""
-        return len(self.runs) + len(self.alone) > 1
+        return len(self.runs) + len(self.single_indices) > 1
 
     def run_of(self, subject: int) -> tuple[int, ...]:
         """Returns the run that contains a subject, or ()."""
         return next((run for run in self.runs if subject in run), ())
 
-    def ends(self, shown: int) -> list[int]:
+    def short_table_indices(self, shown: int) -> list[int]:
         """Returns the indices of the first and last subject of each run, for tables too small for all checkpoints.
 
         Args:
           shown: Index of the subject in the headlines. It replaces the last one of its run, which may be unfinished.
         """
-        indices = set(self.alone)
+        indices = set(self.single_indices)
         for run in self.runs:
             indices |= {run[0], shown if shown in run else run[-1]}
         return sorted(indices)
 
-    def beside(self, shown: int) -> list[int]:
+    def chart_indices(self, shown: int) -> list[int]:
         """Returns the subjects of a chart: the headlines' subject, the first of its run, then every other method.
 
         Other runs are represented by their last checkpoint.
         """
         run_of_shown = self.run_of(shown)
-        other_subjects = sorted([*self.alone, *(run[-1] for run in self.runs if run != run_of_shown)])
+        other_subjects = sorted([*self.single_indices, *(run[-1] for run in self.runs if run != run_of_shown)])
         return list(dict.fromkeys([shown, *run_of_shown[:1], *other_subjects]))
 
 
@@ -77,7 +77,7 @@ def method_groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = F
     """
     groups: dict[object, list[int]] = {}
     for index, subject in enumerate(subjects):
-        who = subject.who
+        who = subject.subject
         if who.has_theta and not are_methods:
             folder, _, name = who.uri.rstrip("/").rpartition("/")
             place = (who.run,) if who.run else (folder, _NUMBER.sub("#", name))
@@ -87,11 +87,11 @@ def method_groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = F
     runs = [run for run in runs if len(run) > 1]
     members = {index for run in runs for index in run}
     single_subjects = tuple(index for index in range(len(subjects)) if index not in members)
-    return MethodGroups(runs=tuple(runs), alone=single_subjects)
+    return MethodGroups(runs=tuple(runs), single_indices=single_subjects)
 
 
 def _by_step(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> dict[tuple[int, int], int]:
-    return {(subjects[index].who.generation, subjects[index].who.outer_step): index for index in indices}
+    return {(subjects[index].subject.generation, subjects[index].subject.outer_step): index for index in indices}
 
 
 def _by_optimizer(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> list[list[int]]:
@@ -106,13 +106,13 @@ def _by_optimizer(subjects: Sequence[StoredSubject], indices: Sequence[int]) -> 
 
 def steps_increase(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> bool:
     """Returns whether outer steps increase along every run. In a population, they restart in a later generation."""
-    steps_of_runs = ([subjects[index].who.outer_step for index in run] for run in runs)
+    steps_of_runs = ([subjects[index].subject.outer_step for index in run] for run in runs)
     return all(step < next_step for steps in steps_of_runs for step, next_step in itertools.pairwise(steps))
 
 
 def run_names(subjects: Sequence[StoredSubject], runs: Sequence[Sequence[int]]) -> list[str]:
     """Names each run by its position in a population, its bindings or its folder, whichever is distinct first."""
-    subjects_of_runs = [subjects[run[0]].who for run in runs]
+    subjects_of_runs = [subjects[run[0]].subject for run in runs]
     folders = [subject.uri.rstrip("/").rpartition("/")[0] for subject in subjects_of_runs]
     candidates = (
         [subject.run for subject in subjects_of_runs],

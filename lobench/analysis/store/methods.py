@@ -122,10 +122,10 @@ def with_race(snapshot: Snapshot, config: str, ledger: Ledger) -> Snapshot:
     It has none if the methods do not race, or some have no result yet.
     """
     rules = race_of(_parse_bindings(config))
-    if rules is None or list(snapshot.experiment.methods) != list(_bindings_of_methods(config)):
+    if rules is None or list(snapshot.experiment.method_names) != list(_bindings_of_methods(config)):
         return snapshot
     subjects_and_labels = [
-        (subject.who, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)
+        (subject.subject, label) for subject, label in zip(snapshot.subjects, snapshot.labels, strict=True)
     ]
     entrants = entrants_of(ledger, subjects_and_labels, rules.first_seed)
     racing_experiment = dataclasses.replace(snapshot.experiment, race=StoredRace(rules=rules, entrants=entrants))
@@ -233,29 +233,29 @@ def snapshot_of_members(
             )
         if "command" in bindings:
             subject = _with_failed_sessions(subject, trials, [method, f"{method}/{trial}"])
-        label_suffix = " (imported)" if subject.who.is_imported and "command" not in bindings else ""
-        subjects.append(subject.named(label + label_suffix))
+        label_suffix = " (imported)" if subject.subject.is_imported and "command" not in bindings else ""
+        subjects.append(subject.with_label(label + label_suffix))
         names.append(name)
         searches.append(search)
     cases: dict[str, CaseInfo] = {}
     for row in used_rows:
         cases.setdefault(row.case.identity, row.case)
     sorted_cases = tuple(sorted(cases.values(), key=lambda case: (case.suite, case.name, case.identity)))
-    stored_optimizers = {subject.who.sha256 for subject in snapshot.subjects if subject.who.kind == "optimizer"}
+    stored_optimizers = {subject.subject.sha256 for subject in snapshot.subjects if subject.subject.kind == "optimizer"}
     return dataclasses.replace(
         snapshot,
         subjects=tuple(subjects),
-        stored=snapshot.stored or snapshot.subjects,
+        all_stored_subjects=snapshot.all_stored_subjects or snapshot.subjects,
         cases=sorted_cases,
         rows=tuple({id(row): row for row in used_rows}.values()),
         left_out=dataclasses.replace(snapshot.left_out, former_cases=case_identities.former_case_counts()),
         labels=tuple(subject.label for subject in subjects),
-        names=case_names(sorted_cases),
+        case_names=case_names(sorted_cases),
         experiment=ExperimentMethods(
-            methods=tuple(names),
-            searched=tuple(searches),
+            method_names=tuple(names),
+            searches=tuple(searches),
             trials=tuple(row for row in trials if "folder" not in row.parameters),  # sessions of commands have a folder
-            num_outside=len(stored_optimizers - {member.evaluation.sha256 for member in members}),
+            num_other_optimizers=len(stored_optimizers - {member.evaluation.sha256 for member in members}),
         ),
     )
 
@@ -417,9 +417,9 @@ def _with_failed_sessions(
     cells = {
         identity: dataclasses.replace(
             cell,
-            missing={
-                **cell.missing,
-                **{session: why for session, why in failed_states.items() if session not in cell.sources},
+            missing_seeds={
+                **cell.missing_seeds,
+                **{session: why for session, why in failed_states.items() if session not in cell.curves_by_seed},
             },
         )
         for identity, cell in subject.cells.items()
@@ -429,7 +429,7 @@ def _with_failed_sessions(
 
 def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
     """Returns a cell with only the given seeds."""
-    kept_seeds = {seed for seed in cell.sources if seed in seeds}
+    kept_seeds = {seed for seed in cell.curves_by_seed if seed in seeds}
 
     def keep_seeds(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
         return {
@@ -438,11 +438,11 @@ def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
 
     return dataclasses.replace(
         cell,
-        final=keep_seeds(cell.final),
-        untrained=keep_seeds(cell.untrained),
+        final_values=keep_seeds(cell.final_values),
+        untrained_values=keep_seeds(cell.untrained_values),
         diverged_at={seed: divergence_step for seed, divergence_step in cell.diverged_at.items() if seed in kept_seeds},
-        missing={seed: outcome for seed, outcome in cell.missing.items() if seed in seeds},
-        sources={seed: cell.sources[seed] for seed in sorted(kept_seeds)},
+        missing_seeds={seed: outcome for seed, outcome in cell.missing_seeds.items() if seed in seeds},
+        curves_by_seed={seed: cell.curves_by_seed[seed] for seed in sorted(kept_seeds)},
     )
 
 
@@ -460,13 +460,21 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     first_cell = next(iter(cells.values()))
     return dataclasses.replace(
         first_cell,
-        final=join_values("final"),
-        untrained=join_values("untrained"),
+        final_values=join_values("final_values"),
+        untrained_values=join_values("untrained_values"),
         diverged_at={
             session: min(cell.diverged_at.values()) for session, cell in sorted(cells.items()) if cell.diverged_at
         },
-        missing={session: next(iter(cell.missing.values())) for session, cell in sorted(cells.items()) if cell.missing},
-        sources={session: next(iter(cell.sources.values())) for session, cell in sorted(cells.items()) if cell.sources},
+        missing_seeds={
+            session: next(iter(cell.missing_seeds.values()))
+            for session, cell in sorted(cells.items())
+            if cell.missing_seeds
+        },
+        curves_by_seed={
+            session: next(iter(cell.curves_by_seed.values()))
+            for session, cell in sorted(cells.items())
+            if cell.curves_by_seed
+        },
         failures=tuple(failure for cell in cells.values() for failure in cell.failures),
     )
 
@@ -478,10 +486,10 @@ def hyperparameters_text(snapshot: Snapshot, index: int) -> str:
     subject's bindings to choose seeds. A search without a feasible trial has no best values.
     """
     subject = snapshot.subjects[index]
-    search = snapshot.search(index)
+    search = snapshot.search_of(index)
     if search is not None and search.num_infeasible:
         return f"none of {counted(search.num_infeasible, 'trial')} is feasible, so there are no best values"
-    identity = subject.who
+    identity = subject.subject
     if search is not None and search.parameters and not identity.is_optimizer:
         return "; ".join(f"{path} = {value!r}" for path, value in search.parameters.items() if path != "folder")
     optimizer_text = identity.uri if identity.is_optimizer else ""
@@ -503,17 +511,17 @@ def pick_methods(snapshot: Snapshot, methods: Sequence[str], names: Mapping[str,
     indices = [index_of_method(snapshot, "methods", name) for name in methods] or range(len(snapshot.subjects))
     titles = {_resolve_name(snapshot, name): title for name, title in (names or {}).items()}
     labels = tuple(titles.get(index, snapshot.labels[index]) for index in indices)
-    has_methods = bool(methods or snapshot.experiment.methods)
+    has_methods = bool(methods or snapshot.experiment.method_names)
     return dataclasses.replace(
         snapshot,
         subjects=tuple(snapshot.subjects[index] for index in indices),
         labels=labels,
         experiment=dataclasses.replace(
             snapshot.experiment,
-            methods=tuple(subject_names(snapshot, index)[0] for index in indices) if has_methods else (),
-            searched=tuple(snapshot.search(index) for index in indices),
+            method_names=tuple(subject_names(snapshot, index)[0] for index in indices) if has_methods else (),
+            searches=tuple(snapshot.search_of(index) for index in indices),
         ),
-        names={identity: titles.get(identity, name) for identity, name in snapshot.names.items()},
+        case_names={identity: titles.get(identity, name) for identity, name in snapshot.case_names.items()},
     )
 
 
@@ -573,4 +581,4 @@ def index_of_case(snapshot: Snapshot, name: str) -> int | None:
 
 def _case_names(snapshot: Snapshot, identity: str) -> tuple[str, ...]:
     case = next(case for case in snapshot.cases if case.identity == identity)
-    return snapshot.names[identity], f"{case.suite}/{case.name}", case.name
+    return snapshot.case_names[identity], f"{case.suite}/{case.name}", case.name

@@ -21,16 +21,22 @@ _MAX_NAMES = 8  # most names in an error
 class NameMatches(NamedTuple):
     """Result of a lookup: indices of the matching subjects, and whether the text is exactly their name or path."""
 
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     is_exact: bool
 
 
 def subject_names(snapshot: Snapshot, index: int) -> list[str]:
     """Returns the names of a subject: its scope in an experiment, its labels, its text or path."""
     subject = snapshot.subjects[index]
-    scopes = [snapshot.experiment.methods[index]] if snapshot.experiment.methods else []
-    labels = [snapshot.labels[index], snapshot.openings[index], subject.label, subject.who.label, subject.who.name]
-    return [name for name in dict.fromkeys([*scopes, *labels, subject.who.uri]) if name]
+    scopes = [snapshot.experiment.method_names[index]] if snapshot.experiment.method_names else []
+    labels = [
+        snapshot.labels[index],
+        snapshot.capitalized_labels[index],
+        subject.label,
+        subject.subject.label,
+        subject.subject.name,
+    ]
+    return [name for name in dict.fromkeys([*scopes, *labels, subject.subject.uri]) if name]
 
 
 def match_name(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> NameMatches:
@@ -45,9 +51,11 @@ def match_name(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
       text: Text to look up.
       candidates: Subjects that are not returned.
     """
-    permitted_indices = [index for index, subject in enumerate(snapshot.subjects) if subject.who.key not in candidates]
-    if text.isdecimal() and not snapshot.experiment.methods:
-        subjects = {index: snapshot.subjects[index].who for index in permitted_indices}
+    permitted_indices = [
+        index for index, subject in enumerate(snapshot.subjects) if subject.subject.key not in candidates
+    ]
+    if text.isdecimal() and not snapshot.experiment.method_names:
+        subjects = {index: snapshot.subjects[index].subject for index in permitted_indices}
         if steps := [
             index
             for index in permitted_indices
@@ -56,12 +64,12 @@ def match_name(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
             return NameMatches(tuple(steps), is_exact=False)
     exact_matches = [index for index in permitted_indices if text in subject_names(snapshot, index)]
     exact_matches = exact_matches or [
-        index for index in permitted_indices if _is_text_or_path(snapshot.subjects[index].who, text)
+        index for index in permitted_indices if _is_text_or_path(snapshot.subjects[index].subject, text)
     ]
     if exact_matches:
         return NameMatches(tuple(exact_matches), is_exact=True)
-    similar_indices = [index for index in permitted_indices if _is_similar(snapshot.subjects[index].who, text)]
-    path_matches = [index for index in similar_indices if snapshot.subjects[index].who.uri.endswith(f"/{text}")]
+    similar_indices = [index for index in permitted_indices if _is_similar(snapshot.subjects[index].subject, text)]
+    path_matches = [index for index in similar_indices if snapshot.subjects[index].subject.uri.endswith(f"/{text}")]
     return NameMatches(tuple(path_matches or similar_indices), is_exact=False)
 
 
@@ -87,7 +95,7 @@ def subject_index_named(snapshot: Snapshot, text: str, candidates: Collection[Su
     Raises:
       UsageError: No subject matches, or several do. The message lists them, and names that distinguish them.
     """
-    indices = match_name(snapshot, text, candidates).places or match_name(snapshot, text).places
+    indices = match_name(snapshot, text, candidates).indices or match_name(snapshot, text).indices
     if not indices:
         names_by_subject = [subject_names(snapshot, index) for index in range(len(snapshot.subjects))]
         first_names = list(dict.fromkeys(names[0] for names in names_by_subject))
@@ -100,13 +108,13 @@ def subject_index_named(snapshot: Snapshot, text: str, candidates: Collection[Su
             next_step=suggestion(text, [name for names in names_by_subject for name in names]),
         )
     subjects = [snapshot.subjects[index] for index in indices]
-    if len({(subject.who.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
+    if len({(subject.subject.sha256, subject.optimizer_hashes) for subject in subjects}) > 1:
         unique_names = [_unique_name(snapshot, index) for index in indices]
         raise UsageError(
             f"several are called {text!r}",
             where=str(snapshot.store),
             got=", ".join(
-                f"{name!r} ({snapshot.subjects[index].who.uri})"
+                f"{name!r} ({snapshot.subjects[index].subject.uri})"
                 for name, index in zip(unique_names, indices, strict=True)
             ),
             next_step=f"say {' or '.join(map(repr, unique_names))}",
@@ -119,9 +127,11 @@ def _unique_name(snapshot: Snapshot, index: int) -> str:
 
     Without such a name, returns the label: other subjects may have the same theta with other bindings.
     """
-    sha256 = snapshot.subjects[index].who.sha256
+    sha256 = snapshot.subjects[index].subject.sha256
     distinct_names = (
-        name for name in [*subject_names(snapshot, index), sha256[:12]] if match_name(snapshot, name).places == (index,)
+        name
+        for name in [*subject_names(snapshot, index), sha256[:12]]
+        if match_name(snapshot, name).indices == (index,)
     )
     return next(distinct_names, snapshot.labels[index])
 

@@ -27,10 +27,10 @@ class StoreReading:
         self._store = store
         self._unchanged_part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
         self._rows: tuple[EvaluationRow, ...] = ()
-        self._groups: dict[Subject, list[EvaluationRow]] = {}
+        self._rows_by_subject: dict[Subject, list[EvaluationRow]] = {}
         self._evaluated_hashes: set[str] = set()  # hashes of the subjects of the rows
         self._sightings: dict[int, Subject] = {}
-        self._current = CurrentCases()
+        self._current_cases = CurrentCases()
         self._made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] = {}
         self._last_event = 0
         self.num_read = 0  # evaluations that the last call of `read` took from the store
@@ -48,30 +48,32 @@ class StoreReading:
             last_event, planned_hashes = ledger.planned_after(self._last_event)
             current = ledger.current_cases()
             is_kept = (
-                unchanged_part is not None and unchanged_part == self._unchanged_part and self._are_further(sightings)
+                unchanged_part is not None
+                and unchanged_part == self._unchanged_part
+                and self._has_only_new_subjects(sightings)
             )
-            is_kept = is_kept and current.accepts_as(self._current)
+            is_kept = is_kept and current.accepts_as(self._current_cases)
             is_kept = is_kept and all(
                 ledger.recorded_at(row.id) == row.recorded_at for row in (*self._rows[:1], *self._rows[-1:])
             )
             kept_rows = self._rows if is_kept else ()
             last_row_id = kept_rows[-1].id if kept_rows else 0
             new_rows = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last_row_id))
-            identities_before = self._current.identities
-            current = current.seen_before(self._current).seen(new_rows) if is_kept else current.seen(new_rows)
+            identities_before = self._current_cases.identities
+            current = current.seen_before(self._current_cases).seen(new_rows) if is_kept else current.seen(new_rows)
             if not is_kept or current.identities != identities_before:
                 self._made_subjects = {}
             for subject in [subject for subject in self._made_subjects if subject.sha256 in planned_hashes]:
                 del self._made_subjects[subject]
             self._unchanged_part = unchanged_part
             self._rows = (*kept_rows, *new_rows)
-            self._groups = rows_by_subject(new_rows, self._groups if is_kept else None)
+            self._rows_by_subject = rows_by_subject(new_rows, self._rows_by_subject if is_kept else None)
             self._evaluated_hashes = {
                 *(self._evaluated_hashes if is_kept else ()),
                 *(row.key.checkpoint_sha256 for row in new_rows),
             }
             self._sightings = sightings
-            self._current, self._last_event, self.num_read = current, last_event, len(new_rows)
+            self._current_cases, self._last_event, self.num_read = current, last_event, len(new_rows)
             positions = {subject: position for position, subject in sightings.items()}
             events = tuple(ledger.events())
             return Snapshot.of(
@@ -82,10 +84,10 @@ class StoreReading:
                 num_skipped=ledger.num_skipped(),
                 current=current,
                 made_subjects=self._made_subjects,
-                groups=self._groups,
+                groups=self._rows_by_subject,
             )
 
-    def _are_further(self, sightings: dict[int, Subject]) -> bool:
+    def _has_only_new_subjects(self, sightings: dict[int, Subject]) -> bool:
         """Returns whether all earlier sightings are unchanged, and all further sightings are of new subjects."""
         known_hashes = {subject.sha256 for subject in self._sightings.values()} | self._evaluated_hashes
         further_subjects = [subject for position, subject in sightings.items() if position not in self._sightings]

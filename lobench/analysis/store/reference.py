@@ -101,12 +101,14 @@ def choose_reference(
     store_path = str(snapshot.store.resolve())
     for choice in choices:
         if choice.candidate in candidates and choice.chosen_in == store_path:
-            recorded_subjects = [subject for subject in other_stored_subjects if subject.who.key == choice.reference]
+            recorded_subjects = [
+                subject for subject in other_stored_subjects if subject.subject.key == choice.reference
+            ]
             if recorded_subjects:
                 return last_subject(recorded_subjects)
     regressed_keys = _regressed_candidates(snapshot.events)
     suitable_subjects = [
-        subject for subject in other_stored_subjects if subject.who.key not in regressed_keys
+        subject for subject in other_stored_subjects if subject.subject.key not in regressed_keys
     ] or other_stored_subjects
     subjects_with_curves = [subject for subject in suitable_subjects if subject.num_seeds]
     return last_subject(subjects_with_curves or suitable_subjects)
@@ -114,12 +116,12 @@ def choose_reference(
 
 def other_subjects(subjects: Iterable[StoredSubject], candidates: Collection[SubjectKey]) -> list[StoredSubject]:
     """Returns the subjects that are not candidates."""
-    return [subject for subject in subjects if subject.who.key not in candidates]
+    return [subject for subject in subjects if subject.subject.key not in candidates]
 
 
 def label_with_hash(subject: StoredSubject) -> str:
     """Returns a subject's label with the start of its sha256: `theta_100.npz (sha256 0123456789ab)`."""
-    return f"{subject.label} ({short_hash(subject.who.sha256)})"
+    return f"{subject.label} ({short_hash(subject.subject.sha256)})"
 
 
 def short_hash(sha256: str) -> str:

@@ -76,10 +76,10 @@ def best_trial_subject(
     fresh_sessions = _filtered_sessions(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
     if not search_sessions or not fresh_sessions:
         subject = make(search_sessions or fresh_sessions)
-        return subject, BestTrial(subject=subject, is_fresh=False)
+        return subject, BestTrial(subject=subject, has_fresh_seeds=False)
     search_subject = make(search_sessions)
-    return dataclasses.replace(make(fresh_sessions), who=search_subject.who), BestTrial(
-        subject=search_subject, is_fresh=True
+    return dataclasses.replace(make(fresh_sessions), subject=search_subject.subject), BestTrial(
+        subject=search_subject, has_fresh_seeds=True
     )
 
 
@@ -120,9 +120,9 @@ class SearchHistory:
       numbers: Numbers of the finished trials, in order. The other fields have the same order.
       fitness: Fitness, higher is better. NaN if a trial has none.
       parameters: Parameters, in the order of their first occurrence.
-      best: Index of the best trial up to each trial. None before the first feasible trial.
-      num_waiting: Number of unfinished trials.
-      stopped: Fitness at the stop and the median that it fell below, for trials ended by median stopping; None for
+      best_so_far: Index of the best trial up to each trial. None before the first feasible trial.
+      num_unfinished: Number of unfinished trials.
+      stop_bounds: Fitness at the stop and the median that it fell below, for trials ended by median stopping; None for
         others.
     """
 
@@ -131,20 +131,20 @@ class SearchHistory:
     numbers: tuple[int, ...]
     fitness: Axis
     parameters: tuple[Axis, ...]
-    best: tuple[int | None, ...]
-    num_waiting: int
-    stopped: tuple[tuple[float, float] | None, ...] = ()
+    best_so_far: tuple[int | None, ...]
+    num_unfinished: int
+    stop_bounds: tuple[tuple[float, float] | None, ...] = ()
 
     @property
     def num_stopped(self) -> int:
-        return sum(bounds is not None for bounds in self.stopped)
+        return sum(bounds is not None for bounds in self.stop_bounds)
 
     @property
     def num_failed(self) -> int:
         """Number of trials that ended without a fitness for another reason than median stopping."""
         return sum(math.isnan(value) for value in self.fitness.values) - self.num_stopped
 
-    def fitness_of_all(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def fitness_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns a lower and an upper bound of the fitness of each trial; NaN for failed trials.
 
         The bounds differ for stopped trials only. Their final fitness is censored: the lower bound is their fitness at
@@ -156,7 +156,7 @@ class SearchHistory:
         bounds = [
             (value, value) if stopped_bounds is None else (stopped_bounds[0], max(*stopped_bounds, worst))
             for value, stopped_bounds in zip(
-                self.fitness.values, self.stopped or (None,) * len(self.numbers), strict=True
+                self.fitness.values, self.stop_bounds or (None,) * len(self.numbers), strict=True
             )
         ]
         return tuple(low for low, _ in bounds), tuple(high for _, high in bounds)
@@ -178,7 +178,7 @@ def search_histories_of(trials: Sequence[TrialRow], labels: Mapping[str, str]) -
 
 def edge_notes_of(history: SearchHistory) -> list[str]:
     """Returns a line for each number whose best value is the smallest or largest of at least three tried values."""
-    best = history.best[-1] if history.best else None
+    best = history.best_so_far[-1] if history.best_so_far else None
     return [] if best is None else _edge_notes(history.parameters, best)
 
 
@@ -247,9 +247,9 @@ def search_notes(snapshot: Snapshot, history: SearchHistory) -> list[str]:
         lines.append(
             f"tried: {counted(len(history.numbers), 'setting')} of this method, one of each other ({named_labels})"
         )
-    for method, search in zip(snapshot.experiment.methods, snapshot.experiment.searched, strict=False):
+    for method, search in zip(snapshot.experiment.method_names, snapshot.experiment.searches, strict=False):
         if method == history.method and search is not None:
-            cells = snapshot.subjects[snapshot.experiment.methods.index(method)].cells.values()
+            cells = snapshot.subjects[snapshot.experiment.method_names.index(method)].cells.values()
             seeds = sorted({len(cell.seeds) for cell in cells if cell.seeds})
             seeds_text = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
             fresh_text = (
@@ -257,7 +257,7 @@ def search_notes(snapshot: Snapshot, history: SearchHistory) -> list[str]:
                 "not choose the setting"
             )
             optimistic_text = "its results on the other views are of the seeds that chose the setting, and optimistic"
-            lines.append(fresh_text if search.is_fresh else optimistic_text)
+            lines.append(fresh_text if search.has_fresh_seeds else optimistic_text)
     return [*lines, *edge_notes_of(history)]
 
 
@@ -277,9 +277,9 @@ def _search_history(method: str, label: str, rows: Sequence[TrialRow]) -> Search
         numbers=tuple(row.number for row in ended_rows),
         fitness=Axis(path="fitness", values=tuple(math.nan if value is None else value for value in finite)),
         parameters=tuple(_axis(path, [row.parameters.get(path) for row in ended_rows]) for path in paths),
-        best=tuple(best),
-        num_waiting=len(rows) - len(ended_rows),
-        stopped=tuple(stopped_between(row.note) if row.state == "stopped" else None for row in ended_rows),
+        best_so_far=tuple(best),
+        num_unfinished=len(rows) - len(ended_rows),
+        stop_bounds=tuple(stopped_between(row.note) if row.state == "stopped" else None for row in ended_rows),
     )
 
 

@@ -43,7 +43,7 @@ class BestTrial:
 
     Attributes:
       subject: The trial as a subject. If no trial is feasible, it is the first.
-      is_fresh: Whether the method's own results are of fresh seeds.
+      has_fresh_seeds: Whether the method's own results are of fresh seeds.
       num_infeasible: Number of trials, if none of them is feasible; else 0.
       strategy: Name of the strategy that proposed the trials, such as `random`.
       space: Search space in the experiment's file.
@@ -51,7 +51,7 @@ class BestTrial:
     """
 
     subject: StoredSubject
-    is_fresh: bool
+    has_fresh_seeds: bool
     num_infeasible: int = 0
     strategy: str = ""
     space: tuple[Parameter, ...] = ()
@@ -64,19 +64,19 @@ class ExperimentMethods:
 
     Attributes:
       name: Name of the experiment; "" if the subjects are not an experiment's methods.
-      methods: Name of each subject in the experiment's file; () if the subjects are not an experiment's methods.
-      searched: Search that chose each subject, or None; () if the subjects are not an experiment's methods.
+      method_names: Name of each subject in the experiment's file; () if the subjects are not an experiment's methods.
+      searches: Search that chose each subject, or None; () if the subjects are not an experiment's methods.
       trials: Trials of the experiment's searches, by method and number.
       race: Race between the experiment's methods. None if they do not race.
-      num_outside: Number of optimizers in the store that are neither a method nor a trial of the experiment.
+      num_other_optimizers: Number of optimizers in the store that are neither a method nor a trial of the experiment.
     """
 
     name: str = ""
-    methods: tuple[str, ...] = ()
-    searched: tuple[BestTrial | None, ...] = ()
+    method_names: tuple[str, ...] = ()
+    searches: tuple[BestTrial | None, ...] = ()
     trials: tuple[TrialRow, ...] = ()
     race: StoredRace | None = None
-    num_outside: int = 0
+    num_other_optimizers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +86,14 @@ class LeftOut:
     Attributes:
       num_skipped: Number of checkpoints that `--checkpoints` left out.
       former_cases: Names of the cases that also have a former form in the rows, with the number of its evaluations.
-      superseded: Checkpoints in the rows that a restart in place superseded. They are not among the subjects.
-      repeated: Names of cases with the same bits as another case. Only the other case counts.
+      superseded_subjects: Checkpoints in the rows that a restart in place superseded. They are not among the subjects.
+      repeated_cases: Names of cases with the same bits as another case. Only the other case counts.
     """
 
     num_skipped: int = 0
     former_cases: tuple[tuple[str, int], ...] = ()
-    superseded: tuple[Subject, ...] = ()
-    repeated: tuple[str, ...] = ()
+    superseded_subjects: tuple[Subject, ...] = ()
+    repeated_cases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which cached properties do not allow
@@ -109,9 +109,9 @@ class Snapshot:
       events: Kind and detail of each event, in order.
       left_out: Content that counts for nothing.
       labels: Label of each subject, which is its outer step if that distinguishes it.
-      names: Name of each case, by identity.
+      case_names: Name of each case, by identity.
       experiment: Experiment whose methods are the subjects.
-      stored: Every subject of the store if the snapshot is a part of it; else ().
+      all_stored_subjects: Every subject of the store if the snapshot is a part of it; else ().
     """
 
     store: Path
@@ -122,9 +122,9 @@ class Snapshot:
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
     left_out: LeftOut = field(default_factory=LeftOut)
     labels: tuple[str, ...]
-    names: Mapping[str, str]
+    case_names: Mapping[str, str]
     experiment: ExperimentMethods = field(default_factory=ExperimentMethods)
-    stored: tuple[StoredSubject, ...] = ()
+    all_stored_subjects: tuple[StoredSubject, ...] = ()
 
     @classmethod
     def of(
@@ -186,15 +186,17 @@ class Snapshot:
             left_out=LeftOut(
                 num_skipped=num_skipped,
                 former_cases=tuple(sorted(former_counts.items())),
-                superseded=superseded_subjects,
-                repeated=tuple(sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated_cases)),
+                superseded_subjects=superseded_subjects,
+                repeated_cases=tuple(
+                    sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated_cases)
+                ),
             ),
             labels=tuple(labels),
-            names=case_names(cases),
+            case_names=case_names(cases),
         )
 
     @functools.cached_property
-    def openings(self) -> tuple[str, ...]:
+    def capitalized_labels(self) -> tuple[str, ...]:
         """Labels at the start of a sentence. Names of files and optimizers keep their spelling."""
         return tuple(
             label[:1].upper() + label[1:] if label.startswith(_STEP_PREFIXES) else label for label in self.labels
@@ -203,7 +205,7 @@ class Snapshot:
     @property
     def method_labels(self) -> dict[str, str]:
         """Label of each subject by its name in the experiment's file."""
-        return dict(zip(self.experiment.methods, self.labels, strict=False))
+        return dict(zip(self.experiment.method_names, self.labels, strict=False))
 
     @property
     def has_decisions(self) -> bool:
@@ -211,50 +213,54 @@ class Snapshot:
         return (self.store / DECISIONS).is_file()
 
     @property
-    def shown(self) -> int:
+    def headline_index(self) -> int:
         """Index of the last subject among those with the largest number of evaluated cases.
 
         For a run with additional optimizers, it is a checkpoint. For an experiment's methods, it is the last one.
-        `Summary.shown`, the subject of headlines, is the best method.
+        `Summary.headline_index`, the subject of headlines, is the best method.
         """
-        last_shown = last_on_most_cases(self.subjects) if self.experiment.methods else last_subject(self.subjects)
+        last_shown = last_on_most_cases(self.subjects) if self.experiment.method_names else last_subject(self.subjects)
         return next(index for index, subject in enumerate(self.subjects) if subject is last_shown)
 
     @property
-    def nothing(self) -> str:
+    def no_results_message(self) -> str:
         """Message for a snapshot without rows: the store is empty, or the experiment has no results."""
-        if self.stored:
+        if self.all_stored_subjects:
             return "no evaluation of this experiment is in the store, which holds others: --all shows them"
         return "the store holds no evaluation yet"
 
     def require_rows(self) -> None:
         """Raises StoreError if there are no rows."""
         if not self.rows:
-            raise StoreError(self.nothing, where=str(self.store))
+            raise StoreError(self.no_results_message, where=str(self.store))
 
     @property
-    def setting_scales(self) -> tuple[StoredSubject, ...]:
+    def scale_subjects(self) -> tuple[StoredSubject, ...]:
         """Subjects whose best mean defines the score 1: all subjects of the store, also if only a part is shown.
 
         If an experiment counts several forms of a case as one, the methods with the common form are included as well.
         """
-        if not self.stored:
+        if not self.all_stored_subjects:
             return self.subjects
-        stored_keys = {(subject.who.key, identity) for subject in self.stored for identity in subject.every_form()}
+        stored_keys = {
+            (subject.subject.key, identity) for subject in self.all_stored_subjects for identity in subject.all_cells()
+        }
         unstored_subjects = [
             dataclasses.replace(
                 subject,
-                cells={key: cell for key, cell in subject.cells.items() if (subject.who.key, key) not in stored_keys},
-                former={},
+                cells={
+                    key: cell for key, cell in subject.cells.items() if (subject.subject.key, key) not in stored_keys
+                },
+                former_cells={},
             )
             for subject in self.subjects
         ]
-        return (*self.stored, *(subject for subject in unstored_subjects if subject.cells))
+        return (*self.all_stored_subjects, *(subject for subject in unstored_subjects if subject.cells))
 
     @functools.cached_property
     def groups(self) -> MethodGroups:
         """Subjects as runs and single subjects."""
-        return method_groups_of(self.subjects, are_methods=bool(self.experiment.methods))
+        return method_groups_of(self.subjects, are_methods=bool(self.experiment.method_names))
 
     def cell(self, subject: int, case: int) -> Cell | None:
         """Returns the results of a subject on a case, given by their indices; None if it was not evaluated."""
@@ -277,8 +283,8 @@ class Snapshot:
         return {
             id(curves.read_from): curves
             for subject in self.subjects
-            for cell in subject.every_form().values()
-            for curves, _ in cell.sources.values()
+            for cell in subject.all_cells().values()
+            for curves, _ in cell.curves_by_seed.values()
             if isinstance(curves, Curves) and curves.read_from is not None
         }
 
@@ -288,26 +294,26 @@ class Snapshot:
         Args:
           sha256: Hash of a subject. "": all subjects.
         """
-        if not self.edited:
+        if not self.edited_codes:
             return ""
         rows = [row for row in self.rows if sha256 in ("", row.key.checkpoint_sha256) and self.current.is_current(row)]
-        return edited_code_line(rows, self.edited)
+        return edited_code_line(rows, self.edited_codes)
 
     @functools.cached_property
-    def edited(self) -> Mapping[str, tuple[str, ...]]:
+    def edited_codes(self) -> Mapping[str, tuple[str, ...]]:
         """Codes of results that are not the user's present code, each with the names of the files that differ."""
         if not any(row.key.code or any(subject.is_imported for subject in row.sightings) for row in self.rows):
             return {}
         with Ledger.open(self.store, read_only=True) as ledger:
             return edited_code(ledger, self.rows)
 
-    def search(self, subject: int) -> BestTrial | None:
+    def search_of(self, subject: int) -> BestTrial | None:
         """Returns the search that chose the subject at an index; None if no search did."""
-        return self.experiment.searched[subject] if self.experiment.searched else None
+        return self.experiment.searches[subject] if self.experiment.searches else None
 
-    def name(self, case: int) -> str:
+    def case_name(self, case: int) -> str:
         """Returns the name of the case at an index."""
-        return self.names[self.cases[case].identity]
+        return self.case_names[self.cases[case].identity]
 
 
 def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Subject]) -> list[str]:
@@ -315,18 +321,20 @@ def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Subje
 
     Checkpoints in `without_step` are labelled by name: their `outer_step` only counts arrivals.
     """
-    subjects_with_step = {subject.who for subject in subjects if subject.who.has_theta} - {*without_step}
+    subjects_with_step = {subject.subject for subject in subjects if subject.subject.has_theta} - {*without_step}
     steps = Counter(
-        (subject.who.generation, subject.who.outer_step) for subject in subjects if subject.who in subjects_with_step
+        (subject.subject.generation, subject.subject.outer_step)
+        for subject in subjects
+        if subject.subject in subjects_with_step
     )
-    has_runs = len({subject.who.run for subject in subjects if subject.who.has_theta}) > 1
+    has_runs = len({subject.subject.run for subject in subjects if subject.subject.has_theta}) > 1
     labels = []
     for subject in subjects:
-        generation = subject.who.generation
-        outer_step = subject.who.outer_step
-        has_own_name = subject.who not in subjects_with_step or len(steps) == 1 or steps[generation, outer_step] > 1
+        generation = subject.subject.generation
+        outer_step = subject.subject.outer_step
+        has_own_name = subject.subject not in subjects_with_step or len(steps) == 1 or steps[generation, outer_step] > 1
         lineage = f"generation {generation}, " if generation else ""
-        lineage = f"{subject.who.run}, {lineage}" if has_runs and subject.who.run else lineage
+        lineage = f"{subject.subject.run}, {lineage}" if has_runs and subject.subject.run else lineage
         labels.append(subject.label if has_own_name else f"{lineage}outer step {outer_step}")
     return _make_distinct(labels, subjects)
 
@@ -346,7 +354,7 @@ def _make_distinct(labels: list[str], subjects: Sequence[StoredSubject]) -> list
 
 def _longer_labels(namesakes: Sequence[StoredSubject]) -> list[str]:
     """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
-    path_parts = [namesake.who.uri.rstrip("/").split("/") for namesake in namesakes]
+    path_parts = [namesake.subject.uri.rstrip("/").split("/") for namesake in namesakes]
     candidates = [
         [
             "/".join(path[-depth:]) + namesake.label.removeprefix(path[-1])
@@ -356,7 +364,7 @@ def _longer_labels(namesakes: Sequence[StoredSubject]) -> list[str]:
         if all(namesake.label.startswith(path[-1]) for path, namesake in zip(path_parts, namesakes, strict=True))
     ]
     hashes = (
-        [namesake.who.sha256 for namesake in namesakes],
+        [namesake.subject.sha256 for namesake in namesakes],
         ["".join(sorted(namesake.optimizer_hashes)) for namesake in namesakes],
     )
     candidates += [

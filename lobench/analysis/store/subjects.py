@@ -74,14 +74,15 @@ class Cell:
 
     Attributes:
       case: The case.
-      final: Value after the last inner step, by metric and seed. NaN if the seed diverged.
-      untrained: Value before the first inner step, by metric and seed. Imported curves that begin later have none.
+      final_values: Value after the last inner step, by metric and seed. NaN if the seed diverged.
+      untrained_values: Value before the first inner step, by metric and seed. Imported curves that begin later have
+        none.
       diverged_at: First inner step with a non-finite loss, by seed that met one.
-      lost: Number of seeds for which no evaluation gave curves, by the outcome of the last one.
-      missing: Outcome of the last evaluation, or NOT_RUN, by planned seed without a value. Includes the seeds of
+      num_lost_by_outcome: Number of seeds for which no evaluation gave curves, by the outcome of the last one.
+      missing_seeds: Outcome of the last evaluation, or NOT_RUN, by planned seed without a value. Includes the seeds of
         `lost`.
       failures: Outcome and message of each evaluation that did not pass.
-      sources: Curves of its block, and its row in them, by seed.
+      curves_by_seed: Curves of its block, and its row in them, by seed.
       directions: Direction of each metric, as declared by the task and plugins.
       draws: Name of the draws of the seeds. Cells with the same draws have the same initial parameters and data for a
         seed. LOBENCH_SEEDS for lobench's trainings, ITEM_DRAWS if the seeds stand for items of a data set; "" if seeds
@@ -89,67 +90,67 @@ class Cell:
     """
 
     case: CaseInfo
-    final: Mapping[str, Mapping[int, float]]
-    untrained: Mapping[str, Mapping[int, float]]
+    final_values: Mapping[str, Mapping[int, float]]
+    untrained_values: Mapping[str, Mapping[int, float]]
     diverged_at: Mapping[int, int] = field(default_factory=dict)
-    lost: Mapping[str, int] = field(default_factory=dict)
-    missing: Mapping[int, str] = field(default_factory=dict)
+    num_lost_by_outcome: Mapping[str, int] = field(default_factory=dict)
+    missing_seeds: Mapping[int, str] = field(default_factory=dict)
     failures: tuple[tuple[Outcome, str], ...] = ()
-    sources: Mapping[int, tuple[Curves | CurveSummary, int]] = field(default_factory=dict)
+    curves_by_seed: Mapping[int, tuple[Curves | CurveSummary, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
     draws: str = LOBENCH_SEEDS
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds that gave curves, in order."""
-        return tuple(sorted(self.sources))
+        return tuple(sorted(self.curves_by_seed))
 
     @property
     def num_seeds(self) -> int:
         """Number of seeds that gave curves."""
-        return len(self.sources)
+        return len(self.curves_by_seed)
 
     def seed_names(self) -> dict[int, int | str]:
         """Returns the seeds that gave curves as they are shown: themselves, or the names of their items."""
         if not self.case.has_items:
-            return {seed: seed for seed in self.sources}
+            return {seed: seed for seed in self.curves_by_seed}
         items = {id(curves): curves.whole().items for curves in self.blocks}  # each is read once
-        return {seed: items[id(curves)][row] for seed, (curves, row) in self.sources.items()}
+        return {seed: items[id(curves)][row] for seed, (curves, row) in self.curves_by_seed.items()}
 
     def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
         """Returns the seeds of `final[metric]` and their values; empty if no seed has the metric."""
-        values = self.final.get(metric, {})
+        values = self.final_values.get(metric, {})
         return values.keys(), values.values()
 
     def seeds_of(self, metric: str) -> Collection[int]:
         """Returns the seeds that have a metric, in the order of `final_column`."""
-        return self.final.get(metric, {}).keys()
+        return self.final_values.get(metric, {}).keys()
 
     @property
     def metric_names(self) -> Collection[str]:
         """Metrics that a seed has."""
-        return self.final.keys()
+        return self.final_values.keys()
 
     def has_further_starts(self, metric: str, known_seeds: Collection[int]) -> bool:
         """Returns whether `untrained[metric]` has seeds that are not in `known_seeds`."""
-        return not all(seed in known_seeds for seed in self.untrained.get(metric, ()))
+        return not all(seed in known_seeds for seed in self.untrained_values.get(metric, ()))
 
     @functools.cached_property
     def blocks(self) -> tuple[Curves | CurveSummary, ...]:
         """Curves of its seeds, each once."""
-        return tuple({id(curves): curves for curves, _ in self.sources.values()}.values())
+        return tuple({id(curves): curves for curves, _ in self.curves_by_seed.values()}.values())
 
     @property
     def num_planned(self) -> int:
         """Number of seeds that have curves or are planned."""
-        return len(self.sources.keys() | self.missing.keys())
+        return len(self.curves_by_seed.keys() | self.missing_seeds.keys())
 
     @property
     def is_imported(self) -> bool:
         """Whether its curves were imported. Imports have no plan of seeds."""
         return any(curves.origin.imported for curves in self.blocks[:1])
 
-    def lacking(self, others: Iterable[Cell]) -> frozenset[int]:
+    def lacking_seeds(self, others: Iterable[Cell]) -> frozenset[int]:
         """Returns the seeds of the same draws that other cells have and this one lacks, if its curves were imported.
 
         Cells of lobench's own trainings have a plan, and their lacking seeds are in `missing`. Seeds that are labels
@@ -157,50 +158,55 @@ class Cell:
         """
         if not self.is_imported:
             return frozenset()
-        shared = (cell.sources.keys() for cell in others if are_common(self.draws, cell.draws))
-        return frozenset[int]().union(*shared) - self.sources.keys()
+        shared = (cell.curves_by_seed.keys() for cell in others if are_common(self.draws, cell.draws))
+        return frozenset[int]().union(*shared) - self.curves_by_seed.keys()
 
-    def why_missing(self) -> str:
+    def missing_seeds_text(self) -> str:
         """Returns the outcomes of the missing seeds and counts, like `2 error, 1 not run`; "" if none is missing."""
-        counts = sorted(Counter(self.missing.values()).items())
+        counts = sorted(Counter(self.missing_seeds.values()).items())
         return ", ".join(f"{count} {outcome}" for outcome, count in counts)
 
-    def last_steps(self) -> dict[int, int]:
+    def last_step_by_seed(self) -> dict[int, int]:
         """Returns the last evaluated step of each seed."""
-        return {seed: curves.eval_steps[-1] for seed, (curves, _) in self.sources.items()}
+        return {seed: curves.eval_steps[-1] for seed, (curves, _) in self.curves_by_seed.items()}
 
-    def ends(self) -> set[int]:
+    def distinct_last_steps(self) -> set[int]:
         """Returns the last evaluated steps of its seeds."""
         return {curves.eval_steps[-1] for curves in self.blocks}
 
     @property
-    def diverged(self) -> frozenset[int]:
+    def diverged_seeds(self) -> frozenset[int]:
         return frozenset(self.diverged_at)
 
     @functools.cached_property
-    def exploded(self) -> frozenset[int]:
+    def exploded_seeds(self) -> frozenset[int]:
         """Seeds that exploded in the primary metric; see `lobench.core.result.exploded_seeds`."""
         name = self.case.primary_metric
-        starts = self.untrained.get(name, {})
+        starts = self.untrained_values.get(name, {})
         # In most cells no seed ends above its start, so that no curve has to be read.
-        finals = self.final.get(name, {})
+        finals = self.final_values.get(name, {})
         if all(map(operator.le, finals.values(), map(starts.get, finals, itertools.repeat(-math.inf)))):
             return frozenset()
-        exploded_rows = {id(curves): curves.exploded(self.case) for curves, _ in self.sources.values()}
-        return frozenset(seed for seed, (curves, row) in self.sources.items() if exploded_rows[id(curves)][row])
+        exploded_rows = {id(curves): curves.exploded(self.case) for curves, _ in self.curves_by_seed.values()}
+        return frozenset(seed for seed, (curves, row) in self.curves_by_seed.items() if exploded_rows[id(curves)][row])
 
     @property
-    def unconverged(self) -> frozenset[int]:
+    def unconverged_seeds(self) -> frozenset[int]:
         """Seeds that diverged or exploded.
 
         Comparisons, gates and P(better) treat both alike: as lost, and as worse than any value.
         """
-        return self.diverged | self.exploded if self.diverged_at else self.exploded
+        return self.diverged_seeds | self.exploded_seeds if self.diverged_at else self.exploded_seeds
 
     @functools.cached_property
-    def is_whole(self) -> bool:
+    def is_fully_trained(self) -> bool:
         """Whether lobench trained every planned seed to one last step, and none diverged or exploded."""
-        return self.draws == LOBENCH_SEEDS and not self.missing and not self.unconverged and len(self.ends()) <= 1
+        return (
+            self.draws == LOBENCH_SEEDS
+            and not self.missing_seeds
+            and not self.unconverged_seeds
+            and len(self.distinct_last_steps()) <= 1
+        )
 
     @property
     def has_single_values(self) -> bool:
@@ -208,7 +214,7 @@ class Cell:
 
         Such a value is a result, and not the value before a training.
         """
-        return self.ends() == {0}
+        return self.distinct_last_steps() == {0}
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -229,19 +235,19 @@ class Cell:
         A metric with one value a seed, as computed by plugins, has it at the last step, and NaN before.
         """
         steps = self.steps
-        sources = [source for source in self.sources.values() if metric in source[0].shapes]
+        sources = [source for source in self.curves_by_seed.values() if metric in source[0].shapes]
         blocks = {id(curves): curves for curves, _ in sources}
         values = {key: np.asarray(curves.metrics[metric]) for key, curves in blocks.items()}  # each is read once
         rows = [_values_at_steps(steps, values[id(curves)][row], curves.eval_steps) for curves, row in sources]
         return np.stack(rows).astype(np.float64)
 
-    def curve(self, metric: str) -> NDArray[np.float64]:
+    def mean_curve(self, metric: str) -> NDArray[np.float64]:
         """Returns the mean over the seeds that have the metric: float64[num_evals]. NaN if one of them diverged."""
         return np.asarray(self.curves_of_seeds(metric).mean(axis=0))
 
     def finals(self, metric: str) -> dict[int, float]:
         """Returns the final value of each seed that has the metric. NaN if the seed diverged, whatever the metric."""
-        values = self.final.get(metric, {})
+        values = self.final_values.get(metric, {})
         finals = {seed: values[seed] for seed in sorted(values)}
         return finals | dict.fromkeys(finals.keys() & self.diverged_at.keys(), math.nan) if self.diverged_at else finals
 
@@ -251,18 +257,20 @@ class Cell:
         Comparisons use these values. Tables print those of `finals`.
         """
         finals = self.finals(metric)
-        exploded = self.exploded
+        exploded = self.exploded_seeds
         return finals | dict.fromkeys(finals.keys() & exploded, math.nan) if exploded else finals
 
-    def surviving(self, metric: str) -> frozenset[int]:
+    def surviving_seeds(self, metric: str) -> frozenset[int]:
         """Returns the seeds that ended with a finite value and neither diverged nor exploded."""
-        unconverged, (seeds, finals) = self.unconverged, self.final_column(metric)
+        unconverged, (seeds, finals) = self.unconverged_seeds, self.final_column(metric)
         return frozenset(itertools.compress(seeds, map(math.isfinite, finals))) - unconverged
 
     def starts(self, metric: str) -> dict[int, float]:
         """Returns the first value of each seed, at the step at which its curve begins."""
         return {
-            seed: curves.first(metric)[row] for seed, (curves, row) in self.sources.items() if metric in curves.shapes
+            seed: curves.first(metric)[row]
+            for seed, (curves, row) in self.curves_by_seed.items()
+            if metric in curves.shapes
         }
 
 
@@ -277,12 +285,21 @@ class _OneBlockCell(Cell):
     """
 
     # In a dictionary, fields that are added later take three times the memory.
-    __slots__ = ("_curves", "_exploded", "case", "diverged_at", "final", "missing", "sources", "untrained")
+    __slots__ = (
+        "_curves",
+        "_exploded_seeds",
+        "case",
+        "curves_by_seed",
+        "diverged_at",
+        "final_values",
+        "missing_seeds",
+        "untrained_values",
+    )
 
-    lost = _EMPTY_MAPPING
+    num_lost_by_outcome = _EMPTY_MAPPING
     failures = ()
     _curves: CurveSummary
-    _exploded: frozenset[int]
+    _exploded_seeds: frozenset[int]
 
     def __new__(cls, **fields: Any) -> Cell:  # type: ignore[misc]  # called by `dataclasses.replace` only
         """Returns an ordinary cell, because replaced fields no longer follow from the summary."""
@@ -299,7 +316,7 @@ class _OneBlockCell(Cell):
         """
         cell = object.__new__(cls)
         _set_field(cell, "case", row.case)
-        _set_field(cell, "missing", missing)
+        _set_field(cell, "missing_seeds", missing)
         _set_field(cell, "_curves", curves)
         if row.outcome is not Outcome.PASSED:
             _set_field(cell, "failures", ((row.outcome, row.message),))
@@ -329,7 +346,7 @@ class _OneBlockCell(Cell):
     def num_seeds(self) -> int:
         return len(self._curves.seeds)
 
-    def ends(self) -> set[int]:
+    def distinct_last_steps(self) -> set[int]:
         return {self._curves.eval_steps[-1]}
 
     def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
@@ -349,12 +366,12 @@ class _OneBlockCell(Cell):
         return self._curves.kept
 
     @property
-    def exploded(self) -> frozenset[int]:
-        return self._exploded
+    def exploded_seeds(self) -> frozenset[int]:
+        return self._exploded_seeds
 
     @property
-    def is_whole(self) -> bool:
-        return not (self.missing or self._exploded or self.diverged_at)
+    def is_fully_trained(self) -> bool:
+        return not (self.missing_seeds or self._exploded_seeds or self.diverged_at)
 
     def finals(self, metric: str) -> dict[int, float]:
         if self.diverged_at or not self._curves.has_sorted_seeds:
@@ -372,10 +389,11 @@ class CellBlock:
     Attributes:
       cells: The cells. Each is of one evaluation of the same seeds by lobench, and was read as a summary.
       seeds: The seeds.
-      finals: `Cell.final`: float64[num_cells, num_seeds].
-      untrained: `Cell.untrained`: float64[num_cells, num_seeds]. None if no curve begins at step 0.
-      lost: Whether a seed is in `Cell.unconverged`: bool[num_cells, num_seeds]. None if no seed of any cell is.
-      rows: Index in `cells` of each cell, by its `id`.
+      finals: `Cell.final_values`: float64[num_cells, num_seeds].
+      untrained: `Cell.untrained_values`: float64[num_cells, num_seeds]. None if no curve begins at step 0.
+      is_lost: Whether a seed is in `Cell.unconverged_seeds`: bool[num_cells, num_seeds]. None if no seed of any cell
+        is.
+      row_by_cell_id: Index in `cells` of each cell, by its `id`.
       metrics: Metrics that all of the cells have.
     """
 
@@ -383,8 +401,8 @@ class CellBlock:
     seeds: tuple[int, ...]
     finals: NDArray[np.float64]
     untrained: NDArray[np.float64] | None
-    lost: NDArray[np.bool_] | None
-    rows: Mapping[int, int]
+    is_lost: NDArray[np.bool_] | None
+    row_by_cell_id: Mapping[int, int]
     metrics: frozenset[str]
 
     @classmethod
@@ -438,9 +456,9 @@ class CellBlock:
         for cell, is_candidate in zip(usable_cells, may_be_lost.tolist(), strict=True):
             if not is_candidate:
                 _set_field(cell, "diverged_at", _EMPTY_MAPPING)
-                _set_field(cell, "_exploded", _NO_SEEDS)
+                _set_field(cell, "_exploded_seeds", _NO_SEEDS)
         for row in np.flatnonzero(may_be_lost).tolist():
-            if lost_seeds := usable_cells[row].unconverged:
+            if lost_seeds := usable_cells[row].unconverged_seeds:
                 is_lost = np.zeros(shape, bool) if is_lost is None else is_lost
                 is_lost[row] = [seed in lost_seeds for seed in first_curves.seeds]
         finals, untrained = _finals_and_starts(curves, metric, packed_values if metric == primary_metric else None)
@@ -449,8 +467,8 @@ class CellBlock:
             seeds=first_curves.seeds,
             finals=finals,
             untrained=untrained,
-            lost=is_lost,
-            rows={id(cell): row for row, cell in enumerate(usable_cells)},
+            is_lost=is_lost,
+            row_by_cell_id={id(cell): row for row, cell in enumerate(usable_cells)},
             metrics=frozenset(metrics[0]).intersection(*metrics),
         )
 
@@ -489,54 +507,56 @@ class StoredSubject:
     """A checkpoint or optimizer, evaluated with certain bindings, as stored.
 
     Attributes:
-      who: The checkpoint, or the optimizer without theta.
+      subject: The checkpoint, or the optimizer without theta.
       optimizer_hashes: Hashes of the optimizer's bindings.
       cells: Results by identity of the case, for current cases.
-      former: Results by identity of the case, for cases with a later form in the store. Headlines do not include them.
-      repeated: Identities of current cases that are left out, because their results are those of another case.
+      former_cells: Results by identity of the case, for cases with a later form in the store. Headlines do not include
+        them.
+      repeated_identities: Identities of current cases that are left out, because their results are those of another
+        case.
       git_revisions: Revisions of the checkouts of the evaluations, with `+` if a checkout had changes.
       programs: Programs that made the results.
       codes: Code of the evaluations, as passed to `describe_codes`.
-      name: Label that replaces its own; "" if it has none.
+      custom_label: Label that replaces its own; "" if it has none.
     """
 
-    who: Subject
+    subject: Subject
     optimizer_hashes: frozenset[str]
     cells: Mapping[str, Cell]
-    former: Mapping[str, Cell] = field(default_factory=dict)
+    former_cells: Mapping[str, Cell] = field(default_factory=dict)
     git_revisions: frozenset[str] = frozenset()
     programs: frozenset[Program] = frozenset()
     codes: frozenset[tuple[str, str, str, str]] = frozenset()
-    name: str = ""
-    repeated: frozenset[str] = frozenset()
+    custom_label: str = ""
+    repeated_identities: frozenset[str] = frozenset()
     _metrics: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def named(self, name: str) -> StoredSubject:
+    def with_label(self, name: str) -> StoredSubject:
         """Returns the subject with another label."""
-        return dataclasses.replace(self, name=name)
+        return dataclasses.replace(self, custom_label=name)
 
     @property
     def is_optimizer(self) -> bool:
         """Whether the subject is an optimizer without theta."""
-        return self.who.is_optimizer
+        return self.subject.is_optimizer
 
     @property
     def checkpoint(self) -> Checkpoint:
         """Checkpoint of the subject; see `lobench.core.subject.Subject.checkpoint`."""
-        return self.who.checkpoint
+        return self.subject.checkpoint
 
     @property
     def label(self) -> str:
-        return self.name or self.who.label
+        return self.custom_label or self.subject.label
 
     @property
     def num_lost(self) -> int:
-        return sum(sum(cell.lost.values()) for cell in self.cells.values())
+        return sum(sum(cell.num_lost_by_outcome.values()) for cell in self.cells.values())
 
     @property
     def num_missing(self) -> int:
-        """Number of planned seeds without a value, summed over the cases; see `Cell.missing`."""
-        return sum(len(cell.missing) for cell in self.cells.values())
+        """Number of planned seeds without a value, summed over the cases; see `Cell.missing_seeds`."""
+        return sum(len(cell.missing_seeds) for cell in self.cells.values())
 
     @property
     def num_diverged(self) -> int:
@@ -544,8 +564,8 @@ class StoredSubject:
 
     @property
     def num_exploded(self) -> int:
-        """Number of seeds that exploded; see `Cell.exploded`."""
-        return sum(len(cell.exploded) for cell in self.cells.values())
+        """Number of seeds that exploded; see `Cell.exploded_seeds`."""
+        return sum(len(cell.exploded_seeds) for cell in self.cells.values())
 
     @property
     def num_seeds(self) -> int:
@@ -553,10 +573,10 @@ class StoredSubject:
         return sum(cell.num_seeds for cell in self.cells.values())
 
     def lacks_seeds(self, others: Iterable[StoredSubject]) -> bool:
-        """Returns whether a seed is missing: a planned seed, or a seed of `others` (see `Cell.lacking`)."""
+        """Returns whether a seed is missing: a planned seed, or a seed of `others` (see `Cell.lacking_seeds`)."""
         rivals = list(others)
         return self.num_missing > 0 or any(
-            cell.lacking(rival.cells[key] for rival in rivals if key in rival.cells)
+            cell.lacking_seeds(rival.cells[key] for rival in rivals if key in rival.cells)
             for key, cell in self.cells.items()
             if cell.is_imported
         )
@@ -571,9 +591,9 @@ class StoredSubject:
             _set_field(self, "_metrics", metrics)
         return metrics
 
-    def every_form(self) -> dict[str, Cell]:
+    def all_cells(self) -> dict[str, Cell]:
         """Returns all cells, including those of former forms."""
-        return {**self.former, **self.cells}
+        return {**self.former_cells, **self.cells}
 
 
 @functools.lru_cache(maxsize=256)  # a store with thousands of cells has only a few grids
@@ -648,7 +668,7 @@ def subjects_of(
     position_by_subject = positions or {}
 
     def sort_key(subject: StoredSubject) -> tuple[int, int, int]:
-        key = subject.who
+        key = subject.subject
         return key.generation, key.outer_step, position_by_subject.get(key, -1)
 
     return sorted(subjects, key=sort_key)
@@ -687,7 +707,7 @@ def last_subject(subjects: Sequence[StoredSubject]) -> StoredSubject:
 
     Optimizers without theta are considered only in the absence of checkpoints.
     """
-    return last_on_most_cases([subject for subject in subjects if subject.who.has_theta] or subjects)
+    return last_on_most_cases([subject for subject in subjects if subject.subject.has_theta] or subjects)
 
 
 def last_on_most_cases(subjects: Sequence[StoredSubject]) -> StoredSubject:
@@ -749,11 +769,11 @@ def subject_of(who: Subject, rows: Sequence[EvaluationRow], current: Collection[
     origins = [curves.origin for cell in cells.values() for curves in cell.blocks]
     origins = list({id(origin): origin for origin in origins}.values())  # most cells share one object
     return StoredSubject(
-        who=who,
+        subject=who,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
         cells={identity: cell for identity, cell in cells.items() if identity in current},
-        former={identity: cell for identity, cell in cells.items() if identity not in current},
-        repeated=frozenset(repeated_identities),
+        former_cells={identity: cell for identity, cell in cells.items() if identity not in current},
+        repeated_identities=frozenset(repeated_identities),
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current]),
         codes=frozenset(_code_record(row) for row in rows if row.code and row.case.identity in current),
@@ -772,11 +792,11 @@ def _with_missing_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     trainings = [trainings_of(cell.blocks) for cell in imported_cells.values()]
     completed_cells = dict(cells)
     for indices in group_indices(trainings):
-        seeds = frozenset().union(*(imported_cells[keys[index]].sources for index in indices))
+        seeds = frozenset().union(*(imported_cells[keys[index]].curves_by_seed for index in indices))
         for cell in (imported_cells[keys[index]] for index in indices):
-            if lacking_seeds := seeds - cell.sources.keys():
-                missing = {**dict.fromkeys(sorted(lacking_seeds), NOT_IMPORTED), **cell.missing}
-                completed_cells[cell.case.identity] = dataclasses.replace(cell, missing=missing)
+            if lacking_seeds := seeds - cell.curves_by_seed.keys():
+                missing = {**dict.fromkeys(sorted(lacking_seeds), NOT_IMPORTED), **cell.missing_seeds}
+                completed_cells[cell.case.identity] = dataclasses.replace(cell, missing_seeds=missing)
     return completed_cells
 
 
@@ -860,11 +880,14 @@ def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
 
 def _has_same_finals(cell: Cell, other: Cell) -> bool:
     """Returns whether the first cell has all seeds of the second, with bit-identical final values."""
-    if not other.sources.keys() <= cell.sources.keys() or other.diverged_at.items() - cell.diverged_at.items():
+    if (
+        not other.curves_by_seed.keys() <= cell.curves_by_seed.keys()
+        or other.diverged_at.items() - cell.diverged_at.items()
+    ):
         return False
     return all(
-        seed in cell.final.get(metric, {}) and repr(cell.final[metric][seed]) == repr(value)
-        for metric, values in other.final.items()
+        seed in cell.final_values.get(metric, {}) and repr(cell.final_values[metric][seed]) == repr(value)
+        for metric, values in other.final_values.items()
         for seed, value in values.items()
     )
 
@@ -892,8 +915,8 @@ def diverged_names(cell: Cell) -> dict[str, int]:
 
 def exploded_names(cell: Cell) -> list[str]:
     """Returns the exploded seeds of a cell: `seed 3`."""
-    names = cell.seed_names() if cell.exploded else {}
-    return [f"{cell.case.replicate} {names[seed]}" for seed in sorted(cell.exploded)]
+    names = cell.seed_names() if cell.exploded_seeds else {}
+    return [f"{cell.case.replicate} {names[seed]}" for seed in sorted(cell.exploded_seeds)]
 
 
 def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:
@@ -921,7 +944,7 @@ def _seeds_of_plan(plan: _SeedPlan) -> frozenset[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _unrun_seeds(plan: _SeedPlan, block: tuple[int, int], seeds: tuple[int, ...]) -> Mapping[int, str]:
-    """Returns `Cell.missing` of a case's only evaluation, which must not be changed.
+    """Returns `Cell.missing_seeds` of a case's only evaluation, which must not be changed.
 
     Args:
       plan: Plan of the case.
@@ -986,13 +1009,13 @@ def _join_rows(rows: Sequence[EvaluationRow]) -> Cell:
     )
     return Cell(
         case=rows[-1].case,
-        final=final,
-        untrained=untrained,
+        final_values=final,
+        untrained_values=untrained,
         diverged_at={seed: divergence_step for seed, divergence_step in divergence_steps if divergence_step >= 0},
-        lost=Counter(lost_outcomes.values()) if lost_outcomes else {},
-        missing={**dict.fromkeys(_planned_seeds(rows) - sources.keys(), NOT_RUN), **lost_outcomes},
+        num_lost_by_outcome=Counter(lost_outcomes.values()) if lost_outcomes else {},
+        missing_seeds={**dict.fromkeys(_planned_seeds(rows) - sources.keys(), NOT_RUN), **lost_outcomes},
         failures=tuple([(row.outcome, row.message) for row in rows if row.outcome is not Outcome.PASSED]),
-        sources=sources,
+        curves_by_seed=sources,
         directions=directions,
         draws=draws.pop() if len(draws) == 1 else _LABEL_DRAWS if draws else LOBENCH_SEEDS,
     )
@@ -1007,11 +1030,11 @@ def _last_item_rows(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
 
 
 _FIELD_MAKERS: Mapping[str, Callable[[_OneBlockCell], Any]] = {
-    "final": lambda cell: _final_values_of(cell._curves),
-    "untrained": lambda cell: _untrained_values_of(cell._curves),
-    "sources": lambda cell: {seed: (cell._curves, index) for index, seed in enumerate(cell._curves.seeds)},
+    "final_values": lambda cell: _final_values_of(cell._curves),
+    "untrained_values": lambda cell: _untrained_values_of(cell._curves),
+    "curves_by_seed": lambda cell: {seed: (cell._curves, index) for index, seed in enumerate(cell._curves.seeds)},
     "diverged_at": _divergence_steps,
-    "_exploded": _find_exploded_seeds,
+    "_exploded_seeds": _find_exploded_seeds,
 }
 
 _ValuesBySeed: TypeAlias = Mapping[str, Mapping[int, float]]  # values by metric, then seed

@@ -23,11 +23,13 @@ def accuracy_matrix(cell: Cell) -> tuple[str, NDArray[np.float64]] | None:
     """
     if "train/task" not in cell.metric_names:
         return None
-    tasks = cell.curve("train/task")
+    tasks = cell.mean_curve("train/task")
     end_indices = [int(np.flatnonzero(tasks == task)[-1]) for task in np.unique(tasks)]
     for split in _SPLITS:
         names = (f"{split}/accuracy_task_{task}" for task in itertools.count())
-        columns = [cell.curve(name)[end_indices] for name in itertools.takewhile(cell.metric_names.__contains__, names)]
+        columns = [
+            cell.mean_curve(name)[end_indices] for name in itertools.takewhile(cell.metric_names.__contains__, names)
+        ]
         if columns:
             return split, np.stack(columns, axis=1)
     return None

@@ -97,10 +97,10 @@ class StoredResults:
     ) -> None:
         self.store, self.rows = store, rows
         self._positions = positions  # order in which the subjects were first seen
-        self._current = CurrentCases.of_rows(rows) if current is None else current
+        self._current_cases = CurrentCases.of_rows(rows) if current is None else current
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot.of(self.store, self.rows, positions=self._positions, current=self._current)
+        return Snapshot.of(self.store, self.rows, positions=self._positions, current=self._current_cases)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and each sighting of its checkpoint, including those without curves.
@@ -161,7 +161,7 @@ class StoredResults:
         metric_names = {name for row in self.rows if (curves := row.curves) is not None for name in curves.metrics}
         if metric is not None:
             self._require_metric(metric)
-        blocks = list(self._blocks(case=case))
+        blocks = list(self._latest_curves(case=case))
         frames = []
         for name in [metric] if metric is not None else sorted(metric_names):
             for info, subject, latest in blocks:
@@ -224,11 +224,11 @@ class StoredResults:
           UsageError: The store has no such metric.
         """
         self._require_metric(metric)
-        blocks = self._blocks(case=case, outer_step=outer_step, checkpoint=checkpoint)
+        blocks = self._latest_curves(case=case, outer_step=outer_step, checkpoint=checkpoint)
         joined_curves = (_join_curves(metric, *block) for block in blocks)
         return [curves for curves in joined_curves if curves is not None]
 
-    def _blocks(
+    def _latest_curves(
         self, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
     ) -> Iterator[tuple[CaseInfo, Subject, _LatestCurves]]:
         """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed."""
@@ -242,7 +242,7 @@ class StoredResults:
                 groups.setdefault((row.case.key, subject), []).append((row, curves_of_row))
         for (_, subject), blocks in groups.items():
             curves_by_row = {id(row): curves for row, curves in blocks}
-            rows = self._current.ordered(subject, [row for row, _ in blocks])
+            rows = self._current_cases.ordered(subject, [row for row, _ in blocks])
             latest: _LatestCurves = {}
             for curves in [curves_by_row[id(row)] for row in rows]:
                 if curves.items:  # items of an earlier evaluation may be of another data set

@@ -41,7 +41,7 @@ def html_of_results(snapshot: Snapshot, heading: str) -> str:
     results = tabulate(summary, TableSpec(costs=True))
     elements: list[str] = [paragraph(heading)]
     for panel in results.panels:
-        header, *rows = results.texts(panel)
+        header, *rows = results.cell_texts(panel)
         elements.append(table([header[0] or "mean score", *header[1:]], rows[:_MOST_ROWS]))
         if len(panel.lines) > _MOST_ROWS:
             elements.append(paragraph(f"the first {_MOST_ROWS} of {len(panel.lines)} rows"))
@@ -54,11 +54,11 @@ def plot_results(
     """Implementation of `StoredResults.plot`."""
     cases = [index for index, info in enumerate(snapshot.cases) if case is None or info.is_called(case)]
     if not cases:
-        case_names_text = ", ".join(sorted(snapshot.names.values())) or "none: the store holds no evaluation yet"
+        case_names_text = ", ".join(sorted(snapshot.case_names.values())) or "none: the store holds no evaluation yet"
         raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {case_names_text}")
     if ax is not None and len(cases) > 1:
         raise UsageError("several cases do not fit into one pair of axes", got=f"{len(cases)} cases", expected="case=")
-    subject_indices = snapshot.groups.beside(snapshot.shown)[:_MOST_DRAWN]
+    subject_indices = snapshot.groups.chart_indices(snapshot.headline_index)[:_MOST_DRAWN]
     axes = [ax] if ax is not None else new_axes(len(cases))
     for axes_of_case, index in zip(axes, cases, strict=True):
         plot(axes_of_case, _chart(snapshot, subject_indices, index, metric or snapshot.cases[index].primary_metric))
@@ -69,6 +69,6 @@ def _chart(snapshot: Snapshot, subjects: Sequence[int], case: int, metric: str) 
     series = []
     for subject, style in zip(subjects, every_style(), strict=False):
         cell = snapshot.cell(subject, case)
-        if cell is not None and metric in cell.final:
+        if cell is not None and metric in cell.final_values:
             series.append(curve_of_seeds(snapshot.labels[subject], cell.steps, cell.curves_of_seeds(metric), style))
-    return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.name(case))
+    return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.case_name(case))

@@ -44,11 +44,11 @@ class Entry:
       num_lost: Number of diverged seeds. The mean of a case is omitted unless it is 0.
       num_seeds: Number of seeds with a value; for a mean score, over all of its cases.
       is_bold: Whether it is printed in bold.
-      searched: Mean on the seeds on which a search chose the method. NaN without a search.
-      is_chosen: Whether the cell's own value is of these seeds, because there are no others.
+      search_mean: Mean on the seeds on which a search chose the method. NaN without a search.
+      is_on_search_seeds: Whether the cell's own value is of these seeds, because there are no others.
       is_score: Whether it is a mean score, which is printed with three decimals.
-      against: Method that eliminated this one from a race. The interval is then that of the difference from its score.
-        "": the cell has its own value.
+      eliminated_by: Method that eliminated this one from a race. The interval is then that of the difference from its
+        score. "": the cell has its own value.
       is_unsteady: Whether the value is, or depends on, an unsteady time.
       num_missing: Number of planned seeds without a value, not included in `num_seeds`; for a mean score, over all of
         its cases.
@@ -59,10 +59,10 @@ class Entry:
     num_lost: int
     num_seeds: int
     is_bold: bool
-    searched: float = math.nan
-    is_chosen: bool = False
+    search_mean: float = math.nan
+    is_on_search_seeds: bool = False
     is_score: bool = False
-    against: str = ""
+    eliminated_by: str = ""
     is_unsteady: bool = False
     num_missing: int = 0
     num_exploded: int = 0
@@ -87,8 +87,8 @@ class Entry:
         return f"{self.num_seeds} of {counted(self.num_seeds + self.num_missing, 'seed')}"
 
     @property
-    def is_searched(self) -> bool:
-        return self.is_chosen or not math.isnan(self.searched)
+    def has_search(self) -> bool:
+        return self.is_on_search_seeds or not math.isnan(self.search_mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,25 +144,25 @@ class Tabulated:
     """A table.
 
     Attributes:
-      rows: "method" or "case".
+      row_kind: "method" or "case".
       columns: Headings of the columns after the rows' names. Panels of methods may have two more: mean score and mean
         rank.
       panels: The panels.
       legend: Bindings of each method, if its name does not contain them.
       bold: Meaning of a bold cell; "" if no cell is bold.
       notes: Notes for readers, such as undeclared directions and content that is not shown.
-      edges: Lines of `edges_of` for each method with a search. They are also in the notes.
+      edge_notes: Lines of `edges_of` for each method with a search. They are also in the notes.
     """
 
-    rows: str
+    row_kind: str
     columns: tuple[Heading, ...]
     panels: tuple[Panel, ...]
     legend: tuple[tuple[str, str], ...]
     bold: str
     notes: tuple[str, ...]
-    edges: Mapping[str, Sequence[str]]
+    edge_notes: Mapping[str, Sequence[str]]
 
-    def texts(self, panel: Panel) -> list[list[str]]:
+    def cell_texts(self, panel: Panel) -> list[list[str]]:
         """Returns the cells of a panel as texts, row by row, the header first."""
         rows = [[panel.heading, *(column.text for column in self.columns)]]
         for line in panel.lines:
@@ -198,13 +198,13 @@ class CellStyle:
             return text
         return f"{text} {self.bounds(_number(interval.lower, digits), _number(interval.upper, digits))}"
 
-    def exploded(self, entry: Entry) -> str:
+    def exploded_mark(self, entry: Entry) -> str:
         """Returns the mark of a cell with exploded seeds."""
         return f" ({entry.exploded_text})"
 
-    def searched(self, entry: Entry, digits: int | None) -> str:
+    def search_mark(self, entry: Entry, digits: int | None) -> str:
         """Returns the mean on the seeds on which a search chose the method, or the mark of a cell of these seeds."""
-        return " (s)" if math.isnan(entry.searched) else f" {_number(entry.searched, digits)} (s)"
+        return " (s)" if math.isnan(entry.search_mean) else f" {_number(entry.search_mean, digits)} (s)"
 
 
 def cell_text(entry: Entry | None, digits: int | None, style: CellStyle | None = None) -> str:
@@ -219,10 +219,10 @@ def cell_text(entry: Entry | None, digits: int | None, style: CellStyle | None =
     if entry is None:
         return style.unknown
     digits = None if entry.is_score else digits
-    if entry.against:
+    if entry.eliminated_by:
         interval_ends = (entry.interval.lower, entry.interval.upper)
         lower_text, upper_text = (f"{end:+z.3f}" if math.isfinite(end) else "?" for end in interval_ends)
-        return f"{style.bounds(lower_text, upper_text)} against {style.name(entry.against)}"
+        return f"{style.bounds(lower_text, upper_text)} against {style.name(entry.eliminated_by)}"
     if entry.num_missing and not entry.num_seeds and not entry.is_score:
         text = "no result"
     elif entry.is_diverged:
@@ -231,9 +231,9 @@ def cell_text(entry: Entry | None, digits: int | None, style: CellStyle | None =
         text = "never"
     else:
         text = style.mean(entry, digits)
-    text += style.exploded(entry) if entry.exploded_text else ""
+    text += style.exploded_mark(entry) if entry.exploded_text else ""
     text += f" ({entry.missing_text})" if entry.num_missing else ""
-    return text + (style.searched(entry, digits) if entry.is_searched else "")
+    return text + (style.search_mark(entry, digits) if entry.has_search else "")
 
 
 def _number(value: float, digits: int | None) -> str:

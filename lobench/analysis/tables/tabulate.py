@@ -91,7 +91,7 @@ def summary_for_table(summary: Summary, spec: TableSpec) -> Summary:
     Raises:
       ConfigError: The specification names a method or case that does not exist.
     """
-    return summary.of_part(pick_methods(summary.snapshot, spec.methods, spec.names))
+    return summary.for_part(pick_methods(summary.snapshot, spec.methods, spec.names))
 
 
 class _TableMaker:
@@ -103,32 +103,36 @@ class _TableMaker:
         spec = dataclasses.replace(spec, methods=[name for name in spec.methods if name != baseline])
         self._spec, self._digits = spec, digits
         self._ranked_metrics = dict[tuple[int, int], list[str]]()  # metrics by their numbers of methods and cases
-        self._notes = [f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.undeclared()]
-        self._notes += [*summary.scales.baselines.moved, *filter(None, [summary.snapshot.edited_code_line()])]
+        self._notes = [
+            f"no bold of {name}: {how_to_declare(name)}" for name in summary.scales.metrics_without_direction()
+        ]
+        self._notes += [*summary.scales.baselines.moved_notes, *filter(None, [summary.snapshot.edited_code_line()])]
         method_groups, case_groups = _method_and_case_groups(summary, spec)
         self._summary = summary_for_table(summary, spec)
         snapshot = self._summary.snapshot
         indices = list(range(len(snapshot.subjects)))
         groups = summary.snapshot.groups
         if not spec.methods and groups.runs and len(indices) > _MOST_COLUMNS:
-            indices = groups.ends(summary.shown)
+            indices = groups.short_table_indices(summary.headline_index)
             self._notes += _left_out_notes(snapshot, indices)
         self._full_snapshot = summary.snapshot
         titles = [snapshot.labels[index] for index in indices]
         titles += [spec.names.get(baseline, baseline)] if self._has_baseline else []
-        self._methods = _order_by_group([*indices, *([-1] if self._has_baseline else [])], titles, method_groups)
-        self._cases = _order_by_group(
+        self._method_headings = _order_by_group(
+            [*indices, *([-1] if self._has_baseline else [])], titles, method_groups
+        )
+        self._case_headings = _order_by_group(
             list(range(len(snapshot.cases))),
             [self._case_title(case) for case in range(len(snapshot.cases))],
             case_groups or self._cases_by_suite(),
         )
         self._metrics, self._tests_used = self._metric_names(), set[Method]()
-        self._eliminated = _eliminated_entries(summary, snapshot)
+        self._eliminated_methods = _eliminated_entries(summary, snapshot)
         self._notes += race_notes(summary, has_bounds=True)
-        searches = [snapshot.search(index) for index, _ in self._methods if index >= 0]
+        searches = [snapshot.search_of(index) for index, _ in self._method_headings if index >= 0]
         self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
-        self._edges = edge_notes_by_label(snapshot)
-        self._notes += [f"{label}: {line}" for label, lines in self._edges.items() for line in lines]
+        self._edge_notes = edge_notes_by_label(snapshot)
+        self._notes += [f"{label}: {line}" for label, lines in self._edge_notes.items() for line in lines]
 
     def _metric_names(self) -> list[str]:
         stored_metrics = {name for subject in self._summary.snapshot.subjects for name in subject.metrics()}
@@ -150,30 +154,30 @@ class _TableMaker:
 
     def _case_title(self, case: int) -> str:
         snapshot = self._summary.snapshot
-        return snapshot.name(case).removeprefix(f"{snapshot.cases[case].suite}/")
+        return snapshot.case_name(case).removeprefix(f"{snapshot.cases[case].suite}/")
 
-    def _title(self, metric: str) -> str:
+    def _metric_title(self, metric: str) -> str:
         label = self._summary.metric_label(metric)
         return self._spec.names.get(label, label)
 
     def table(self) -> Tabulated:
         snapshot = self._summary.snapshot
-        rows = self._spec.rows or ("case" if len(self._methods) <= _MOST_COLUMNS else "method")
-        columns = [heading for _, heading in (self._methods if rows == "case" else self._cases)]
+        rows = self._spec.rows or ("case" if len(self._method_headings) <= _MOST_COLUMNS else "method")
+        columns = [heading for _, heading in (self._method_headings if rows == "case" else self._case_headings)]
         panels = self._panels_of_cases() if rows == "case" else self._panels_of_methods()
         panels += self._panels_of_costs(rows) if self._spec.costs else []
         max_entries = max((len(line.entries) for panel in panels for line in panel.lines), default=0)
         mean_headings = [Heading(label=label) for label in ("mean score", "mean rank")] if rows == "method" else []
-        method_indices = sorted(index for index, _ in self._methods if index >= 0)
+        method_indices = sorted(index for index, _ in self._method_headings if index >= 0)
         legend = [(snapshot.labels[index], hyperparameters_text(snapshot, index)) for index in method_indices]
         return Tabulated(
-            rows=rows,
+            row_kind=rows,
             columns=(*columns, *mean_headings[: max_entries - len(columns)]),
             panels=tuple(panels),
             legend=tuple((label, text) for label, text in legend if text),
             bold=self._bold_legend(),
             notes=tuple(self._notes),
-            edges=self._edges,
+            edge_notes=self._edge_notes,
         )
 
     def _bold_legend(self) -> str:
@@ -191,18 +195,18 @@ class _TableMaker:
         for suite in sorted({case.suite for case in snapshot.cases}):
             for metric in self._metrics:
                 lines = []
-                for case, heading in self._cases:
+                for case, heading in self._case_headings:
                     entries = self._entries(case, metric) if snapshot.cases[case].suite == suite else ()
                     if any(entry is not None for entry in entries):
                         group = "" if heading.group == suite else heading.group
                         lines.append(Line(heading=Heading(label=heading.label, group=group), entries=tuple(entries)))
                 if lines:
-                    title = f"{suite}, {self._title(metric)}"
+                    title = f"{suite}, {self._metric_title(metric)}"
                     panels.append(Panel(title=title, digits=self._digits_of(metric), lines=tuple(lines)))
         means = [
-            Line(heading=Heading(label=f"{name}, {self._title(metric)}"), entries=tuple(entries))
+            Line(heading=Heading(label=f"{name}, {self._metric_title(metric)}"), entries=tuple(entries))
             for metric in self._metrics
-            for name, entries in zip(("mean score", "mean rank"), self._summaries(metric), strict=False)
+            for name, entries in zip(("mean score", "mean rank"), self._mean_columns(metric), strict=False)
         ]
         return [*panels, Panel(title="", digits=None, lines=tuple(means))] if means else panels
 
@@ -210,22 +214,22 @@ class _TableMaker:
         """Returns a panel for each metric, whose last columns are the mean score and the mean rank."""
         panels = []
         for metric in self._metrics:
-            columns = [self._entries(case, metric) for case, _ in self._cases]
-            columns += self._summaries(metric)
+            columns = [self._entries(case, metric) for case, _ in self._case_headings]
+            columns += self._mean_columns(metric)
             lines = []
-            for index, (_, heading) in enumerate(self._methods):
+            for index, (_, heading) in enumerate(self._method_headings):
                 entries = [column[index] for column in columns]
                 lines.append(Line(heading=heading, entries=tuple(entries)))
-            panels.append(Panel(title=self._title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
+            panels.append(Panel(title=self._metric_title(metric), digits=self._digits_of(metric), lines=tuple(lines)))
         return panels
 
     def _panels_of_costs(self, rows: str) -> list[Panel]:
         """Returns four panels for each class of machines with times. Numbers of different classes are never mixed."""
         entries_by_panel: dict[str, dict[str, dict[int, list[Entry | None]]]] = {}
         steps_to_tuned = self._steps_to_tuned()
-        for case, _ in self._cases:
+        for case, _ in self._case_headings:
             name = self._summary.metric_of(case, self._metrics[0])
-            cells = [self._cell(method, case, name) if method >= 0 else None for method, _ in self._methods]
+            cells = [self._cell(method, case, name) if method >= 0 else None for method, _ in self._method_headings]
             for class_cost in class_costs(cells, name):
                 entries_of_class = entries_by_panel.setdefault(str(class_cost.machine), {})
                 for title, entries in self._cost_entries(name, class_cost.sides, steps_to_tuned.get(case, {})).items():
@@ -238,17 +242,19 @@ class _TableMaker:
         panels = []
         for machine, titles in entries_by_panel.items():
             for title, entries_by_case in titles.items():
-                columns = [entries_by_case.get(case, [None] * len(self._methods)) for case, _ in self._cases]
+                columns = [
+                    entries_by_case.get(case, [None] * len(self._method_headings)) for case, _ in self._case_headings
+                ]
                 if rows == "case":
                     lines = [
                         Line(heading=heading, entries=tuple(entries))
-                        for (_, heading), entries in zip(self._cases, columns, strict=True)
+                        for (_, heading), entries in zip(self._case_headings, columns, strict=True)
                         if any(entries)
                     ]
                 else:
                     lines = [
                         Line(heading=heading, entries=tuple(column[index] for column in columns))
-                        for index, (_, heading) in enumerate(self._methods)
+                        for index, (_, heading) in enumerate(self._method_headings)
                         if any(column[index] for column in columns)
                     ]
                 panel = Panel(
@@ -277,50 +283,52 @@ class _TableMaker:
                 _time_entry(steps_to_tuned.get(method, math.nan) * cost.seconds.median, cost)
                 if cost is not None
                 else None
-                for (method, _), cost in zip(self._methods, side_costs, strict=True)
+                for (method, _), cost in zip(self._method_headings, side_costs, strict=True)
             ],
         }
         return {title: entries for title, entries in entries_by_panel.items() if any(entries)}
 
     def _at_equal_time(self, cost: SideCost, metric: str) -> Entry | None:
-        (entry,) = self._entries_of([cost.at_equal_time], metric)
+        (entry,) = self._entries_of_columns([cost.at_equal_time], metric)
         return entry and dataclasses.replace(entry, is_unsteady=cost.is_unsteady)
 
     def _steps_to_tuned(self) -> dict[int, dict[int, float]]:
         """Returns inner steps to the baseline's loss by case index and method index, for cases with a baseline."""
-        method_indices = [method for method, _ in self._methods if method >= 0]
-        cases = [case for case in range(len(self._summary.snapshot.cases)) if self._summary.baseline(case) is not None]
+        method_indices = [method for method, _ in self._method_headings if method >= 0]
+        cases = [
+            case for case in range(len(self._summary.snapshot.cases)) if self._summary.case_baseline(case) is not None
+        ]
         columns = self._summary.times_to_tuned(method_indices)[:-1].T.tolist() if cases else []
         return {
             case: dict(zip(method_indices, column, strict=True)) for case, column in zip(cases, columns, strict=True)
         }
 
     def _digits_of(self, metric: str) -> int:
-        names = {self._summary.metric_of(case, metric) for case, _ in self._cases}
+        names = {self._summary.metric_of(case, metric) for case, _ in self._case_headings}
         return max((self._spec.precision.get(name, self._digits) for name in names), default=self._digits)
 
     def _entries(self, case: int, metric: str) -> list[Entry | None]:
         """Returns the cells of one case, by method."""
         name = self._summary.metric_of(case, metric)
-        cells = [self._cell(method, case, name) for method, _ in self._methods]
+        cells = [self._cell(method, case, name) for method, _ in self._method_headings]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold_columns(name, cells)
-        entries = self._entries_of(columns, name, bold)
+        entries = self._entries_of_columns(columns, name, bold)
         entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
             self._with_search(entry, method, lambda subject: self._case_mean(subject, case, name))
-            for entry, (method, _) in zip(entries, self._methods, strict=True)
+            for entry, (method, _) in zip(entries, self._method_headings, strict=True)
         ]
 
     def _with_search(self, entry: Entry | None, method: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
         """Returns a cell with the search's result on the seeds on which it chose the method."""
-        search = self._summary.snapshot.search(method) if method >= 0 else None
+        search = self._summary.snapshot.search_of(method) if method >= 0 else None
         if entry is None or search is None:
             return entry
-        if not search.is_fresh:
+        if not search.has_fresh_seeds:
             has_value = entry.is_score or entry.num_seeds > 0  # without a value, no seed chose the setting
-            return dataclasses.replace(entry, is_chosen=has_value, is_bold=False)
-        return dataclasses.replace(entry, searched=mean(search.subject))
+            return dataclasses.replace(entry, is_on_search_seeds=has_value, is_bold=False)
+        return dataclasses.replace(entry, search_mean=mean(search.subject))
 
     def _case_mean(self, subject: StoredSubject, case: int, metric: str) -> float:
         cell = subject.cells.get(self._summary.snapshot.cases[case].identity)
@@ -328,13 +336,13 @@ class _TableMaker:
         return mean_of(list(column.values())) if column else math.nan
 
     def _cell(self, method: int, case: int, metric: str) -> Cell | None:
-        if method in self._eliminated:
+        if method in self._eliminated_methods:
             return None  # its few seeds are those that eliminated it
         if method < 0:
             return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
         return self._summary.snapshot.cell(method, case)
 
-    def _entries_of(
+    def _entries_of_columns(
         self, columns: Sequence[Mapping[int, float]], metric: str, bold: Collection[int] = ()
     ) -> list[Entry | None]:
         """Returns an entry for each column of seeds; None if the column is empty."""
@@ -357,20 +365,20 @@ class _TableMaker:
             return frozenset()
         bold = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
         self._tests_used |= bold.tests
-        return bold.places
+        return bold.indices
 
-    def _summaries(self, metric: str) -> list[list[Entry | None]]:
+    def _mean_columns(self, metric: str) -> list[list[Entry | None]]:
         """Returns the mean scores and, for three or more methods, the mean ranks; [] if no case has a scale."""
-        means = self._means(metric)
-        ranks = self._ranks(metric) if means and len(self._methods) > 2 else []
+        means = self._mean_score_entries(metric)
+        ranks = self._mean_rank_entries(metric) if means and len(self._method_headings) > 2 else []
         return [entries for entries in (means, ranks) if entries]
 
-    def _ranks(self, metric: str) -> list[Entry | None]:
+    def _mean_rank_entries(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean rank over the common cases, including the tuned baseline; [] below two cases.
 
         Methods without a score are left out, and so are trials on the seeds that chose them.
         """
-        scores_by_method = {method: self._scores(method, metric) for method, _ in self._methods}
+        scores_by_method = {method: self._scores(method, metric) for method, _ in self._method_headings}
         scores_by_method = {method: scores for method, scores in scores_by_method.items() if scores}
         subjects = self._summary.snapshot.subjects
         cells = [subjects[method].cells for method in scores_by_method if method >= 0]
@@ -389,7 +397,7 @@ class _TableMaker:
             Entry(interval=ranks_by_method[method], num_lost=0, num_seeds=0, is_bold=False, is_score=True)
             if method in ranks_by_method
             else None
-            for method, _ in self._methods
+            for method, _ in self._method_headings
         ]
 
     def _note_ranks(self, label: str, num_sides: int, num_cases: int) -> None:
@@ -408,27 +416,29 @@ class _TableMaker:
         """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
         if method < 0:
             return self._summary.tuned_scores(metric)
-        search = self._summary.snapshot.search(method)
-        if method in self._eliminated:
+        search = self._summary.snapshot.search_of(method)
+        if method in self._eliminated_methods:
             return {}
-        return {} if search and not search.is_fresh else self._summary.mean_score(method, metric).scores
+        return {} if search and not search.has_fresh_seeds else self._summary.mean_score(method, metric).scores
 
-    def _means(self, metric: str) -> list[Entry | None]:
+    def _mean_score_entries(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
-        method_indices = [method for method, _ in self._methods if method >= 0 and method not in self._eliminated]
+        method_indices = [
+            method for method, _ in self._method_headings if method >= 0 and method not in self._eliminated_methods
+        ]
         means = {method: self._summary.mean_score(method, metric).interval for method in method_indices}
-        self._note_left_out(metric)
+        self._note_omitted_cases(metric)
         if all(math.isnan(interval.mean) for interval in means.values()):
             return []
         full_snapshot = self._full_snapshot
-        are_all_shown = {subject.who.key for subject in full_snapshot.stored} <= {
-            subject.who.key for subject in full_snapshot.subjects
+        are_all_shown = {subject.subject.key for subject in full_snapshot.all_stored_subjects} <= {
+            subject.subject.key for subject in full_snapshot.subjects
         }
         best_text = "the best mean of all methods here" if are_all_shown else "the best mean that is stored"
-        note = f"mean score: 0 is {self._summary.scales.zero}, 1 {best_text}, on each case (no baseline found)"
+        note = f"mean score: 0 is {self._summary.scales.zero_text}, 1 {best_text}, on each case (no baseline found)"
         if not are_all_shown:
             note = "; ".join((note, *self._summary.scales.best_subject_lines()))
-        if not self._summary.scales.baselines.tuned and note not in self._notes:
+        if not self._summary.scales.baselines.baseline_by_case and note not in self._notes:
             self._notes.append(note)
         snapshot = self._summary.snapshot
         cases = snapshot.cases
@@ -439,15 +449,15 @@ class _TableMaker:
         if self._spec.bold != "none":
             bold_methods = bold_means(self._summary, method_indices, metric, alone=self._spec.bold == "best")
             self._tests_used |= bold_methods.tests
-            bold_indices = {method_indices[index] for index in bold_methods.places}
+            bold_indices = {method_indices[index] for index in bold_methods.indices}
             # The tuned baseline scores 1 by definition.
-            references = {method for method, _ in self._methods if method < 0}
+            references = {method for method, _ in self._method_headings if method < 0}
             if references and not any(interval.mean >= 1 for interval in means.values()):
                 bold_indices = references
         baseline_interval = Interval(mean=1.0)
         entries = [
-            (self._eliminated[method] if is_primary else None)
-            if method in self._eliminated
+            (self._eliminated_methods[method] if is_primary else None)
+            if method in self._eliminated_methods
             else None
             if method >= 0 and math.isnan(means[method].mean)
             else Entry(
@@ -459,28 +469,30 @@ class _TableMaker:
                 num_missing=snapshot.subjects[method].num_missing if method >= 0 else 0,
                 num_exploded=snapshot.subjects[method].num_exploded if method >= 0 else 0,
             )
-            for method, _ in self._methods
+            for method, _ in self._method_headings
         ]
         return [
             self._with_search(entry, method, lambda searched: self._mean_of_search(searched, metric))
-            for entry, (method, _) in zip(entries, self._methods, strict=True)
+            for entry, (method, _) in zip(entries, self._method_headings, strict=True)
         ]
 
     def _mean_of_search(self, subject: StoredSubject, metric: str) -> float:
         score = mean_score(subject, None if metric == "primary" else metric, self._summary.scales)
-        return score.over(self._summary.common_cases(metric)).mean
+        return score.over_cases(self._summary.common_cases(metric)).mean
 
-    def _note_left_out(self, metric: str) -> None:
+    def _note_omitted_cases(self, metric: str) -> None:
         """Adds notes on groups of cases, and on cases that mean scores exclude because a method lacks them."""
         if (groups := self._summary.groups_note(metric)) and groups not in self._notes:
             self._notes.append(groups)
-        if cases_text := self._summary.over_which_cases(metric):
+        if cases_text := self._summary.common_cases_text(metric):
             note = f"mean scores are over {cases_text}"
             self._notes += [note] if note not in self._notes else []
             return
         labels = self._summary.snapshot.labels
         num_cases_by_method = {
-            method: self._summary.mean_score(method, metric).num_cases for method, _ in self._methods if method >= 0
+            method: self._summary.mean_score(method, metric).num_cases
+            for method, _ in self._method_headings
+            if method >= 0
         }
         incomplete_methods = [
             f"{labels[method]} {num_scored}"
@@ -496,10 +508,10 @@ class _TableMaker:
 
 def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:
     """Adds the numbers of exploded and of missing planned seeds. A cell without a value may have missing seeds."""
-    if cell is None or not (cell.missing or (entry and cell.exploded)):
+    if cell is None or not (cell.missing_seeds or (entry and cell.exploded_seeds)):
         return entry
     entry = entry or Entry(interval=Interval(), num_lost=0, num_seeds=0, is_bold=False)
-    return dataclasses.replace(entry, num_missing=len(cell.missing), num_exploded=len(cell.exploded))
+    return dataclasses.replace(entry, num_missing=len(cell.missing_seeds), num_exploded=len(cell.exploded_seeds))
 
 
 def _time_entry(value: float, measurement: SideCost | Overhead) -> Entry | None:
@@ -518,16 +530,16 @@ def _eliminated_entries(summary: Summary, snapshot: Snapshot) -> dict[int, Entry
     labels = full_snapshot.method_labels | snapshot.method_labels
     entries = {}
     for name, exit_look, gap_to_leader in zip(
-        full_snapshot.experiment.methods, summary.race.out_at, summary.race.standings, strict=True
+        full_snapshot.experiment.method_names, summary.race.out_at, summary.race.standings, strict=True
     ):
-        if exit_look is not None and gap_to_leader is not None and name in snapshot.experiment.methods:
-            entries[snapshot.experiment.methods.index(name)] = Entry(
-                interval=gap_to_leader.gap,
+        if exit_look is not None and gap_to_leader is not None and name in snapshot.experiment.method_names:
+            entries[snapshot.experiment.method_names.index(name)] = Entry(
+                interval=gap_to_leader.score_gap,
                 num_lost=0,
                 num_seeds=0,
                 is_bold=False,
                 is_score=True,
-                against=labels[full_snapshot.experiment.methods[gap_to_leader.against]],
+                eliminated_by=labels[full_snapshot.experiment.method_names[gap_to_leader.rival]],
             )
     return entries
 
@@ -555,7 +567,10 @@ def race_notes(summary: Summary, *, has_bounds: bool) -> list[str]:
     notes = [f"race: {leader} leads after {look_texts[-1]}; {race.ending or 'it goes on'}"]
     for label, exit_look, gap_to_leader in zip(race.labels, race.out_at, race.standings, strict=True):
         if exit_look is not None and gap_to_leader is not None:
-            opponent, (num_diverged, num_diverged_of_other) = race.labels[gap_to_leader.against], gap_to_leader.diverged
+            opponent, (num_diverged, num_diverged_of_other) = (
+                race.labels[gap_to_leader.rival],
+                gap_to_leader.diverged_counts,
+            )
             divergence_text = (
                 f"; diverged on {num_diverged} where {opponent} did not, and the other way round on "
                 f"{num_diverged_of_other}"
@@ -564,7 +579,7 @@ def race_notes(summary: Summary, *, has_bounds: bool) -> list[str]:
             )
             notes.append(f"{label} left at {look_texts[exit_look - 1]}: worse than {opponent}{divergence_text}")
     has_eliminated = len(notes) > 1
-    notes += [f"{leader}: {edge}" for edge in race.edges]
+    notes += [f"{leader}: {edge}" for edge in race.edge_notes]
     if has_eliminated:
         meaning = "against: its score less the other's," if has_bounds else "worse:"
         level = f"{1 - stored_race.rules.alpha:g}"
@@ -576,7 +591,7 @@ def _left_out_notes(snapshot: Snapshot, shown_indices: Sequence[int]) -> list[st
     """Returns the note on checkpoints of runs that a table leaves out; [] if it shows all."""
     if len(shown_indices) == len(snapshot.subjects):
         return []
-    count = sum(subject.who.has_theta for subject in snapshot.subjects)
+    count = sum(subject.subject.has_theta for subject in snapshot.subjects)
     is_one_run = snapshot.groups.is_one_run
     shown_checkpoints = (
         " and ".join(snapshot.labels[index] for index in shown_indices) if is_one_run else "each run's first and last"

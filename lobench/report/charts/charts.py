@@ -59,12 +59,12 @@ def _every_section(summary: Summary) -> list[Section]:
     all_subjects = range(len(summary.snapshot.subjects))
     drawn_indices = [index for index, _, _ in _drawn_subjects(summary)]
     charts = [
-        (along_runs(summary), [*(index for run in groups.runs for index in run), *groups.alone]),
-        (side_by_side(summary), groups.ends(summary.shown)),
+        (along_runs(summary), [*(index for run in groups.runs for index in run), *groups.single_indices]),
+        (side_by_side(summary), groups.short_table_indices(summary.headline_index)),
         (_profiles_section(summary), drawn_indices),
         (_cases_section(summary), drawn_indices),
         (_accuracy_section(summary), all_subjects),
-        (task_panels(summary, sorted(groups.beside(summary.shown))), drawn_indices),
+        (task_panels(summary, sorted(groups.chart_indices(summary.headline_index))), drawn_indices),
     ]
     sections = [
         replace(section, trained_with=_training_note(summary, indices))
@@ -146,7 +146,7 @@ def _profiles_section(summary: Summary) -> Section:
         ]
         if series:
             name = summary.metric_label(metric)
-            cases_text = f"of {summary.over_which_cases(metric) or 'all cases'}"
+            cases_text = f"of {summary.common_cases_text(metric) or 'all cases'}"
             figures.append(
                 Figure(
                     title=f"Score profile, {name}",
@@ -172,12 +172,12 @@ def _drawn_subjects(summary: Summary) -> list[tuple[int, str, str]]:
     """Returns index, label and style of the subjects in charts: the shown one, the first of its run, other methods."""
     labels = summary.snapshot.labels
     styles = method_styles(summary)
-    indices = summary.snapshot.groups.beside(summary.shown)[:_MOST_DRAWN]
+    indices = summary.snapshot.groups.chart_indices(summary.headline_index)[:_MOST_DRAWN]
     return [(index, labels[index], styles[index]) for index in indices]
 
 
 def _left_out_note(summary: Summary, drawn_subjects: Sequence[tuple[int, str, str]]) -> str:
-    count = len(summary.snapshot.groups.beside(summary.shown))
+    count = len(summary.snapshot.groups.chart_indices(summary.headline_index))
     return f" The first {len(drawn_subjects)} of {count} methods are drawn." if len(drawn_subjects) < count else ""
 
 
@@ -189,7 +189,7 @@ def _ratio_profile(summary: Summary, drawn_subjects: Sequence[tuple[int, str, st
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
     names = [*((label, style) for _, label, style in with_curves), (summary.baseline_label, "s3 dashed")]
-    opening = summary.snapshot.openings[summary.shown]
+    opening = summary.snapshot.capitalized_labels[summary.headline_index]
     never = f"{opening} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
     return Figure(
         title="Ratio profile",
@@ -247,16 +247,16 @@ def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int
     series = []
     for index, label, style in drawn_subjects:
         cell = snapshot.cell(index, case)
-        if cell is None or metric not in cell.final:
+        if cell is None or metric not in cell.final_values:
             continue
         for name, kind in ((metric, style), (test, f"{style} dashed")):
-            if name in cell.final:
+            if name in cell.final_values:
                 split = name.partition("/")[0]
                 x, (y, lower, upper) = cell.steps.tolist(), bands(cell.curves_of_seeds(name), name, None)[:3].tolist()
                 series.append(Series(label=f"{label}, {split}", x=x, y=y, lower=lower, upper=upper, style=kind))
     if not series:
         return None
-    baseline = summary.baseline(case)
+    baseline = summary.case_baseline(case)
     if baseline is not None:
         is_within = baseline.curves.steps <= baseline.training.num_inner_steps
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
@@ -267,8 +267,8 @@ def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int
                 series.append(Series(label=label, x=x, y=y, style=kind))
     is_log = is_wide(series)
     return Figure(
-        title=snapshot.name(case),
-        chart=inner_chart(snapshot.name(case), metric, series, log_y=is_log),
+        title=snapshot.case_name(case),
+        chart=inner_chart(snapshot.case_name(case), metric, series, log_y=is_log),
         note=f"{metric}{', log scale' if is_log else ''}.",
     )
 
@@ -297,11 +297,11 @@ def _accuracy_section(summary: Summary) -> Section | None:
 def _accuracy_figure(summary: Summary, subject: int, case: int) -> Figure | None:
     snapshot = summary.snapshot
     cell = snapshot.cell(subject, case)
-    matrix = accuracy_matrix(cell) if cell is not None and cell.sources else None
+    matrix = accuracy_matrix(cell) if cell is not None and cell.curves_by_seed else None
     if matrix is None:
         return None
     split, values = matrix
-    title = f"{snapshot.name(case)}, {snapshot.labels[subject]}"
+    title = f"{snapshot.case_name(case)}, {snapshot.labels[subject]}"
     return Figure(
         title=title,
         chart=HeatMap(

@@ -39,7 +39,7 @@ def films(summary: Summary) -> list[FilmFigure]:
             film = next((block.film for block in blocks if block.film is not None), None)
             if film is None:
                 continue
-            title = f"{snapshot.name(case)}: {snapshot.openings[index]}"
+            title = f"{snapshot.case_name(case)}: {snapshot.capitalized_labels[index]}"
             frames = np.asarray(film.frames)
             seconds = film.scene.frame_seconds * (len(frames) - 1)
             note = (

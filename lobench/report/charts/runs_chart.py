@@ -68,7 +68,7 @@ def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) 
 def _names_and_styles(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> list[tuple[str, str]]:
     """Returns label and style of each run's line. All lines are alike if there are very many runs."""
     styles = method_styles(summary)
-    shown_runs = summary.shown
+    shown_runs = summary.headline_index
     run_styles = [styles[shown_runs if shown_runs in run else run[-1]] for run in runs]
     if len(runs) == 1:
         return [(f"score on {summary.metric_label(metric)}", run_styles[0])]
@@ -85,7 +85,7 @@ def _run_series(
     return Series(
         label=name,
         x=[
-            float(summary.snapshot.subjects[index].who.outer_step if is_by_step else position)
+            float(summary.snapshot.subjects[index].subject.outer_step if is_by_step else position)
             for position, index in enumerate(run)
         ],
         y=[interval.mean for interval in intervals],
@@ -100,7 +100,7 @@ def _level_series(summary: Summary, metric: str, x_range: Sequence[float]) -> li
     """Returns level lines for methods without outer steps, as many as there are styles."""
     snapshot = summary.snapshot
     styles = method_styles(summary)
-    means = {index: summary.mean_score(index, metric).mean for index in snapshot.groups.alone}
+    means = {index: summary.mean_score(index, metric).mean for index in snapshot.groups.single_indices}
     scored_indices = [index for index, mean in means.items() if not math.isnan(mean)]
     return [
         Series(
@@ -128,7 +128,7 @@ def side_by_side(summary: Summary) -> Section | None:
     If there are several suites, each has an additional figure. A run is represented by its first and last checkpoints.
     """
     snapshot = summary.snapshot
-    if not snapshot.groups.shows_methods:
+    if not snapshot.groups.has_several_methods:
         return None
     suites = sorted({case.suite for case in snapshot.cases})
     figures = [
@@ -146,7 +146,7 @@ def side_by_side(summary: Summary) -> Section | None:
 def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
     snapshot = summary.snapshot
     label = summary.metric_label(metric) + (f", {suite}" if suite else "")
-    indices = snapshot.groups.ends(summary.shown)
+    indices = snapshot.groups.short_table_indices(summary.headline_index)
     means = {index: summary.mean_score(index, metric, suite).mean for index in indices}
     scored_indices = sorted(
         (index for index in indices if not math.isnan(means[index])), key=lambda index: means[index]
@@ -193,10 +193,12 @@ def _best_sentence(summary: Summary, metric: str, suite: str, indices: Sequence[
     The best trial of a search is included only with scores on fresh seeds, because the seeds that chose it are biased.
     """
     labels = summary.snapshot.labels
-    fair_indices = [index for index in indices if (search := summary.snapshot.search(index)) is None or search.is_fresh]
+    fair_indices = [
+        index for index in indices if (search := summary.snapshot.search_of(index)) is None or search.has_fresh_seeds
+    ]
     if not 2 <= len(fair_indices) <= _MOST_COMPARED:
         return ""
-    group = {fair_indices[index] for index in bold_means(summary, fair_indices, metric, suite).places}
+    group = {fair_indices[index] for index in bold_means(summary, fair_indices, metric, suite).indices}
     if indices[-1] not in group:
         return ""
     equal_labels = [labels[index] for index in reversed(fair_indices[:-1]) if index in group]
@@ -215,7 +217,7 @@ def _lacking_methods(summary: Summary, metric: str, indices: Sequence[int]) -> s
         for index, score in means.items()
         if score.num_missing and score.num_cases
     ]
-    if cases_text := summary.over_which_cases(metric):
+    if cases_text := summary.common_cases_text(metric):
         notes = [f"Means are over {cases_text}."]
     else:
         notes = (

@@ -25,7 +25,7 @@ def search_section(history: SearchHistory, lines: Sequence[str] = ()) -> Section
       history: The search.
       lines: Notes on the search, shown as a list.
     """
-    best_index = history.best[-1] if history.best else None
+    best_index = history.best_so_far[-1] if history.best_so_far else None
     if best_index is None:
         return None
     figures = [_trials_figure(history, history.fitness), _parallel_figure(history, best_index)]
@@ -43,7 +43,7 @@ def search_section(history: SearchHistory, lines: Sequence[str] = ()) -> Section
     )
     note += f" {history.num_failed} failed." if history.num_failed else ""
     note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""
-    note += f" {history.num_waiting} have not ended." if history.num_waiting else ""
+    note += f" {history.num_unfinished} have not ended." if history.num_unfinished else ""
     note += " A parameter that is not active in a trial has no point there."
     return Section(
         id=f"search-{history.method}",
@@ -63,12 +63,14 @@ def _value_text(axis: Axis, trial: int) -> str:
 def _trials_figure(history: SearchHistory, axis: Axis) -> Figure:
     """Draws the value in each trial, and in the best trial so far."""
     x = [float(trial_number) for trial_number in history.numbers]
-    best_so_far = [axis.values[index] if index is not None else math.nan for index in history.best]
+    best_so_far = [axis.values[index] if index is not None else math.nan for index in history.best_so_far]
     return Figure(
         title=axis.path,
         chart=Chart(
             title=f"{axis.path} over the trials of {history.label}",
-            description=f"The best trial has {_value_text(axis, history.best[-1] or 0)}." if history.best else "",
+            description=f"The best trial has {_value_text(axis, history.best_so_far[-1] or 0)}."
+            if history.best_so_far
+            else "",
             x_label="trial",
             y_label=axis.path,
             series=(

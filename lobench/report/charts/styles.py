@@ -24,6 +24,6 @@ def method_styles(summary: Summary, next_indices: Sequence[int] = ()) -> list[st
       next_indices: Indices of further subjects in charts, such as the best checkpoints of runs.
     """
     indices = range(len(summary.snapshot.subjects))
-    order = dict.fromkeys([*summary.snapshot.groups.beside(summary.shown), *next_indices, *indices])
+    order = dict.fromkeys([*summary.snapshot.groups.chart_indices(summary.headline_index), *next_indices, *indices])
     style_by_index = dict(zip(order, itertools.cycle(every_style()), strict=False))
     return [style_by_index[index] for index in indices]

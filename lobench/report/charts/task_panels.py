@@ -31,7 +31,7 @@ def task_panels(summary: Summary, indices: Sequence[int]) -> Section | None:
     indices = indices[:_MAX_METHODS]
     for case, info in enumerate(snapshot.cases):
         split = info.primary_metric.partition("/")[0]
-        names = {name for index in indices if (cell := snapshot.cell(index, case)) for name in cell.final}
+        names = {name for index in indices if (cell := snapshot.cell(index, case)) for name in cell.final_values}
         panel_names = {(kind == "weight", int(index)): f"{kind}_task_{index}" for kind, index in _panels(names)}
         for (is_weight, _), name in sorted(panel_names.items()):
             metric = f"train/{name}" if is_weight else f"{split}/{name}"
@@ -62,13 +62,13 @@ def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str
     series = []
     for index, style in styles.items():
         cell = snapshot.cell(index, case)
-        if cell is None or metric not in cell.final:
+        if cell is None or metric not in cell.final_values:
             continue
         x = cell.steps.tolist()
-        y = cell.curve(metric).tolist()
+        y = cell.mean_curve(metric).tolist()
         series.append(Series(label=snapshot.labels[index], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
-    name = snapshot.name(case)
+    name = snapshot.case_name(case)
     note = "Log scale." if is_log else ""
     return Figure(
         title=f"{name}: {metric}",

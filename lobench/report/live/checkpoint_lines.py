@@ -134,9 +134,12 @@ class CheckpointLines:
         text, colour = problem, BAD
         if subject_score is not None:
             text, colour = self._lines.of(event.subject, subject_score)
-            if subject_score.label not in ("", self._scale) and not subject_score.num_untuned:
-                self._scale = subject_score.label
-                self._log(f"scores: 0 is the untrained network, 1 {subject_score.label}; a diverged seed scores -1", "")
+            if subject_score.baseline_label not in ("", self._scale) and not subject_score.num_untuned:
+                self._scale = subject_score.baseline_label
+                self._log(
+                    f"scores: 0 is the untrained network, 1 {subject_score.baseline_label}; a diverged seed scores -1",
+                    "",
+                )
         name = subject_name(event.subject)
         if self._subjects_by_name.setdefault(name, event.subject.key) != event.subject.key:
             name = f"{name} ({event.subject.sha256[:6]})"
@@ -155,13 +158,13 @@ class CheckpointLines:
         if self._scores is None:
             self._ledger = self._open_reader()
             self._scores = StoreScores(self._ledger, self._places)
-        scores = self._scores.of(subjects)
+        scores = self._scores.scores_of(subjects)
         if is_first:
             requested_keys = {subject.key for subject in subjects}
-            for earlier_score in self._scores.everyone():
-                if earlier_score.subject.who.key in self._before - requested_keys:
-                    self._lines.know(earlier_score.subject.who, earlier_score)
-        return {(score.subject.who.key, score.subject.who.outer_step): score for score in scores}
+            for earlier_score in self._scores.all_scores():
+                if earlier_score.subject.subject.key in self._before - requested_keys:
+                    self._lines.know(earlier_score.subject.subject, earlier_score)
+        return {(score.subject.subject.key, score.subject.subject.outer_step): score for score in scores}
 
 
 class _Lines:
@@ -191,9 +194,9 @@ class _Lines:
         subject = subject_score.subject
         change = self.know(identity, subject_score)
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
-        num_done = sum(bool(cell.sources) for cell in subject.cells.values())
+        num_done = sum(bool(cell.curves_by_seed) for cell in subject.cells.values())
         share_text = "" if num_done == len(subject.cells) else f"{num_done} of "
-        replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.sources)
+        replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.curves_by_seed)
         num_diverged = subject.num_diverged
         seeds = counted(subject.num_seeds, replicate)
         num_exploded = subject.num_exploded
@@ -215,11 +218,11 @@ class _Lines:
         from lobench.report.tables.verdict import interval_text
 
         num_cases = len(subject_score.subject.cells)
-        if not any(cell.sources for cell in subject_score.subject.cells.values()):
+        if not any(cell.curves_by_seed for cell in subject_score.subject.cells.values()):
             return "no score"
         if subject_score.score is None:
             return (
-                f"{_losses(subject_score.fallback, subject_score.subject.who)}{self._hint(subject_score, num_cases)}"
+                _losses(subject_score.fallback, subject_score.subject.subject) + self._hint(subject_score, num_cases)
                 if subject_score.fallback
                 else "no score"
             )
@@ -253,18 +256,18 @@ def _losses(fallback: Fallback, subject: Subject) -> str:
     from lobench.drawing.curves import sparkline
     from lobench.report.tables.verdict import interval_text
 
-    metrics = {metric for _, metric, _ in fallback.finals}
+    metrics = {metric for _, metric, _ in fallback.final_means}
     metric_prefix = f"{metrics.pop()} " if len(metrics) == 1 else ""
     loss_texts = [
-        f"{f'{name} ' if len(fallback.finals) > 1 else ''}{'' if metric_prefix else f'{metric} '}{value:.4g}"
-        for name, metric, value in fallback.finals[:_NUM_LOSSES]
+        f"{f'{name} ' if len(fallback.final_means) > 1 else ''}{'' if metric_prefix else f'{metric} '}{value:.4g}"
+        for name, metric, value in fallback.final_means[:_NUM_LOSSES]
     ]
-    text = metric_prefix + ", ".join(loss_texts) + ", ..." * (len(fallback.finals) > _NUM_LOSSES)
-    if not fallback.before or not fallback.score.scores:
+    text = metric_prefix + ", ".join(loss_texts) + ", ..." * (len(fallback.final_means) > _NUM_LOSSES)
+    if not fallback.earlier_scores or not fallback.score.scores:
         return text
     mean = fallback.score.interval.mean
-    best, best_subject = max(fallback.before, key=lambda mean_and_subject: mean_and_subject[1])[::-1]
-    trend = sparkline([*(value for _, value in fallback.before[1 - _NUM_SPARKS :]), mean])
+    best, best_subject = max(fallback.earlier_scores, key=lambda mean_and_subject: mean_and_subject[1])[::-1]
+    trend = sparkline([*(value for _, value in fallback.earlier_scores[1 - _NUM_SPARKS :]), mean])
     name = (
         f"an earlier {subject_name(best_subject)}"
         if subject_name(best_subject) == subject_name(subject)

@@ -193,7 +193,7 @@ class Methods:
             # Only finished methods decide which cases are common, since others may still evaluate them.
             finished_indices = [index for index, name in enumerate(snapshot.labels) if self._is_through(name)]
             summary = Summary(
-                snapshot, Scales.of(snapshot.subjects, None, among=snapshot.setting_scales), finished_indices
+                snapshot, Scales.of(snapshot.subjects, None, among=snapshot.scale_subjects), finished_indices
             )
             self._scores = {name: summary.mean_score(index, "primary") for index, name in enumerate(snapshot.labels)}
         self._scored_rows = len(self._rows)

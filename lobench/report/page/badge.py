@@ -34,7 +34,7 @@ def badge_svg(summary: Summary) -> str:
       StoreError: The store has no evaluations.
     """
     summary.snapshot.require_rows()
-    comparison = summary.change()
+    comparison = summary.headline_comparison()
     summary_cards = cards(summary, comparison)
     bounds = re.search(r"\[[^\]]*\]", summary_cards[0].note)
     value = f"score {summary_cards[0].value} {bounds[0] if bounds else ''}".strip()

@@ -43,7 +43,7 @@ class ListedEvaluation(NamedTuple):
         return cls(
             summary=summary,
             head=(case, *outer_position, name, row.key.seed_block.span, str(row.outcome)),
-            counts=(summary.diverged, summary.exploded) if summary.diverged >= 0 else (None, None),
+            counts=(summary.num_diverged, summary.num_exploded) if summary.num_diverged >= 0 else (None, None),
         )
 
 
@@ -68,7 +68,7 @@ def evaluation_list(
         del listed_by_row[removed_id]
     evaluations = [evaluation for row in rows for evaluation in listed_by_row[id(row)]]
     summaries = [evaluation.summary for evaluation in evaluations]
-    added_metrics = {name for summary in summaries for name in summary.added}
+    added_metrics = {name for summary in summaries for name in summary.plugin_metrics}
     finals = final_columns((row.case.primary_metric for row in rows), added_metrics)
     columns: list[dict[str, Any]] = [
         {"name": "case"},
@@ -85,14 +85,14 @@ def evaluation_list(
     ]
     cases = {case.identity: index for index, case in enumerate(snapshot.cases)}
     subjects = {
-        (stored_subject.who, optimizer_hash): index
+        (stored_subject.subject, optimizer_hash): index
         for index, stored_subject in enumerate(snapshot.subjects)
         for optimizer_hash in stored_subject.optimizer_hashes
     }
-    final_columns_values = [_final_column([summary.final for summary in summaries], name) for name in finals]
+    final_columns_values = [_final_column([summary.final_means for summary in summaries], name) for name in finals]
     number_rows = zip(
         *final_columns_values,
-        short([summary.best for summary in summaries]),
+        short([summary.best_mean for summary in summaries]),
         short([summary.wall_seconds for summary in summaries]),
         strict=True,
     )
@@ -130,7 +130,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
         "curves": [],
         "diverged": {},
     }
-    if not cell.sources:
+    if not cell.curves_by_seed:
         return record
     steps = cell.steps
     seeds = cell.seed_names()
@@ -139,7 +139,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
     metric_rows = [
         (index, cell.curves_of_seeds(name))
         for index, name in enumerate(viewer_index.metrics)
-        if name in cell.final and all(name in curves.shapes for curves, _ in cell.sources.values())
+        if name in cell.final_values and all(name in curves.shapes for curves, _ in cell.curves_by_seed.values())
     ]
     return record | {
         "facts": _facts([curves.whole() for curves in cell.blocks]),

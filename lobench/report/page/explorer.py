@@ -128,8 +128,8 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
     curve_keys = [] if served else _embedded_keys(viewer_index)
     curves = band_curves_of(viewer_index, curve_keys, _num_points(viewer_index, curve_keys)) if curve_keys else {}
     subjects_with_curves = {subject for subject, *_ in curves}
-    styles = method_styles(viewer_index.summary, [index for index in viewer_index.best if index is not None])
-    headline_pair = viewer_index.summary.shown, viewer_index.summary.first
+    styles = method_styles(viewer_index.summary, [index for index in viewer_index.best_indices if index is not None])
+    headline_pair = viewer_index.summary.headline_index, viewer_index.summary.reference_index
     link_keys = subject_keys(snapshot)
     run_marks = _run_marks(viewer_index)
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
@@ -145,7 +145,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
                 "key": key,
                 "label": _escape(snapshot.labels[index]),
                 "style": styles[index],
-                "with": _escape(subject_options(_without_folders(subject.who))),
+                "with": _escape(subject_options(_without_folders(subject.subject))),
                 "curves": served or index in subjects_with_curves,
                 **run_marks.get(index, {}),
             }
@@ -153,7 +153,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
         ],
         "cases": [
             {
-                "name": _escape(snapshot.name(index)),
+                "name": _escape(snapshot.case_name(index)),
                 "primary": metrics.get(case.primary_metric, -1),
                 "about": f"{counted(case.num_inner_steps, 'inner step')}; headline {case.primary_metric}"
                 + (f"; {case.role}" if case.role else ""),
@@ -182,9 +182,9 @@ def _paces(cells: Sequence[Cell | None], cases: Sequence[CaseInfo]) -> NDArray[n
     """
     paces = np.full((2, len(cases)), np.nan)
     for index, (cell, case) in enumerate(zip(cells, cases, strict=True)):
-        if cell is None or not cell.sources:
+        if cell is None or not cell.curves_by_seed:
             continue
-        curves = [curves for curves, _ in cell.sources.values()][-1]
+        curves = [curves for curves, _ in cell.curves_by_seed.values()][-1]
         if curves.wall_seconds > 0:
             paces[0, index] = curves.wall_seconds / case.num_inner_steps
         if curves.cost is not None and curves.cost.gradient is not None:
@@ -197,11 +197,15 @@ def _evaluation_records(viewer_index: ViewerIndex) -> dict[str, Any]:
     snapshot = viewer_index.snapshot
     records = dict[str, Any]()
     num_values = 0
-    index_pairs = [(subject, case) for subject in viewer_index.by_interest() for case in range(len(snapshot.cases))]
+    index_pairs = [
+        (subject, case) for subject in viewer_index.indices_by_interest() for case in range(len(snapshot.cases))
+    ]
     cells = [(indices, cell) for indices in index_pairs if (cell := snapshot.cell(*indices)) is not None]
     for (subject, case), cell in sorted(cells, key=lambda entry: not (entry[1].diverged_at or entry[1].failures)):
         num_values += (
-            min(len(cell.steps), _POINTS_PER_CURVE[0]) * len(cell.sources) * len(cell.final) if cell.sources else 0
+            min(len(cell.steps), _POINTS_PER_CURVE[0]) * len(cell.curves_by_seed) * len(cell.final_values)
+            if cell.curves_by_seed
+            else 0
         )
         if records and num_values > _MOST_SEED_NUMBERS:
             break
@@ -212,8 +216,10 @@ def _evaluation_records(viewer_index: ViewerIndex) -> dict[str, Any]:
 def _pair_records(viewer_index: ViewerIndex) -> dict[str, Any]:
     """Returns the pairs in a file: the headline's pair, and pairs of the first methods in charts."""
     summary = viewer_index.summary
-    chart_subjects = summary.snapshot.groups.beside(summary.shown)[:_MAX_PAIRED_SUBJECTS]
-    pairs = dict.fromkeys([(summary.shown, summary.first), *itertools.permutations(chart_subjects, 2)])
+    chart_subjects = summary.snapshot.groups.chart_indices(summary.headline_index)[:_MAX_PAIRED_SUBJECTS]
+    pairs = dict.fromkeys(
+        [(summary.headline_index, summary.reference_index), *itertools.permutations(chart_subjects, 2)]
+    )
     max_pairs = _MOST_EFFECTS // max(len(summary.snapshot.cases), 1)
     records = ((pair, pair_record(summary, *pair)) for pair in list(pairs)[: max(max_pairs, 1)] if pair[0] != pair[1])
     return {f"{b},{a}": record for (b, a), record in records if record is not None}
@@ -245,16 +251,16 @@ _SeedTexts: TypeAlias = dict[tuple[object, ...], tuple[str, str]]  # texts on se
 def _cell_texts(cell: Cell, seed_texts: _SeedTexts) -> tuple[str, str, str]:
     """Returns a cell's description, gin bindings and seed options."""
     failures = [f"{outcome}: {message}" if message else str(outcome) for outcome, message in cell.failures]
-    if not cell.sources:
+    if not cell.curves_by_seed:
         return "; ".join(["no curves", *failures]), "", ""
-    curves = [curves for curves, _ in cell.sources.values()][-1]
-    blocks = frozenset((block.seeds[0], len(block.seeds)) for block, _ in cell.sources.values())
+    curves = [curves for curves, _ in cell.curves_by_seed.values()][-1]
+    blocks = frozenset((block.seeds[0], len(block.seeds)) for block, _ in cell.curves_by_seed.values())
     key = id(cell.case), cell.seeds, blocks
     if key not in seed_texts:
         seed_texts[key] = _texts_on_seeds(cell.case, cell.seeds, blocks)
     seeds_text, arguments = seed_texts[key]
     diverged_texts = [f"{name} diverged at inner step {step}" for name, step in diverged_names(cell).items()]
-    lost_texts = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.lost.items()]
+    lost_texts = [f"{counted(count, 'seed')} lost ({outcome})" for outcome, count in cell.num_lost_by_outcome.items()]
     provenance = curves.provenance
     import_texts = [f"imported from {provenance.imported.get('file', '?')}"] if provenance.imported else []
     exploded_texts = [f"{name} exploded" for name in exploded_names(cell)]
@@ -274,12 +280,12 @@ def _texts_on_seeds(case: CaseInfo, seeds: Sequence[int], blocks: Iterable[tuple
 
 def subject_keys(snapshot: Snapshot) -> list[str]:
     """Returns the key of each subject in links, which does not depend on other content of the store."""
-    if snapshot.experiment.methods:
-        return list(snapshot.experiment.methods)
+    if snapshot.experiment.method_names:
+        return list(snapshot.experiment.method_names)
     keys = []
     num_subjects = dict[str, int]()
     for subject in snapshot.subjects:
-        identity = subject.who
+        identity = subject.subject
         step = f"@{identity.outer_step}" if identity.has_theta else ""
         key = "-".join(filter(None, (identity.sha256[:_HASH_DIGITS], identity.variant.key[:4]))) + step
         num_subjects[key] = num_subjects.get(key, 0) + 1
@@ -291,9 +297,9 @@ def _run_marks(viewer_index: ViewerIndex) -> dict[int, dict[str, Any]]:
     """Returns for each subject its run and outer step, and whether it is the best or the last of the run."""
     marks: dict[int, dict[str, Any]] = {}
     is_by_step = steps_increase(viewer_index.snapshot.subjects, viewer_index.runs)
-    for number, (run, best_index) in enumerate(zip(viewer_index.runs, viewer_index.best, strict=True)):
+    for number, (run, best_index) in enumerate(zip(viewer_index.runs, viewer_index.best_indices, strict=True)):
         for position, index in enumerate(run):
-            step = viewer_index.snapshot.subjects[index].who.outer_step if is_by_step else position
+            step = viewer_index.snapshot.subjects[index].subject.outer_step if is_by_step else position
             marks[index] = {"run": number, "step": step}
         marks[run[-1]]["last"] = True
         if best_index is not None:
@@ -316,7 +322,9 @@ def _num_points(viewer_index: ViewerIndex, keys: Sequence[CurveKey]) -> int:
 def _num_curve_values(viewer_index: ViewerIndex, keys: Sequence[CurveKey], most_points: int) -> int:
     cells = (viewer_index.snapshot.cell(subject, case) for subject, case, _ in keys)
     return sum(
-        min(len(cell.steps), most_points) * (1 if len(cell.sources) == 1 else 6) for cell in cells if cell is not None
+        min(len(cell.steps), most_points) * (1 if len(cell.curves_by_seed) == 1 else 6)
+        for cell in cells
+        if cell is not None
     )
 
 
@@ -324,7 +332,7 @@ def _embedded_keys(viewer_index: ViewerIndex) -> list[CurveKey]:
     """Returns the keys of the curves to store in a file: the most interesting subjects, up to a size limit."""
     curve_keys: list[CurveKey] = []
     num_values = 0
-    for index in viewer_index.by_interest():
+    for index in viewer_index.indices_by_interest():
         keys = viewer_index.keys_of(index)
         num_values += _num_curve_values(viewer_index, keys, _POINTS_PER_CURVE[-1])
         if curve_keys and num_values > _MAX_NUMBERS:

@@ -78,7 +78,7 @@ def render_page(
     """
     snapshot = summary.snapshot
     snapshot.require_rows()
-    comparison = summary.change()
+    comparison = summary.headline_comparison()
     cases = summary.shown_cases(comparison)
     listed_parts = listed_parts or listed_part(summary)
     keys = _link_keys(listed_parts.subjects.snapshot)
@@ -92,7 +92,9 @@ def render_page(
         "version": version,
         "explorer": explorer,
         "cards": cards(summary, None),
-        "pair_cards": [pair_card(f"Against {snapshot.labels[summary.first]}", comparison)] if comparison else [],
+        "pair_cards": [pair_card(f"Against {snapshot.labels[summary.reference_index]}", comparison)]
+        if comparison
+        else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
         "warnings": [
             *warnings(summary, cases),
@@ -150,7 +152,7 @@ def _link_keys(snapshot: Snapshot) -> dict[int, str]:
 def _method_tables(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
     """Returns the table of methods. It is empty for the checkpoints of a single run, unless a table is requested."""
     snapshot = summary.snapshot
-    if spec is None and not snapshot.groups.shows_methods:
+    if spec is None and not snapshot.groups.has_several_methods:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
     table = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
@@ -172,7 +174,7 @@ def _panel(panel: Panel, table: Tabulated) -> tuple[str, list[str], list[list[st
         for entry in line.entries:
             text = cell_text(entry, panel.digits)
             text = text.replace(" [", "\n[").replace(" (", "\n(") if is_wide else text
-            is_mean = entry is not None and not entry.against
+            is_mean = entry is not None and not entry.eliminated_by
             value = _sort_value(entry.interval.mean) if entry is not None and is_mean else ""
             row.append(TableCell(text=text, value=value, is_bold=entry is not None and entry.is_bold))
         rows.append(row)
@@ -187,7 +189,10 @@ def _link(view: str, *path_parts: str) -> str:
 def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
     """Returns the mean score of each method on each case, the best method on top. `keys` are those of `_link_keys`."""
     snapshot = summary.snapshot
-    means = {index: summary.mean_score(index, "primary").mean for index in snapshot.groups.ends(summary.shown)}
+    means = {
+        index: summary.mean_score(index, "primary").mean
+        for index in snapshot.groups.short_table_indices(summary.headline_index)
+    }
     indices = sorted((index for index, mean in means.items() if not math.isnan(mean)), key=lambda index: -means[index])
     rows = []
     for index in indices[:_MAX_HEAT_ROWS]:
@@ -198,14 +203,14 @@ def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
             shade = round(_NUM_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
             text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(index, case) else ""
             key = keys.get(id(snapshot.subjects[index]), "")
-            link = _link("evaluation", key, snapshot.name(case)) if key else ""
+            link = _link("evaluation", key, snapshot.case_name(case)) if key else ""
             kind = f"h{shade}" if shade else ""
             cells.append(TableCell(text=text, kind=kind, link=link))
         rows.append(cells)
     note = f"Mean scores over seeds: {summary.scale_label}. A cell leads to its evaluation."
     if len(indices) > _MAX_HEAT_ROWS:
         note += f" The best {_MAX_HEAT_ROWS} of {len(indices)} are here."
-    names = [snapshot.name(case) for case in range(len(snapshot.cases))]
+    names = [snapshot.case_name(case) for case in range(len(snapshot.cases))]
     columns = ["score", *(TableCell(text=name, link=_link("case", name)) for name in names)]
     return {"columns": columns, "rows": rows, "note": note} if rows else {}
 
@@ -225,7 +230,7 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
         are_paired = {case.paired.is_paired for case in comparison.cases}
         pairing_text = "paired by seed" if are_paired == {True} else "not paired by seed"
         pairing_text = pairing_text if len(are_paired) == 1 else "paired by seed on some cases"
-        reference_label = summary.snapshot.labels[summary.first]
+        reference_label = summary.snapshot.labels[summary.reference_index]
         texts["change"] = (
             f"difference of the score to {reference_label}, {pairing_text}, without seeds that diverged or exploded"
         )
@@ -233,7 +238,7 @@ def _column_help(summary: Summary, comparison: PairComparison | None) -> dict[st
 
 
 def _cases_note(summary: Summary, cases: Sequence[CaseFinding]) -> str:
-    note = f"{summary.snapshot.openings[summary.shown]}: seed means of the final values."
+    note = f"{summary.snapshot.capitalized_labels[summary.headline_index]}: seed means of the final values."
     if any(case.effect is not None and case.effect.paired.has_diverged for case in cases):
         note += " The change leaves out seeds that diverged or exploded; the verdict counts them."
     return note
@@ -260,7 +265,7 @@ def _case_table(
     columns = [TableCell(text=name, help=meanings.get(name, "")) for name in names]
     rows = [
         _case_row(summary, case, has_baseline=has_baseline, has_effect=has_effect)
-        + [cells.get(case.case, TableCell(text="-")) for cells in costs.values()]
+        + [cells.get(case.case_index, TableCell(text="-")) for cells in costs.values()]
         for case in cases
     ]
     verdict_columns = [index for index, name in enumerate(names) if name == "verdict"]
@@ -270,8 +275,8 @@ def _case_table(
 def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _CellColumns:
     """Returns columns with the cost of a step of the shown subject, per class of machines."""
     columns: dict[str, dict[int, TableCell]] = {}
-    for case in (case.case for case in cases):
-        cell = summary.snapshot.cell(summary.shown, case)
+    for case in (case.case_index for case in cases):
+        cell = summary.snapshot.cell(summary.headline_index, case)
         for costs in class_costs([cell], summary.metric_of(case, summary.metrics[0])):
             for side in costs.timed_sides:
                 seconds = TableCell(text=step_cell(side.seconds), value=_sort_value(side.seconds.median))
@@ -284,15 +289,15 @@ def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _CellColumn
 
 def _case_row(summary: Summary, case: CaseFinding, *, has_baseline: bool, has_effect: bool) -> list[TableCell]:
     snapshot = summary.snapshot
-    row = [TableCell(text=snapshot.name(case.case), link=_link("case", snapshot.name(case.case)))]
-    baseline = summary.baseline(case.case)
+    row = [TableCell(text=snapshot.case_name(case.case_index), link=_link("case", snapshot.case_name(case.case_index)))]
+    baseline = summary.case_baseline(case.case_index)
     for metric in summary.metrics:
-        name = summary.metric_of(case.case, metric)
-        row.append(_number_cell(case.final[name]) if name in case.final else TableCell(text="-"))
+        name = summary.metric_of(case.case_index, metric)
+        row.append(_number_cell(case.final_means[name]) if name in case.final_means else TableCell(text="-"))
         if has_baseline:
             is_tuned = baseline is not None and name in baseline.tuned
             row.append(_number_cell(baseline.tuned_mean(name)) if baseline and is_tuned else TableCell(text="-"))
-        score = case.score.get(metric)
+        score = case.scores.get(metric)
         row.append(
             TableCell(text=interval_text(score), value=_sort_value(score.mean)) if score else TableCell(text="-")
         )
@@ -343,7 +348,7 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
     lines = list[TableCell]()
     for index, case in itertools.product(range(len(snapshot.subjects)), range(len(snapshot.cases))):
         cell = snapshot.cell(index, case)
-        if cell is None or not (cell.unconverged or cell.failures):
+        if cell is None or not (cell.unconverged_seeds or cell.failures):
             continue
         diverged_texts = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
         texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
@@ -356,9 +361,9 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
                 f"{len(exploded_texts)} of {num_seeds_text} exploded, above twice the start: "
                 f"{', '.join(exploded_texts)}"
             )
-        where = f"{snapshot.labels[index]}, {snapshot.name(case)}"
+        where = f"{snapshot.labels[index]}, {snapshot.case_name(case)}"
         key = keys.get(id(snapshot.subjects[index]), "")
-        link = _link("evaluation", key, snapshot.name(case)) if key else ""
+        link = _link("evaluation", key, snapshot.case_name(case)) if key else ""
         lines += [TableCell(value=f"{where}:", link=link, text=text) for text in texts]
     notes = (
         bindings_note(snapshot.rows, snapshot.current),
@@ -384,7 +389,7 @@ def _script_json(value: Any) -> Markup:
 
 
 def _provenance_lists(summary: Summary) -> dict[str, Any]:
-    snapshot, baseline = summary.snapshot, summary.scales.baselines.first
+    snapshot, baseline = summary.snapshot, summary.scales.baselines.first_baseline
     case_curves = [(row.case, curves) for row, curves in snapshot.measured_rows() if curves is not None]
     curve_origins = list({id(curves.origin): curves.origin for _, curves in case_curves}.values())
     revisions = {
@@ -414,7 +419,7 @@ def _provenance_lists(summary: Summary) -> dict[str, Any]:
         pairs.append(("learned optimizers", "; ".join(optimizers)))
     if baseline is not None:
         provenance = baseline.provenance
-        cases = summary.scales.baselines.tuned.values()
+        cases = summary.scales.baselines.baseline_by_case.values()
         settings = _range_text(len(case.grid) for case in cases)
         seeds = _range_text(len(case.seeds) for case in cases)
         pairs.append(

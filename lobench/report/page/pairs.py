@@ -29,7 +29,7 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     )
     share = "n/a" if math.isnan(improvement_interval.mean) else f"{improvement_interval.mean:.2f}"
     cards = [
-        pair_card(f"{snapshot.openings[b]} against {snapshot.labels[a]}", comparison),
+        pair_card(f"{snapshot.capitalized_labels[b]} against {snapshot.labels[a]}", comparison),
         Card(
             label="Chance that a seed ends better",
             value=share,

@@ -103,7 +103,9 @@ def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
 def _belongs_to(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
     if snapshot.experiment.name:
         return experiment.name == snapshot.experiment.name
-    return bool(snapshot.experiment.methods) and all(name in experiment.config for name in snapshot.experiment.methods)
+    return bool(snapshot.experiment.method_names) and all(
+        name in experiment.config for name in snapshot.experiment.method_names
+    )
 
 
 def _methods_part(summary: Summary) -> _Part:
@@ -111,10 +113,10 @@ def _methods_part(summary: Summary) -> _Part:
     lines = []
     for index, label in enumerate(snapshot.labels):
         text = hyperparameters_text(snapshot, index) or "its name contains all of its settings"
-        sha256 = snapshot.subjects[index].who.sha256
-        lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[index].who.has_theta else text))
+        sha256 = snapshot.subjects[index].subject.sha256
+        lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[index].subject.has_theta else text))
     scale = [("Scale of the scores", summary.scale_label)]
-    baseline = summary.scales.baselines.first
+    baseline = summary.scales.baselines.first_baseline
     if baseline is not None:
         scale.append(("Baseline", f"{baseline.label}, {baseline.protocol} protocol, made by {baseline.refresh}"))
     return _Part("Methods and their settings", (*lines, *scale))
@@ -220,7 +222,7 @@ def _exclusions_part(summary: Summary) -> _Part:
             if number:
                 lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {outcome}"))
         missing_cases = [
-            snapshot.name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None
+            snapshot.case_name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None
         ]
         if missing_cases:
             lines.append((label, f"was not evaluated on {', '.join(missing_cases)}"))

@@ -282,7 +282,9 @@ def headline_rows(comparison: MethodComparison) -> list[list[str]]:
 def comparison_limits(pair: MethodComparison) -> list[str]:
     """Returns lines on limits of the verdict: lost seeds, cases left out, seeds that are not replicates."""
     comparison = pair.primary.comparison
-    lines = [f"changed between the two, and not compared: {', '.join(pair.changed)}"] if pair.changed else []
+    lines = (
+        [f"changed between the two, and not compared: {', '.join(pair.changed_cases)}"] if pair.changed_cases else []
+    )
     a, b = pair.a, pair.b
     if a.num_missing or b.num_missing:
         lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
@@ -303,7 +305,7 @@ def comparison_limits(pair: MethodComparison) -> list[str]:
             "independent cases; --seed-means treats all cases as one group"
         )
     lines += filter(None, (describe_programs(a.programs | b.programs), describe_codes(a.codes | b.codes)))
-    return [*lines, *pair.other_code, *pair.edges]
+    return [*lines, *pair.edited_code_notes, *pair.edge_notes]
 
 
 def comparison_notes(comparison: MethodComparison) -> list[str]:
@@ -333,7 +335,10 @@ def _group_notes(pair: MethodComparison) -> list[str]:
 
 def _first_difference_notes(pair: MethodComparison) -> list[str]:
     """Returns a note on the first steps at which the curves of common seeds differ, as a list of at most one text."""
-    steps = {name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}" for name, step in pair.parted.items()}
+    steps = {
+        name: "nowhere" if math.isinf(step) else f"at step {step:,.0f}"
+        for name, step in pair.first_difference_steps.items()
+    }
     if not steps:
         return []
     if len({*steps.values()}) == 1:
@@ -388,8 +393,8 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
     geometric means of both sides, over the seeds of the ratio. Imports are usually published with arithmetic means, so
     their tables have arithmetic means, no ratios, and differences with the sign of the score.
     """
-    has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
-    statistic = "means" if has_values or not effect.ratios_known else "geometric means"
+    has_values = comparison.a.subject.is_imported or comparison.b.subject.is_imported
+    statistic = "means" if has_values or not effect.has_ratios else "geometric means"
     header = [
         f"{statistic} of {effect.metric} by case",
         _short_label(comparison.a.label),
@@ -469,7 +474,7 @@ def _arithmetic_means(cells: Sequence[Cell | None], metric: str, *, is_paired: b
 
 
 def _margin_cell(effect: MetricEffect, case: str) -> str:
-    ratio = effect.tolerated[case]
+    ratio = effect.tolerated_ratios[case]
     return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" ({times_mark(ratio)})")
 
 
@@ -477,11 +482,11 @@ def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> s
     """Returns a mean with marks: "0.5", "0.5 (2 of 3 seeds)", "0.5 (1/6 exploded)"; "diverged" if no seed converged."""
     if cell is None:
         return "-"
-    if not cell.final.get(metric) and cell.lost:
-        return ", ".join(sorted(cell.lost))
-    infinite_seeds = {seed for seed, value in cell.final.get(metric, {}).items() if not math.isfinite(value)}
+    if not cell.final_values.get(metric) and cell.num_lost_by_outcome:
+        return ", ".join(sorted(cell.num_lost_by_outcome))
+    infinite_seeds = {seed for seed, value in cell.final_values.get(metric, {}).items() if not math.isfinite(value)}
     diverged_seeds = infinite_seeds.union(cell.diverged_at)
-    counts = {"diverged": len(diverged_seeds), "exploded": len({*cell.exploded} - diverged_seeds)}
+    counts = {"diverged": len(diverged_seeds), "exploded": len({*cell.exploded_seeds} - diverged_seeds)}
     if math.isfinite(mean):
         count_texts = [f"{count}/{cell.num_seeds} {outcome}" for outcome, count in counts.items() if count]
         text = f"{mean:.{digits}g}" + (f" ({', '.join(count_texts)})" if count_texts else "")
@@ -492,9 +497,9 @@ def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> s
 
 def _planned_note(cell: Cell | None) -> str:
     """Returns how many of the planned seeds have a value: " (2 of 3 seeds)"; "" if all have."""
-    if cell is None or not cell.missing:
+    if cell is None or not cell.missing_seeds:
         return ""
-    return f" ({cell.num_planned - len(cell.missing)} of {counted(cell.num_planned, 'seed')})"
+    return f" ({cell.num_planned - len(cell.missing_seeds)} of {counted(cell.num_planned, 'seed')})"
 
 
 def _gate_words(verdict: Verdict, gate: GateResult, replicate: str) -> str:
@@ -634,9 +639,9 @@ def _record(comparison: MethodComparison, scale: str) -> ComparisonRecord:
         "verdict": comparison.verdict,
         "tests": record_from(TestOutcomes, comparison.tests, **_names_of_tests(comparison)),
         "primary_metric": comparison.primary.metric,
-        "changed_cases": list(comparison.changed),
-        "edges": list(comparison.edges),
-        "first_difference": dict(comparison.parted),
+        "changed_cases": list(comparison.changed_cases),
+        "edges": list(comparison.edge_notes),
+        "first_difference": dict(comparison.first_difference_steps),
         "metrics": {effect.metric: _metric_record(comparison, effect) for effect in comparison.effects},
         "scale": scale,
     }
@@ -665,7 +670,7 @@ def _metric_record(pair: MethodComparison, effect: MetricEffect) -> ComparedMetr
                 effect=row.verdict,
                 ratio=effect.ratios[row.case].interval if row.case in effect.ratios else None,
                 margin=effect.margins[row.case],
-                tolerated_ratio=effect.tolerated[row.case],
+                tolerated_ratio=effect.tolerated_ratios[row.case],
                 gate=_gate_of_case(gates[row.case], pair.cases[row.case].identity),
             )
             for row in comparison.cases
@@ -679,7 +684,7 @@ def _gate_of_case(gate: GateResult, identity: str) -> GateOfCase:
 
 def _subject_record(subject: StoredSubject) -> ComparedSubject:
     checkpoint = subject.checkpoint
-    has_theta = subject.who.has_theta
+    has_theta = subject.subject.has_theta
     outer_step = checkpoint.outer_step if has_theta else None
     return record_from(
         ComparedSubject,

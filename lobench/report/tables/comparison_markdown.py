@@ -97,7 +97,7 @@ def _bars(cell: Cell | None, metric: str) -> str:
     if cell is None:
         return "-"
     grids: dict[tuple[int, ...], list[np.ndarray]] = {}
-    for curves, row in cell.sources.values():
+    for curves, row in cell.curves_by_seed.values():
         if metric in curves.shapes:
             grids.setdefault(curves.eval_steps, []).append(np.asarray(curves.metrics[metric], np.float64)[row])
     if not grids:

@@ -192,7 +192,7 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
     has_several_cases = len(comparison.primary.comparison.cases) > 1
     holm_text = "Holm, " if has_several_cases else ""
     alpha = effect.comparison.alpha
-    has_values = comparison.a.who.is_imported or comparison.b.who.is_imported
+    has_values = comparison.a.subject.is_imported or comparison.b.subject.is_imported
     has_ratio = {
         case_difference.case: not has_values and _has_ratio(effect, case_difference)
         for case_difference in effect.comparison.cases

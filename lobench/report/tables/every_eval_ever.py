@@ -38,22 +38,22 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
             for case_result in _case_results(summary, index, case)
         ]
         if results:
-            timestamp = f"{last_times.get(stored_subject.who.sha256, 0.0):.0f}"
+            timestamp = f"{last_times.get(stored_subject.subject.sha256, 0.0):.0f}"
             yield (
-                f"{index}-{stored_subject.who.sha256[:12]}",
+                f"{index}-{stored_subject.subject.sha256[:12]}",
                 _record(summary.snapshot.labels[index], stored_subject, results, timestamp),
             )
 
 
 def _record(label: str, stored_subject: StoredSubject, results: list[dict[str, Any]], timestamp: str) -> dict[str, Any]:
     # The hash of an optimizer without theta includes its bindings.
-    bindings = stored_subject.who.variant.key if stored_subject.who.has_theta else ""
-    model = f"lobench/{'-'.join(filter(None, [stored_subject.who.sha256[:12], bindings]))}"
-    details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored_subject.who.kind}
-    if stored_subject.who.has_theta:
-        details |= {"sha256": stored_subject.who.sha256, "outer_step": str(stored_subject.who.outer_step)}
-    if stored_subject.who.variant.bindings:
-        details["bindings"] = "\n".join(stored_subject.who.variant.bindings)
+    bindings = stored_subject.subject.variant.key if stored_subject.subject.has_theta else ""
+    model = f"lobench/{'-'.join(filter(None, [stored_subject.subject.sha256[:12], bindings]))}"
+    details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored_subject.subject.kind}
+    if stored_subject.subject.has_theta:
+        details |= {"sha256": stored_subject.subject.sha256, "outer_step": str(stored_subject.subject.outer_step)}
+    if stored_subject.subject.variant.bindings:
+        details["bindings"] = "\n".join(stored_subject.subject.variant.bindings)
     return {
         "schema_version": _SCHEMA,
         "evaluation_id": f"lobench/{model}/{timestamp}",
@@ -72,24 +72,24 @@ def _record(label: str, stored_subject: StoredSubject, results: list[dict[str, A
 
 
 def _case_results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, Any]]:
-    finding = summary.case(subject, case, None)
+    finding = summary.case_finding(subject, case, None)
     if finding is None:
         return
     info = summary.snapshot.cases[case]
     metric = summary.metric_of(case, "primary")
     direction = summary.scales.direction(info, metric)
     details = {"diverged_seeds": str(finding.num_diverged), "exploded_seeds": str(finding.num_exploded)}
-    if math.isfinite(finding.final.get(metric, math.nan)) and direction is not None:
+    if math.isfinite(finding.final_means.get(metric, math.nan)) and direction is not None:
         yield {
             **_result_head(info, metric),
             "metric_config": {"metric_name": metric, "lower_is_better": direction is Direction.MIN},
             "score_details": {
-                "score": finding.final[metric],
+                "score": finding.final_means[metric],
                 "details": details,
                 "uncertainty": {"num_samples": finding.num_seeds},
             },
         }
-    score = finding.score.get("primary", Interval())
+    score = finding.scores.get("primary", Interval())
     if math.isfinite(score.mean):
         uncertainty: dict[str, Any] = {"num_samples": finding.num_seeds}
         if math.isfinite(score.lower):

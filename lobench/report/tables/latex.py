@@ -262,7 +262,7 @@ class _LatexStyle(CellStyle):
         return "$^{\\dagger}$"
 
     def searched(self, entry: Entry, digits: int | None) -> str:
-        return "$^{s}$" if math.isnan(entry.searched) else f" $({_latex_number(entry.searched, digits)})^{{s}}$"
+        return "$^{s}$" if math.isnan(entry.search_mean) else f" $({_latex_number(entry.search_mean, digits)})^{{s}}$"
 
     def _number_text(self, value: float, digits: int | None) -> str:
         text = _latex_number(value, digits)

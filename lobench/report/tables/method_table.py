@@ -57,7 +57,7 @@ MethodRecords: TypeAlias = Annotated[
 
 def method_text(table: Tabulated) -> str:
     """Returns the panels one below the other, the bindings of the methods, and notes."""
-    panel_texts = [text_table(table.texts(panel), left={0}) for panel in table.panels]
+    panel_texts = [text_table(table.cell_texts(panel), left={0}) for panel in table.panels]
     return "\n\n".join([*panel_texts, "\n".join(map(one_line, table.footnotes()))]).rstrip()
 
 
@@ -68,7 +68,7 @@ def method_records(table: Tabulated) -> MethodRecords:
     for panel in table.panels:
         for line in panel.lines:
             for column, entry in zip(table.columns, line.entries, strict=False):
-                method_and_case = (line.heading, column) if table.rows == "method" else (column, line.heading)
+                method_and_case = (line.heading, column) if table.row_kind == "method" else (column, line.heading)
                 if entry is None:
                     continue
                 records.append(
@@ -79,7 +79,7 @@ def method_records(table: Tabulated) -> MethodRecords:
                         "method": method_and_case[0].label,
                         "bindings": legend.get(method_and_case[0].label, ""),
                         "case": method_and_case[1].label,
-                        "mean": math.nan if entry.against else entry.interval.mean,
+                        "mean": math.nan if entry.eliminated_by else entry.interval.mean,
                         "lower": entry.interval.lower,
                         "upper": entry.interval.upper,
                         "interval": entry.interval.method,
@@ -88,10 +88,10 @@ def method_records(table: Tabulated) -> MethodRecords:
                         "exploded": entry.num_exploded,
                         "missing": entry.num_missing,
                         "bold": entry.is_bold,
-                        "searched": entry.interval.mean if entry.is_chosen else entry.searched,
-                        "against": entry.against,
-                        "is_fresh": not entry.is_chosen,
-                        "edges": list(table.edges.get(method_and_case[0].label, ())),
+                        "searched": entry.interval.mean if entry.is_on_search_seeds else entry.search_mean,
+                        "against": entry.eliminated_by,
+                        "is_fresh": not entry.is_on_search_seeds,
+                        "edges": list(table.edge_notes.get(method_and_case[0].label, ())),
                     }
                 )
     return finite_or_none(records)

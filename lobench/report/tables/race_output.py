@@ -48,9 +48,9 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
     for index, (label, out_at, gap_to_opponent) in enumerate(
         zip(result.labels, result.out_at, result.standings, strict=True)
     ):
-        gap = gap_to_opponent.gap if gap_to_opponent is not None else None
-        diverged = gap_to_opponent.diverged if gap_to_opponent is not None else (0, 0)
-        opponent = result.labels[gap_to_opponent.against] if gap_to_opponent is not None else None
+        gap = gap_to_opponent.score_gap if gap_to_opponent is not None else None
+        diverged = gap_to_opponent.diverged_counts if gap_to_opponent is not None else (0, 0)
+        opponent = result.labels[gap_to_opponent.rival] if gap_to_opponent is not None else None
         methods.append(
             RacedRecord(
                 method=label,
@@ -66,7 +66,7 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
         RaceRecord,
         result,
         leader=result.labels[result.leader],
-        left=[result.labels[index] for index in result.racing],
+        left=[result.labels[index] for index in result.racing_indices],
         alpha=alpha,
         methods=methods,
         inner_steps=sum(result.steps),
@@ -85,10 +85,10 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
             [
                 result.labels[index],
                 f"look {out_at}" if out_at is not None else "in",
-                result.labels[gap_to_opponent.against] if gap_to_opponent is not None else "leads",
-                interval_cell(_finite_bounds(gap_to_opponent.gap)) if gap_to_opponent is not None else "",
-                "{} : {}".format(*gap_to_opponent.diverged)
-                if gap_to_opponent is not None and any(gap_to_opponent.diverged)
+                result.labels[gap_to_opponent.rival] if gap_to_opponent is not None else "leads",
+                interval_cell(_finite_bounds(gap_to_opponent.score_gap)) if gap_to_opponent is not None else "",
+                "{} : {}".format(*gap_to_opponent.diverged_counts)
+                if gap_to_opponent is not None and any(gap_to_opponent.diverged_counts)
                 else "",
                 f"{result.steps[index]:,}",
             ]
@@ -102,7 +102,7 @@ def _longest_first(result: RaceResult) -> list[int]:
         out_at = result.out_at[index]
         gap_to_opponent = result.standings[index]
         return -(out_at or result.looks + 1), -(
-            gap_to_opponent.gap.mean if gap_to_opponent is not None else float("inf")
+            gap_to_opponent.score_gap.mean if gap_to_opponent is not None else float("inf")
         )
 
     return sorted(range(len(result.labels)), key=key)
@@ -114,7 +114,7 @@ def _finite_bounds(gap: Interval) -> Interval:
 
 def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[str]:
     assert result.leader is not None
-    num_racing = len(result.racing)
+    num_racing = len(result.racing_indices)
     leader = result.labels[result.leader]
     num_steps = sum(result.steps)
     num_all_steps = result.all_steps * len(result.labels)
@@ -133,9 +133,11 @@ def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[s
         f"scores against the method that eliminated it, or against the leader, with bounds that hold at all looks at "
         f"once; the chance that any method is eliminated although it is at least as good is at most {alpha:g}",
     ]
-    if any(gap_to_opponent is not None and any(gap_to_opponent.diverged) for gap_to_opponent in result.standings):
+    if any(
+        gap_to_opponent is not None and any(gap_to_opponent.diverged_counts) for gap_to_opponent in result.standings
+    ):
         lines.append(
             "scores are of the seeds on which both converged; diverged: seeds of a method alone : of the other alone"
         )
-    lines += [f"{leader}: {edge}" for edge in result.edges]
+    lines += [f"{leader}: {edge}" for edge in result.edge_notes]
     return [*lines, *result.scale.splitlines()]

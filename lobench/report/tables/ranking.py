@@ -54,7 +54,7 @@ def ranking_text(summary: Summary, *, include_all: bool = False, names_options: 
     """
     snapshot = summary.snapshot
     if not snapshot.rows or not snapshot.subjects:
-        return snapshot.nothing
+        return snapshot.no_results_message
     rows = _rows(summary)
     shown_rows = rows if include_all else rows[:MOST_ROWS]
     hidden = len(rows) - len(shown_rows)
@@ -83,8 +83,12 @@ def _rows(summary: Summary) -> list[_Row]:
     left_race = _methods_out_of_race(summary)
     for index, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
-        key: object = subject.who.key if snapshot.experiment.methods else (subject.who.sha256, subject.optimizer_hashes)
-        content = (key, *sorted(subject.cells)) if subject.who.has_theta else index
+        key: object = (
+            subject.subject.key
+            if snapshot.experiment.method_names
+            else (subject.subject.sha256, subject.optimizer_hashes)
+        )
+        content = (key, *sorted(subject.cells)) if subject.subject.has_theta else index
         indices_by_content.setdefault(content, []).append(index)
     scores = {indices[0]: summary.mean_score(indices[0], "primary") for indices in indices_by_content.values()}
     max_cases = max(score.num_cases for score in scores.values())
@@ -116,12 +120,12 @@ def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
     ranked_rows = [row for row in rows if row.is_ranked]
     if not ranked_rows:
         return []
-    not_worse = bold_means(summary, [row.place for row in ranked_rows], "primary").places
+    not_worse = bold_means(summary, [row.place for row in ranked_rows], "primary").indices
     return [row for index, row in enumerate(ranked_rows) if index in not_worse]
 
 
 def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
-    kind = "checkpoint" if all(subject.who.has_theta for subject in summary.snapshot.subjects) else "method"
+    kind = "checkpoint" if all(subject.subject.has_theta for subject in summary.snapshot.subjects) else "method"
     if len(rows) == 1 and math.isnan(rows[0].score.mean):
         return f"{_label(rows[0])}: no score"
     if not equal:
@@ -167,7 +171,7 @@ def _label(row: _Row) -> str:
 
 def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns advice for a checkpoint that was chosen on the seeds of its score."""
-    is_checkpoint = summary.snapshot.subjects[rows[0].place].who.has_theta
+    is_checkpoint = summary.snapshot.subjects[rows[0].place].subject.has_theta
     has_fresh_seeds = not all(case.fixed_seeds for case in summary.snapshot.cases)
     if not is_checkpoint or sum(row.is_ranked for row in rows) < 2:
         return []
@@ -183,7 +187,7 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
     has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
     has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
-    kind = "checkpoint" if all(subject.who.has_theta for subject in snapshot.subjects) else "method"
+    kind = "checkpoint" if all(subject.subject.has_theta for subject in snapshot.subjects) else "method"
     cases_without_score = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1
     means = [
@@ -214,13 +218,13 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
 def _without_scores(summary: Summary) -> list[tuple[str, CaseInfo]]:
     """Returns the names and the first cases of a store without scores. Their final values are shown instead."""
     snapshot = summary.snapshot
-    return [(snapshot.name(index), case) for index, case in enumerate(snapshot.cases[:_MOST_CASES])]
+    return [(snapshot.case_name(index), case) for index, case in enumerate(snapshot.cases[:_MOST_CASES])]
 
 
 def _mean_cell(subject: StoredSubject, case: CaseInfo) -> str:
     """Returns the mean final value over the seeds; "-" without one."""
     cell = subject.cells.get(case.identity)
-    values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
+    values = list(cell.final_values.get(case.primary_metric, {}).values()) if cell is not None else []
     return f"{mean_of(values):.4g}" if values else "-"
 
 
@@ -238,7 +242,7 @@ def _best_settings_lines(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     edges = edge_notes_by_label(snapshot)
     lines = []
     for row in rows:
-        if snapshot.search(row.place) is not None:
+        if snapshot.search_of(row.place) is not None:
             label = snapshot.labels[row.place]
             lines.append(f"{label}: {hyperparameters_text(snapshot, row.place)}")
             lines += [f"{label}: {edge}" for edge in edges.get(label, ())]
@@ -251,20 +255,20 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
     if all(math.isnan(row.score.mean) for row in rows):
         lines = lines[1:]  # the first line describes scores, and there are none
-    if cases_text := summary.over_which_cases("primary", names=False):
+    if cases_text := summary.common_cases_text("primary", names=False):
         lines.append(f"scores are over {cases_text}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
         lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
     lines += race_notes(summary, has_bounds=False)
-    chosen = [row.labels[0] for row in rows if (search := snapshot.search(row.place)) and not search.is_fresh]
+    chosen = [row.labels[0] for row in rows if (search := snapshot.search_of(row.place)) and not search.has_fresh_seeds]
     if chosen:
         lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _NAMED)}")
     outcomes = Counter(str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED)
     if outcomes:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         lines.append(f"evaluations that did not pass: {counts}")
-    if snapshot.experiment.num_outside:
-        outside_text = counted(snapshot.experiment.num_outside, "optimizer")
+    if snapshot.experiment.num_other_optimizers:
+        outside_text = counted(snapshot.experiment.num_other_optimizers, "optimizer")
         lines.append(
             f"the store also has {outside_text} outside the experiment's last run; "
             "`lobench results --by method --all` has them"

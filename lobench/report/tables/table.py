@@ -36,7 +36,7 @@ _SortKey = Callable[[EvaluationSummary], Any]
 
 
 def _metric_key(metric: str) -> _SortKey:
-    return lambda line: _last_if_nan(line.final.get(metric, math.nan))
+    return lambda line: _last_if_nan(line.final_means.get(metric, math.nan))
 
 
 def _last_if_nan(value: float) -> tuple[bool, float]:
@@ -49,8 +49,8 @@ COLUMNS: dict[str, _SortKey] = {
     "step": lambda line: (line.subject.generation, line.subject.outer_step),
     "train": _metric_key("train/loss"),
     "test": _metric_key("test/loss"),
-    "best": lambda line: _last_if_nan(line.best),
-    "diverged": lambda line: -line.diverged,
+    "best": lambda line: _last_if_nan(line.best_mean),
+    "diverged": lambda line: -line.num_diverged,
     "wall": lambda line: _last_if_nan(line.wall_seconds),
 }
 
@@ -67,25 +67,25 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
         return "the store holds no evaluation yet"
     sort_key = COLUMNS[sort]
     sorted_summaries = sorted(summaries, key=lambda summary: (sort_key(summary), _order_key(summary)))
-    added_metrics = {name for summary in summaries for name in summary.added}
+    added_metrics = {name for summary in summaries for name in summary.plugin_metrics}
     finals = final_columns((summary.row.case.primary_metric for summary in summaries), added_metrics)
-    if any("test/accuracy" in summary.final for summary in summaries):
+    if any("test/accuracy" in summary.final_means for summary in summaries):
         finals["test/accuracy"] = "test acc"
-    has_failed_alone = not any(summary.final for summary in summaries)
+    has_failed_alone = not any(summary.final_means for summary in summaries)
     finals = {
         name: title
         for name, title in finals.items()
-        if has_failed_alone or any(name in candidate.final for candidate in summaries)
+        if has_failed_alone or any(name in candidate.final_means for candidate in summaries)
     }
     finals |= {name: name for name in metrics if name not in finals}
     subjects = dict.fromkeys(summary.subject for summary in summaries)
     have_steps = all(subject.has_theta and not subject.has_given_label for subject in subjects)
     subject_heading, subject_text = ("outer step", _step_name) if have_steps else ("subject", subject_name)
     header = ["case", subject_heading, "seeds", "outcome", *finals.values()]
-    cost_columns = [_COST_COLUMNS] if any(summary.cost is not None for summary in summaries) else []
+    cost_columns = [_COST_COLUMNS] if any(summary.step_cost is not None for summary in summaries) else []
     cost_columns += (
         [_OVERHEAD_COLUMNS]
-        if any(summary.cost is not None and summary.cost.gradient is not None for summary in summaries)
+        if any(summary.step_cost is not None and summary.step_cost.gradient is not None for summary in summaries)
         else []
     )
     header += ["best", "diverged", "exploded", "wall s", *(title for cost in cost_columns for title in cost[0]), "loss"]
@@ -99,7 +99,7 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
         ),
     ]
     table = text_table(rows, left={0, 1, 3, len(header) - 1}, keys=2)
-    summaries_with_curves = [summary for summary in summaries if summary.diverged >= 0]
+    summaries_with_curves = [summary for summary in summaries if summary.num_diverged >= 0]
     undirected_metrics = sorted(
         {summary.row.case.primary_metric for summary in summaries_with_curves if summary.direction is None}
     )
@@ -107,7 +107,7 @@ def results_table(summaries: Sequence[EvaluationSummary], *, sort: str = "case",
     if any(name.endswith(f" ({identity[:8]})") for identity, name in cases.items()):
         why = "cases of one name with a hash differ in their bindings"
         notes.append(f"{why}: tables of methods take the form of their experiment, or else the last")
-    step_costs = [summary.cost for summary in summaries if summary.cost is not None]
+    step_costs = [summary.step_cost for summary in summaries if summary.step_cost is not None]
     is_unsteady = any(StepSeconds.of([cost]).is_unsteady or Overhead.of([cost]).is_unsteady for cost in step_costs)
     notes += [UNSTEADY_NOTE] if is_unsteady else []
     machines = sorted({str(cost.machine_class) for cost in step_costs if cost.samples})
@@ -130,22 +130,22 @@ def _row(
         subject,
         "items" if row.case.has_items else seed_block.span,
         str(row.outcome),
-        *(f"{summary.final[name]:.4g}" if name in summary.final else "-" for name in finals),
+        *(f"{summary.final_means[name]:.4g}" if name in summary.final_means else "-" for name in finals),
     ]
-    if summary.diverged < 0:
+    if summary.num_diverged < 0:
         return [*cells, "-", "", "", "", *("" for titles, _ in cost_columns for _ in titles), row.message[:60]]
     return [
         *cells,
-        "-" if math.isnan(summary.best) else f"{summary.best:.4g}",
-        str(summary.diverged),
-        str(summary.exploded),
+        "-" if math.isnan(summary.best_mean) else f"{summary.best_mean:.4g}",
+        str(summary.num_diverged),
+        str(summary.num_exploded),
         f"{summary.wall_seconds:.2f}",
         *(
             cell
             for titles, cells_of_cost in cost_columns
-            for cell in (cells_of_cost(summary.cost) if summary.cost is not None else ["-"] * len(titles))
+            for cell in (cells_of_cost(summary.step_cost) if summary.step_cost is not None else ["-"] * len(titles))
         ),
-        sparkline(summary.curve),
+        sparkline(summary.mean_curve),
     ]
 
 
@@ -175,15 +175,15 @@ def _distinct_names(names: Mapping[Subject, str]) -> dict[Subject, str]:
 def _summary_text(summaries: Sequence[EvaluationSummary]) -> str:
     outcomes = Counter(str(summary.row.outcome) for summary in summaries)
     subjects = {summary.subject for summary in summaries}
-    summaries_with_curves = [summary for summary in summaries if summary.diverged >= 0]
+    summaries_with_curves = [summary for summary in summaries if summary.num_diverged >= 0]
     has_items = any(summary.row.case.has_items for summary in summaries_with_curves)
     num_seeds = sum(
         summary.row.key.seed_block.size for summary in summaries_with_curves if not summary.row.case.has_items
     )
     num_diverged, num_exploded = (
-        sum(getattr(summary, name) for summary in summaries_with_curves) for name in ("diverged", "exploded")
+        sum(getattr(summary, name) for summary in summaries_with_curves) for name in ("num_diverged", "num_exploded")
     )
-    num_diverged_items = sum(summary.diverged for summary in summaries_with_curves if summary.row.case.has_items)
+    num_diverged_items = sum(summary.num_diverged for summary in summaries_with_curves if summary.row.case.has_items)
     diverged_texts = (
         [f"{num_diverged - num_diverged_items} of {counted(num_seeds, 'seed')}"] if num_seeds or not has_items else []
     )

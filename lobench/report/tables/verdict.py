@@ -69,10 +69,12 @@ def subtitle(snapshot: Snapshot) -> str:
     last_time = max(map(operator.attrgetter("recorded_at"), snapshot.rows))
     time_text = datetime.fromtimestamp(last_time, UTC).strftime("%Y-%m-%d %H:%M UTC")
     counts = ((len(snapshot.cases), "case"), (len(snapshot.rows), "evaluation"))
-    subjects = subjects_in_words(subject.who for subject in snapshot.subjects)
+    subjects = subjects_in_words(subject.subject for subject in snapshot.subjects)
     counts_text = ", ".join([subjects, *(counted(count, name) for count, name in counts)])
-    outside_text = f"; {counted(snapshot.experiment.num_outside, 'optimizer')} outside this experiment: see --all"
-    outside_text *= snapshot.experiment.num_outside > 0
+    outside_text = (
+        f"; {counted(snapshot.experiment.num_other_optimizers, 'optimizer')} outside this experiment: see --all"
+    )
+    outside_text *= snapshot.experiment.num_other_optimizers > 0
     return f"{counts_text}; last result {time_text}; store {snapshot.store}{outside_text}"
 
 
@@ -84,7 +86,7 @@ def verdict_text(summary: Summary) -> str:
     """
     snapshot = summary.snapshot
     snapshot.require_rows()
-    comparison = summary.change()
+    comparison = summary.headline_comparison()
     cases = summary.shown_cases(comparison)
     sections = [
         [title(snapshot), subtitle(snapshot)],
@@ -120,7 +122,7 @@ def cards(summary: Summary, comparison: PairComparison | None) -> list[Card]:
     headlines = _speedup_cards(summary) if summary.headline == "speedup" and summary.baseline_label else []
     headlines += [_score_card(summary, metric) for metric in summary.metrics]
     if comparison is not None:
-        headlines.append(pair_card(f"Against {summary.snapshot.labels[summary.first]}", comparison))
+        headlines.append(pair_card(f"Against {summary.snapshot.labels[summary.reference_index]}", comparison))
     gates = [detail for kind, detail in summary.snapshot.events if kind == "gate"]
     if gates:
         headlines.append(_gate_card(gates[-1]))
@@ -155,28 +157,28 @@ def score_card(label: str, score: MeanScore, cases_text: str) -> Card:
 
 
 def _score_card(summary: Summary, metric: str) -> Card:
-    score = summary.mean_score(summary.shown, metric)
+    score = summary.mean_score(summary.headline_index, metric)
     name = summary.metric_label(metric)
     cases_note = counted(score.num_cases, "case")
-    if summary.shown in summary.compared and (cases_text := summary.over_which_cases(metric, names=False)):
+    if summary.headline_index in summary.compared and (cases_text := summary.common_cases_text(metric, names=False)):
         cases_note = cases_text
     elif score.num_missing:
         cases_note += f" (without a score: {score.num_missing})"
-    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.shown]}", score, cases_note)
+    return score_card(f"Score on {name}, {summary.snapshot.labels[summary.headline_index]}", score, cases_note)
 
 
 def _speedup_cards(summary: Summary) -> list[Card]:
     """Returns VeLO's headline, and the interquartile mean of the score."""
-    label = summary.snapshot.labels[summary.shown]
+    label = summary.snapshot.labels[summary.headline_index]
     speedups, num_cases, num_censored = summary.speedups()
     notes = f"; bounds: {counted(num_censored, 'seed')}" if num_censored else ""
     case_indices = range(len(summary.snapshot.cases))
     num_short = sum(
-        summary.baseline(case) is not None and not summary.has_smooth_envelope(case) for case in case_indices
+        summary.case_baseline(case) is not None and not summary.has_smooth_envelope(case) for case in case_indices
     )
     if num_short:  # such an envelope lags behind the curve by the whole budget
         notes += f"; too large on {counted(num_short, 'case')}, with a budget below the envelope's smoothing"
-    mean_score = summary.interquartile_mean(summary.shown, "primary")
+    mean_score = summary.interquartile_mean(summary.headline_index, "primary")
     value = "n/a" if math.isnan(mean_score.mean) else f"{mean_score.mean:z.3f}"
     return [
         Card(
@@ -267,25 +269,25 @@ def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
 def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns a sentence on the meaning of each headline number."""
     snapshot = summary.snapshot
-    opening = snapshot.openings[summary.shown]
+    opening = snapshot.capitalized_labels[summary.headline_index]
     replicate = replicate_of(snapshot.cases)
     limits_text = "" if replicate == "item" else "clipped to [-1, 2], "
     lines = [f"On the scale {summary.scale_label}; {limits_text}a diverged {replicate} counts as -1."]
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.best_subject_lines()]
-    is_ranked = summary.mean_score(summary.shown, "primary").has_surviving_seed
-    if snapshot.groups.shows_methods and not summary.has_checkpoints and is_ranked:
-        num_missing = snapshot.subjects[summary.shown].num_missing
+    is_ranked = summary.mean_score(summary.headline_index, "primary").has_surviving_seed
+    if snapshot.groups.has_several_methods and not summary.has_checkpoints and is_ranked:
+        num_missing = snapshot.subjects[summary.headline_index].num_missing
         subjects = snapshot.subjects
         num_lacking = sum(subject.lacks_seeds(subjects) for subject in subjects)
         missing_note = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
         field_text = f"{len(subjects)} methods{missing_note}"
-        if num_lacking and not snapshot.subjects[summary.shown].lacks_seeds(subjects):
+        if num_lacking and not snapshot.subjects[summary.headline_index].lacks_seeds(subjects):
             field_text = (
                 f"the {counted(len(subjects) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
             )
         lines.insert(0, f"{opening} has the highest mean score of {field_text}.")
     for metric in summary.metrics:
-        against_tuned = summary.against_tuned(metric)
+        against_tuned = summary.comparison_with_tuned(metric)
         if against_tuned is None:
             continue
         position_text = {Effect.BETTER: "above", Effect.WORSE: "below"}.get(
@@ -309,14 +311,14 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
                 f"{opening}'s score on {summary.metric_label(metric)} by the role of cases: {'; '.join(role_texts)}."
             )
     for metric in summary.metrics:
-        interquartile_mean = summary.interquartile_mean(summary.shown, metric)
+        interquartile_mean = summary.interquartile_mean(summary.headline_index, metric)
         if not math.isnan(interquartile_mean.lower):
             lines.append(
                 f"The interquartile mean over its runs on {summary.metric_label(metric)}: "
                 f"{interval_text(interquartile_mean)}."
             )
     if comparison is not None:
-        first_label = snapshot.labels[summary.first]
+        first_label = snapshot.labels[summary.reference_index]
         verdicts = Counter(str(effect.verdict) for effect in comparison.cases)
         lines.append(
             f"Against {first_label}, case by case (Holm, level {comparison.alpha:g}): {verdicts['better']} better, "
@@ -325,9 +327,9 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             + "."
             + " The bounds of their differences hold for all cases together, too." * (len(comparison.cases) > 1)
         )
-        if (count := len(snapshot.groups.run_of(summary.shown))) > 2:
+        if (count := len(snapshot.groups.run_of(summary.headline_index))) > 2:
             lines.append(f"It is one of {count} checkpoints of its run: {MANY_LOOKS}.")
-        if seeds_text := improvement_note(comparison, summary.improvement()):
+        if seeds_text := improvement_note(comparison, summary.headline_improvement()):
             verdict_texts = {"better": "better on the score", "worse": "worse on the score"}
             comparison_text = verdict_texts.get(str(comparison.verdict), undecided_words(comparison, seeds_text))
             lines.append(f"Against {first_label}: {comparison_text}; {seeds_text}.")
@@ -350,7 +352,11 @@ def _speedups(cases: Sequence[CaseFinding], summary: Summary) -> tuple[tuple[str
         ("the best single setting", [case.best_single for case in cases if case.best_single is not None]),
         (
             "the envelope",
-            [case.envelope for case in cases if case.envelope is not None and summary.has_smooth_envelope(case.case)],
+            [
+                case.envelope
+                for case in cases
+                if case.envelope is not None and summary.has_smooth_envelope(case.case_index)
+            ],
         ),
     )
 
@@ -381,25 +387,28 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
         "chart here, and in the table of evaluations."
         for name, count in snapshot.left_out.former_cases
     ]
-    if superseded := snapshot.left_out.superseded:
+    if superseded := snapshot.left_out.superseded_subjects:
         superseded_text = counted(len(superseded), "checkpoint")
         lines.append(
             f"{superseded_text} of a former run in this folder, which its trainer began again, are in no "
             "number and no chart "
             "here, and in the table of evaluations."
         )
-    if repeated := snapshot.left_out.repeated:
+    if repeated := snapshot.left_out.repeated_cases:
         lines.append(
             f"The same training as another case, and counted once: {', '.join(repeated)}. They are in the "
             "table of evaluations."
         )
     lines += summary.scales.problem_lines()
-    lines += [f"No score on {name}, and no bold: {how_to_declare(name)}." for name in summary.scales.undeclared()]
-    lines += summary.scales.notes()
+    lines += [
+        f"No score on {name}, and no bold: {how_to_declare(name)}."
+        for name in summary.scales.metrics_without_direction()
+    ]
+    lines += summary.scales.limit_notes()
     for reference, speedups in _speedups(cases, summary):
         num_censored = sum(speedup.censored for speedup in speedups)
         if num_censored > _MAX_CENSORED_SHARE * len(speedups):
-            tuned_cases = summary.scales.baselines.tuned.values()
+            tuned_cases = summary.scales.baselines.baseline_by_case.values()
             factor = max(baseline.training.horizon_factor for baseline in tuned_cases)
             # Baselines that end with the budget are not trained longer with a larger factor.
             all_end_with_budget = all(entry.training.ends_with_budget for entry in tuned_cases)
@@ -412,9 +421,11 @@ def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     if groups := summary.groups_note("primary"):
         lines.append(f"{groups[0].upper()}{groups[1:]}.")
     case_indices = range(len(snapshot.cases))
-    missing_cases = [snapshot.name(case) for case in case_indices if snapshot.cell(summary.shown, case) is None]
+    missing_cases = [
+        snapshot.case_name(case) for case in case_indices if snapshot.cell(summary.headline_index, case) is None
+    ]
     if missing_cases:
-        lines.append(f"{snapshot.labels[summary.shown]} was not evaluated on {', '.join(missing_cases)}.")
-    if summary.scales.baselines.first is None and summary.scales.is_tunable:
+        lines.append(f"{snapshot.labels[summary.headline_index]} was not evaluated on {', '.join(missing_cases)}.")
+    if summary.scales.baselines.first_baseline is None and summary.scales.is_tunable:
         lines.append("No baseline was found; `lobench baseline SUITE` makes one, and --baseline SUITE names it.")
     return lines

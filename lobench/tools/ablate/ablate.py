@@ -259,10 +259,10 @@ class _StoredConfigurations:
             current_cases = {case.identity for case in entrant.cases}
             if not rows:
                 continue
-            self._stored_subjects[subset] = subject_of(entrant.who, rows, current_cases)
+            self._stored_subjects[subset] = subject_of(entrant.subject, rows, current_cases)
             first_seed = min(row.key.seed_block.start for row in rows)
             first_rows = [row for row in rows if row.key.seed_block.start < first_seed + self.shown]
-            first_subjects.append(subject_of(entrant.who, first_rows, current_cases))
+            first_subjects.append(subject_of(entrant.subject, first_rows, current_cases))
         if self._scales is None:
             # A and B are evaluated first. Without a tuned baseline, 1 is the better of them on those seeds, so that
             # results that come later, or were left by an earlier call, change no decision.
@@ -292,7 +292,7 @@ class _StoredConfigurations:
         for identity in base_cells:
             if identity in changed_cells:
                 samples = paired_values(base_cells[identity], changed_cells[identity], None, self.scales).samples
-                samples_by_case[identity] = samples.first(seeds)
+                samples_by_case[identity] = samples.first_seeds(seeds)
         if not samples_by_case:
             raise UsageError(
                 "A and B have no case in common: a setting changes the case, not the optimizer",

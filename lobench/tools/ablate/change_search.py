@@ -254,9 +254,9 @@ class _Search:
             location = _mean_difference(samples.values())
             if location is None:
                 continue
-            if not loses_more and location.above(-margin) <= level and location.below(margin) <= level:
+            if not loses_more and location.p_above(-margin) <= level and location.p_below(margin) <= level:
                 return True
-            if location.below(-margin) <= level or location.above(margin) <= level:
+            if location.p_below(-margin) <= level or location.p_above(margin) <= level:
                 return False
         return None
 
@@ -289,8 +289,8 @@ class _Search:
                 self.evaluator.samples(self.all_knobs, self.all_knobs - {knob}, seeds).values()
             )
             p_values_of_changes = [
-                change_alone.below(0.0) if change_alone else 1.0,
-                change_without.above(0.0) if change_without else 1.0,
+                change_alone.p_below(0.0) if change_alone else 1.0,
+                change_without.p_above(0.0) if change_without else 1.0,
             ]
             p_values[knob] = min(1.0, 2 * min(p_values_of_changes))
         adjusted_p_values = holm(list(p_values.values()))
@@ -383,16 +383,16 @@ class _Search:
                     gain_of_pair - gain_of_first - gain_of_second
                     for gain_of_pair, gain_of_first, gain_of_second in zip(*gains, strict=True)
                 ]
-                seeds_of_pair = samples_of_subsets[0][case].by_seed("a")
+                seeds_of_pair = samples_of_subsets[0][case].values_by_seed("a")
                 finite_gains = {
                     seed: gain
                     for seed, gain in zip(seeds_of_pair, interaction_gains, strict=True)
                     if math.isfinite(gain)
                 }
                 samples = Samples.of_differences(list(finite_gains.values()))
-                shared = samples_of_subsets[0][case].shared
+                shared = samples_of_subsets[0][case].shared_trainings
                 seeds_of_gains = (tuple(finite_gains), tuple(finite_gains))
-                case_samples.append(replace(samples, seeds=seeds_of_gains, shared=shared))
+                case_samples.append(replace(samples, seeds=seeds_of_gains, shared_trainings=shared))
         return _mean_difference(case_samples)
 
 

@@ -88,7 +88,7 @@ class StoredRun:
         if newest not in self._scales:
             last_scales = self._scales.get(-1) or self._scales_of(len(self) - 1)
             self._scales[-1] = last_scales
-            is_frozen = last_scales.baselines.tuned.keys() >= last_scales.cases.keys()
+            is_frozen = last_scales.baselines.baseline_by_case.keys() >= last_scales.cases.keys()
             self._scales[newest] = last_scales if is_frozen else self._scales_of(newest)
         return self._scales[newest]
 
@@ -174,7 +174,7 @@ class StoredRun:
 
     def _is_cell_complete(self, cell: Cell | None) -> bool:
         """Returns whether each seed of a confirmation has ended, possibly in an error."""
-        return cell is not None and len(cell.seeds) + sum(cell.lost.values()) >= self.seeds
+        return cell is not None and len(cell.seeds) + sum(cell.num_lost_by_outcome.values()) >= self.seeds
 
     def _samples(
         self, reference_cells: Mapping[str, Cell], checkpoint_cells: Mapping[str, Cell], newest: int
@@ -268,7 +268,11 @@ def read_run(
     rows_by_block: dict[int, list[EvaluationRow]] = {}
     confirmation_snapshot = read_store(store / "alarm") if is_store(store / "alarm") else None
     for row in confirmation_snapshot.rows if confirmation_snapshot is not None else ():
-        if confirmation_snapshot is not None and row.key.code in confirmation_snapshot.edited and not keeps_results:
+        if (
+            confirmation_snapshot is not None
+            and row.key.code in confirmation_snapshot.edited_codes
+            and not keeps_results
+        ):
             continue
         if row.key.optimizer_hash not in optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), ()):
             continue  # the confirmation was made with outdated bindings

@@ -225,7 +225,7 @@ class Overfitted:
             # The location is of B - A out of distribution minus B - A in distribution. The harm is its negative.
             harm = 0.0 - location.estimate.mean
             bound = 0.0 - location.bounds(tail_level)[1]
-            p_mean = location.below(-margin)
+            p_mean = location.p_below(-margin)
         p_value = p_mean if math.isnan(p_diverged) else two_sided(unless_nan(p_mean, 1.0), p_diverged)
         harms = {case: -locate(samples_of_case).estimate.mean for case, samples_of_case in samples_of_sides[0].items()}
         return Finding(

@@ -113,7 +113,11 @@ def best(
             raise UsageError(note, where=str(store), next_step=results_command)
         reporter.log(note)
     if not options.get("keep_results") and (line := snapshot.edited_code_line()):
-        thetas = [subject.who for subject in snapshot.subjects if subject.who.has_theta and run.holds(subject.who.uri)]
+        thetas = [
+            subject.subject
+            for subject in snapshot.subjects
+            if subject.subject.has_theta and run.holds(subject.subject.uri)
+        ]
         readable_subjects = [
             readable_subject
             for theta in thetas
@@ -130,7 +134,7 @@ def best(
             )
             snapshot = read_store(repeated_store)
     ranked_metric, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
-    ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.who.uri)]
+    ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.subject.uri)]
     top_ranked, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
     if not top_ranked:
         raise _no_checkpoint_error(store, suite_paths, ranked, gone_uris)
@@ -176,10 +180,10 @@ def ranked_run(
       UsageError: No subject has the metric.
       UnknownDirection: The metric's direction is not declared.
     """
-    subjects = [subject for subject in snapshot.subjects if subject.who.has_theta]
+    subjects = [subject for subject in snapshot.subjects if subject.subject.has_theta]
     ranked_metric = _stored_metric(metric, subjects, snapshot.store)
     scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
-    for name in scales.undeclared(ranked_metric):
+    for name in scales.metrics_without_direction(ranked_metric):
         raise UnknownDirection(name, where=str(snapshot.store))
     return ranked_metric, scales, rank_subjects(subjects, ranked_metric, scales)
 
@@ -241,13 +245,15 @@ def _readable_checkpoints(
     top_ranked: list[RankedSubject] = []
     gone_uris = []
     for ranked_subject in ranked_subjects:
-        if len(top_ranked) == max_checkpoints or math.isnan(ranked_subject.worth):
+        if len(top_ranked) == max_checkpoints or math.isnan(ranked_subject.ranking_value):
             break
-        readable_subject = _readable_subject(ranked_subject.subject.who, run, store, stored_subjects)
+        readable_subject = _readable_subject(ranked_subject.subject.subject, run, store, stored_subjects)
         if readable_subject is None:
-            gone_uris.append(ranked_subject.subject.who.uri)
+            gone_uris.append(ranked_subject.subject.subject.uri)
         else:
-            top_ranked.append(replace(ranked_subject, subject=replace(ranked_subject.subject, who=readable_subject)))
+            top_ranked.append(
+                replace(ranked_subject, subject=replace(ranked_subject.subject, subject=readable_subject))
+            )
     return top_ranked, gone_uris
 
 
@@ -262,9 +268,11 @@ def _readable_subject(
     """
     sha256 = subject.sha256
     sightings = (
-        stored_subject.who
+        stored_subject.subject
         for stored_subject in stored_subjects
-        if stored_subject.who.has_theta and stored_subject.who.sha256 == sha256 and run.holds(stored_subject.who.uri)
+        if stored_subject.subject.has_theta
+        and stored_subject.subject.sha256 == sha256
+        and run.holds(stored_subject.subject.uri)
     )
     located_subjects = [replace(sighting, uri=run.path_of(sighting.uri)) for sighting in sightings]
     located_subjects.sort(key=lambda sighting: not has_number(sighting.uri))  # stable
@@ -293,7 +301,7 @@ def _rank_on_fresh_seeds(
     Returns:
       Checkpoints of that store by score on these seeds, the best first. Some may be left over from earlier calls.
     """
-    evaluate(store, first_seed, [ranked_subject.subject.who for ranked_subject in top_ranked])
+    evaluate(store, first_seed, [ranked_subject.subject.subject for ranked_subject in top_ranked])
     snapshot = read_store(store)
     fresh_rows = [row for row in snapshot.rows if row.key.seed_block.start >= first_seed]
     return rank_subjects(subjects_of(fresh_rows, current=snapshot.current), metric, scales)

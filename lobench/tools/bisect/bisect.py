@@ -138,7 +138,7 @@ def bisect(
             for row in watch_snapshot.rows
             if watch_snapshot.current.is_current(row) and any(map(row.case.is_called, names))
         ]
-        if line := edited_code_line(rows_of_case, watch_snapshot.edited):
+        if line := edited_code_line(rows_of_case, watch_snapshot.edited_codes):
             progress.log(f"{line}, and are not used; --keep-results uses them")
     rows, current = _stored_evaluations(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
@@ -269,17 +269,17 @@ class _Search:
         while True:
             _refuse_undecidable(result)
             posterior = fall_posterior(result.probes, len(self.checkpoints))
-            fall_probabilities.append(posterior.fall)
-            status = self._status(posterior, {probe.place for probe in result.probes})
+            fall_probabilities.append(posterior.fall_probability)
+            status = self._status(posterior, {probe.checkpoint_index for probe in result.probes})
             self.is_exhausted = self._is_settled(fall_probabilities, posterior, result, unusable)
             count = 0 if status or self.is_exhausted else min(self.at_once, self._num_left)
             indices = next_probes(posterior, result.probes, count, unusable) if count else []
             if not indices:
                 return status or "undecided", result, posterior
-            step = self.checkpoints[posterior.place].outer_step
-            precision = f"{posterior.within(1):.0%} within one checkpoint of step {step}"
+            step = self.checkpoints[posterior.break_index].outer_step
+            precision = f"{posterior.probability_within(1):.0%} within one checkpoint of step {step}"
             result = self._evaluate_indices(
-                indices, result, unusable, f" ({posterior.fall:.0%} sure of a fall; if so, {precision})"
+                indices, result, unusable, f" ({posterior.fall_probability:.0%} sure of a fall; if so, {precision})"
             )
 
     @property
@@ -296,8 +296,12 @@ class _Search:
         More seeds would then only measure the same checkpoints more precisely. The remaining uncertainty is how much
         the run varies from checkpoint to checkpoint, which only further checkpoints can show.
         """
-        counts = Counter(probe.place for probe in result.probes)
-        open_indices = [index for index in range(posterior.begin, len(posterior.by_place)) if index not in unusable]
+        counts = Counter(probe.checkpoint_index for probe in result.probes)
+        open_indices = [
+            index
+            for index in range(posterior.first_good_index, len(posterior.probability_by_index))
+            if index not in unusable
+        ]
         last_probabilities = fall_probabilities[-_FEW_ROUNDS:]
         is_constant = (
             len(last_probabilities) == _FEW_ROUNDS and max(last_probabilities) - min(last_probabilities) < _SAME_SHARE
@@ -305,10 +309,10 @@ class _Search:
         return is_constant and all(counts[index] >= _MANY_PROBES for index in open_indices)
 
     def _status(self, posterior: ChangePointPosterior, probed_indices: Collection[int]) -> Status | None:
-        is_near = posterior.fall >= self.level and posterior.within(1) >= self.level
+        is_near = posterior.fall_probability >= self.level and posterior.probability_within(1) >= self.level
         if is_near and is_located(posterior, probed_indices, self.confidence):
             return "found"
-        return "no_fall" if 1 - posterior.fall >= self.level else None
+        return "no_fall" if 1 - posterior.fall_probability >= self.level else None
 
     def _evaluate_indices(
         self, indices: Sequence[int], result: Probed, unusable: set[int], posterior_text: str = ""
@@ -330,7 +334,9 @@ class _Search:
             self.evaluate([self.checkpoints[index] for index in indices_of_block], block)
         new_result = self.read_probes()
         self.num_new += max(new_result.num_evaluations - result.num_evaluations, 0)
-        counts = [Counter(probe.place for probe in probed_result.probes) for probed_result in (result, new_result)]
+        counts = [
+            Counter(probe.checkpoint_index for probe in probed_result.probes) for probed_result in (result, new_result)
+        ]
         unusable.update(index for index in indices if counts[1][index] <= counts[0][index])
         unusable |= _indices_with_fixed_seeds(new_result)
         if new_result.case is None:
@@ -377,7 +383,7 @@ def _free_block(result: Probed, index: int, first_block: SeedBlock | None) -> Se
 def _refuse_undecidable(result: Probed) -> None:
     """Raises LobenchError if there is nothing to compare, or no checkpoint was ever good."""
     where = "" if result.case is None else f"{result.case.suite}/{result.case.name}"
-    if len({probe.place for probe in result.probes}) < 2:
+    if len({probe.checkpoint_index for probe in result.probes}) < 2:
         next_step = "--most allows more evaluations" if not result.failures else ""
         raise LobenchError(
             "fewer than two checkpoints could be evaluated",
@@ -418,7 +424,7 @@ def _stored_evaluations(
         last_id = rows[-1].id if rows else 0  # so that ids increase over both stores
         earlier_rows = {row.key.checkpoint_sha256: row for row in rows}
         for row in snapshot.rows:
-            if row.key.code in snapshot.edited and not keeps_results:
+            if row.key.code in snapshot.edited_codes and not keeps_results:
                 continue
             # A bisection gives a checkpoint by its path, without the name of its run in the watch.
             earlier_row = earlier_rows.get(row.key.checkpoint_sha256, row)

@@ -16,7 +16,7 @@ def bisection_text(bisection: Bisection) -> str:
     num_stored = bisection.probed.num_evaluations - bisection.num_new
     case_text = f"{bisection.name} ({bisection.metric})"
     if bisection.status == "no_fall":
-        no_fall_certainty = _percent(1 - posterior.fall)
+        no_fall_certainty = _percent(1 - posterior.fall_probability)
         lines = [
             f"no fall found: with {no_fall_certainty} probability, {case_text} is as good at the last "
             "checkpoint as before"
@@ -24,11 +24,11 @@ def bisection_text(bisection: Bisection) -> str:
     else:
         last_good, first_broken = bisection.named
         if bisection.status == "found":
-            certainty = _percent(posterior.by_place[posterior.place])
-            neighbour_certainty = _percent(posterior.within(1))
+            certainty = _percent(posterior.probability_by_index[posterior.break_index])
+            neighbour_certainty = _percent(posterior.probability_within(1))
             lines = [
                 f"{case_text} broke at outer step {bisection.broken.outer_step}",
-                f"probability that it got worse: {_percent(posterior.fall)}; and if it did, "
+                f"probability that it got worse: {_percent(posterior.fall_probability)}; and if it did, "
                 f"that it broke at this checkpoint: {certainty}, at this one or a neighbour: {neighbour_certainty}",
             ]
         else:
@@ -44,12 +44,16 @@ def bisection_text(bisection: Bisection) -> str:
             if bisection.is_exhausted:
                 advice = f"more {noun}s do not decide it: checkpoints differ by more than {noun}s, so save more of them"
             lines = [
-                f"undecided: {case_text} got worse with {_percent(posterior.fall)} probability; if it did, {steps}",
+                f"undecided: {case_text} got worse with {_percent(posterior.fall_probability)} probability; "
+                f"if it did, {steps}",
                 f"needed to decide: {needed_text}; {advice}",
             ]
-        num_lost_before, num_all_before, num_lost_after, num_all_after = posterior.lost
-        size_text = f"{posterior.size:.3g} +- {posterior.size_error:.2g} in score"
-        if posterior.size < posterior.size_error and num_lost_after * num_all_before > num_lost_before * num_all_after:
+        num_lost_before, num_all_before, num_lost_after, num_all_after = posterior.lost_counts
+        size_text = f"{posterior.fall_size:.3g} +- {posterior.fall_size_error:.2g} in score"
+        if (
+            posterior.fall_size < posterior.fall_size_error
+            and num_lost_after * num_all_before > num_lost_before * num_all_after
+        ):
             size_text = f"more {noun}s diverge, and none is shown in the score of the others"
         condition = "" if bisection.status == "found" else "if it did, "
         lines += [
@@ -64,8 +68,8 @@ def bisection_text(bisection: Bisection) -> str:
             lines.append(
                 f"diverged or exploded: {num_lost_before} of {counted(num_all_before, noun)} before, {lost_after}"
             )
-    if posterior.begin:
-        step = bisection.checkpoints[posterior.begin].outer_step
+    if posterior.first_good_index:
+        step = bisection.checkpoints[posterior.first_good_index].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
     cost_text = f"{counted(bisection.probed.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
     lines += [

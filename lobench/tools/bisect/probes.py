@@ -161,13 +161,13 @@ class Bisection:
     @property
     def looked_at(self) -> frozenset[int]:
         """Positions of the evaluated checkpoints."""
-        return frozenset(probe.place for probe in self.probed.probes)
+        return frozenset(probe.checkpoint_index for probe in self.probed.probes)
 
     @property
     def named(self) -> tuple[int, int]:
         """Positions of the last good and the first broken checkpoint that were evaluated; see `pair_around_break`."""
         if self.status == "found":
-            return self.belief.place - 1, self.belief.place
+            return self.belief.break_index - 1, self.belief.break_index
         return pair_around_break(self.belief, self.looked_at)
 
     @property
@@ -188,10 +188,10 @@ class Bisection:
     def to_record(self) -> BisectionRecord:
         """Returns the record for `--format json`."""
         belief, (first_checkpoint, last_checkpoint) = self.belief, self.interval
-        lost_before, num_before, lost_after, num_after = belief.lost
+        lost_before, num_before, lost_after, num_after = belief.lost_counts
         posterior: list[PosteriorPoint] = [
             {"outer_step": checkpoint.outer_step, "uri": checkpoint.uri, "probability": probability}
-            for checkpoint, probability in zip(self.checkpoints, belief.by_place, strict=True)
+            for checkpoint, probability in zip(self.checkpoints, belief.probability_by_index, strict=True)
             if probability >= 1e-4
         ]
         return record_from(
@@ -201,20 +201,20 @@ class Bisection:
             self.probed,
             case=self.name,
             score_version=SCORE_VERSION,
-            probability_of_a_fall=belief.fall,
+            probability_of_a_fall=belief.fall_probability,
             broken=record_from(ProbedCheckpoint, self.broken),
             last_good=record_from(ProbedCheckpoint, self.good),
-            probability=belief.by_place[belief.place],
-            probability_within_one=belief.within(1),
+            probability=belief.probability_by_index[belief.break_index],
+            probability_within_one=belief.probability_within(1),
             interval=CredibleInterval(
                 probability=self.level,
                 first_outer_step=first_checkpoint.outer_step,
                 last_outer_step=last_checkpoint.outer_step,
             ),
-            fall=FallSize(score=belief.size, standard_deviation=belief.size_error),
+            fall=FallSize(score=belief.fall_size, standard_deviation=belief.fall_size_error),
             diverged=LostSeeds(before=lost_before, num_before=num_before, after=lost_after, num_after=num_after),
             num_checkpoints=len(self.checkpoints),
-            num_not_trained_enough=belief.begin,
+            num_not_trained_enough=belief.first_good_index,
             num_new_evaluations=self.num_new,
             seeds_per_evaluation=self.num_seeds,
             posterior=posterior,
@@ -226,7 +226,7 @@ def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
 
     Scores of items are not clipped, so low scores of items are kept.
     """
-    lost_seeds = cell.unconverged
+    lost_seeds = cell.unconverged_seeds
     lowest_score = -math.inf if cell.case.has_items else DIVERGED_SCORE
     return {seed: -math.inf if seed in lost_seeds or score <= lowest_score else score for seed, score in scores.items()}
 
@@ -281,11 +281,11 @@ def probed(
     for subject in snapshot.subjects:
         if not subject.is_optimizer and optimizer_hash in subject.optimizer_hashes and case.identity in subject.cells:
             cells[subject.checkpoint.sha256] = subject.cells[case.identity]
-    stored_metrics = {metric_name for cell in cells.values() for metric_name in cell.final}
+    stored_metrics = {metric_name for cell in cells.values() for metric_name in cell.final_values}
     probed_metric = stored_spelling(metric, sorted(stored_metrics)) if metric else case.primary_metric
     if metric and stored_metrics and probed_metric not in stored_metrics:
         raise unknown_metric(metric, stored_metrics, where=str(store))
-    if scales.direction(case, probed_metric) is None and any(cell.final for cell in cells.values()):
+    if scales.direction(case, probed_metric) is None and any(cell.final_values for cell in cells.values()):
         raise UnknownDirection(probed_metric, where=str(store))
     blocks_by_position: dict[int, set[SeedBlock]] = {}
     probes = {}
@@ -300,19 +300,22 @@ def probed(
         for position in indices_of_hash.get(row.key.checkpoint_sha256, ()):
             blocks_by_position.setdefault(position, set()).add(block)
             if None not in values:
-                probes[position, block] = Probe(place=position, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
+                probes[position, block] = Probe(checkpoint_index=position, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
     return Probed(
         case=case,
         probes=tuple(probes.values()),
         blocks=tuple(blocks),
-        num_evaluations=len({(checkpoints[probe.place].sha256, probe.block) for probe in probes.values()}),
+        num_evaluations=len({(checkpoints[probe.checkpoint_index].sha256, probe.block) for probe in probes.values()}),
         looked_at={
             index: frozenset(blocks_of_checkpoint) for index, blocks_of_checkpoint in blocks_by_position.items()
         },
         failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),
         num_diverged=sum(
-            all(seed in cells[checkpoints[probe.place].sha256].diverged for seed in blocks[probe.block].seeds)
+            all(
+                seed in cells[checkpoints[probe.checkpoint_index].sha256].diverged_seeds
+                for seed in blocks[probe.block].seeds
+            )
             for probe in probes.values()
         ),
-        scale=scales.describe_shortly(),
+        scale=scales.short_description(),
     )

@@ -126,15 +126,15 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
     trials = list[_Trials]()
     left_out = []
     for history in search_histories_of(snapshot.experiment.trials, labels):
-        if not history.numbers or history.best[-1] is None:
+        if not history.numbers or history.best_so_far[-1] is None:
             left_out.append((history.label, len(history.numbers)))
             continue
-        methods = snapshot.experiment.methods
+        methods = snapshot.experiment.method_names
         method_index = methods.index(history.method) if history.method in methods else None
-        search = snapshot.search(method_index) if method_index is not None else None
-        is_fresh = search is not None and search.is_fresh
+        search = snapshot.search_of(method_index) if method_index is not None else None
+        is_fresh = search is not None and search.has_fresh_seeds
         are_independent = search is not None and search.strategy == "random"
-        lowest, highest = history.fitness_of_all()
+        lowest, highest = history.fitness_bounds()
         trials.append(_Trials(low=lowest, high=highest, are_independent=are_independent))
         expected_intervals = expected_best(lowest, are_independent=are_independent)
         highest_intervals = (

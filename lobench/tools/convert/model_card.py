@@ -107,7 +107,7 @@ def _evaluations_in(store: Path, sha256: str) -> list[str]:
     return [
         _section(summary, subject)
         for subject, stored_subject in enumerate(summary.snapshot.subjects)
-        if stored_subject.who.has_theta and stored_subject.who.sha256 == sha256
+        if stored_subject.subject.has_theta and stored_subject.subject.sha256 == sha256
     ]
 
 
@@ -115,13 +115,13 @@ def _section(summary: Summary, subject: int) -> str:
     stored_subject = summary.snapshot.subjects[subject]
     rows = [("case", "inner steps", "seeds", "diverged", "metric", "final mean", "score", "case's hash")]
     for case, info in enumerate(summary.snapshot.cases):
-        if (case_summary := summary.case(subject, case, None)) is not None:
+        if (case_summary := summary.case_finding(subject, case, None)) is not None:
             metric = summary.metric_of(case, "primary")
             steps = str(info.num_inner_steps)
             seeds = str(case_summary.num_seeds)
             diverged = str(case_summary.num_diverged)
-            final = f"{case_summary.final.get(metric, float('nan')):.4g}"
-            score = interval_cell(case_summary.score.get("primary"))
+            final = f"{case_summary.final_means.get(metric, float('nan')):.4g}"
+            score = interval_cell(case_summary.scores.get("primary"))
             case_name = f"{info.suite}/{info.name}"
             rows.append((case_name, steps, seeds, diverged, metric, final, score, info.identity[:12]))
     headline = summary.mean_score(subject, "primary")
@@ -129,7 +129,9 @@ def _section(summary: Summary, subject: int) -> str:
     scale = f"{summary.scale_label}; intervals are of 95%, over seeds"
     revisions = ", ".join(sorted(filter(None, stored_subject.git_revisions)))
     variant = (
-        fenced("\n".join(stored_subject.who.variant.bindings), "gin") if stored_subject.who.variant.bindings else ""
+        fenced("\n".join(stored_subject.subject.variant.bindings), "gin")
+        if stored_subject.subject.variant.bindings
+        else ""
     )
     revisions_text = f"Code of the evaluations: git {markdown_line(revisions)}." if revisions else ""
     heading = f"### {markdown_line(stored_subject.label)}"

@@ -232,7 +232,7 @@ class _StoredCells:
             Samples.of_differences([scores_of_sides[1][seed] - scores_of_sides[0][seed] for seed in block.seeds])
         )
         gap = location.estimate.mean
-        p_value = location.above(self.rules.margin)
+        p_value = location.p_above(self.rules.margin)
         verdict = "loses" if p_value <= self.rules.level else "not shown to lose"
         evidence = f"p = {p_value:.2g}, threshold {self.rules.level:.2g}"
         self.progress.log(f"{title}: {verdict}, its score is lower by {gap:.3f} ({evidence})")

@@ -215,7 +215,7 @@ def history_of(
     return CaseHistory(
         case=f"{case_info.suite}/{case_info.name}",
         metric=metric or case_info.primary_metric,
-        scale=scales.describe_shortly(),
+        scale=scales.short_description(),
         replicate=case_info.replicate,
         seeds=tuple(seeds),
         runs=tuple(runs),
@@ -276,14 +276,16 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
     for snapshot in snapshots:
         last_subjects: dict[object, StoredSubject] = {}
         for subject in snapshot.subjects:
-            sighting = subject.who
+            sighting = subject.subject
             key = (
                 (sighting.run or str(Path(sighting.uri).parent), sighting.variant.key)
                 if sighting.has_theta
                 else sighting.key
             )
             last_subjects[key] = subject
-        optimizers.update(key if not subject.who.has_theta else "checkpoints" for key, subject in last_subjects.items())
+        optimizers.update(
+            key if not subject.subject.has_theta else "checkpoints" for key, subject in last_subjects.items()
+        )
         labels.update(dict.fromkeys(subject.label for subject in last_subjects.values()))
         is_ambiguous |= len(last_subjects) > 1
     if is_ambiguous or len(optimizers) > 1:
@@ -304,10 +306,10 @@ def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
     if not name:
         return last_subject(snapshot.subjects)
     named_snapshot = snapshot_with(snapshot.store, name)
-    if not match_name(named_snapshot, name).places:
+    if not match_name(named_snapshot, name).indices:
         return None
-    key = named_snapshot.subjects[subject_index_named(named_snapshot, name)].who.key
-    return next((subject for subject in snapshot.subjects if subject.who.key == key), None)
+    key = named_snapshot.subjects[subject_index_named(named_snapshot, name)].subject.key
+    return next((subject for subject in snapshot.subjects if subject.subject.key == key), None)
 
 
 def _case_run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least_variance: float) -> CaseRun:
@@ -329,15 +331,15 @@ def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> It
     if change is None:
         return
     posterior, sign = change
-    index = start + posterior.place
+    index = start + posterior.break_index
     yield ScoreChange(
         place=index,
-        size=-sign * max(posterior.size, 0.0),
-        error=posterior.size_error,
-        probability=posterior.fall,
-        here=posterior.by_place[posterior.place],
+        size=-sign * max(posterior.fall_size, 0.0),
+        error=posterior.fall_size_error,
+        probability=posterior.fall_probability,
+        here=posterior.probability_by_index[posterior.break_index],
         is_new_program=runs[index - 1].program != runs[index].program,
-        lost=posterior.lost,
+        lost=posterior.lost_counts,
     )
     yield from _changes(runs, start, index, level)
     yield from _changes(runs, index, stop, level)
@@ -358,9 +360,9 @@ def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[ChangePointPo
     for sign in (1.0, -1.0):
         rows = (sign * split_values).tolist()
         posterior = fall_posterior(
-            [Probe(place=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs)
+            [Probe(checkpoint_index=index, block=0, scores=tuple(row)) for index, row in enumerate(rows)], len(runs)
         )
-        candidates.append((posterior.fall, sign, posterior))
+        candidates.append((posterior.fall_probability, sign, posterior))
     _, sign, posterior = max(candidates, key=lambda candidate: candidate[0])
-    is_sure = posterior.fall >= level and 0 < posterior.place < len(runs)
+    is_sure = posterior.fall_probability >= level and 0 < posterior.break_index < len(runs)
     return (posterior, sign) if is_sure else None

@@ -80,11 +80,11 @@ def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Boo
     is_hopeless = chance_to_keep(screen, test, rules) < rules.futility
     # Each test makes later tests stricter, so none begins for a candidate that is not even better on shared seeds.
     is_screened_out = (
-        (test.seeds == 0) & (screen.seeds >= rules.num_screened) & ~(_probability_of_better_mean(screen) > 0.5)
+        (test.num_seeds == 0) & (screen.num_seeds >= rules.num_screened) & ~(_probability_of_better_mean(screen) > 0.5)
     )
     is_hopeless |= is_screened_out & ~(screen.lost_by_b > screen.lost_by_a)
     is_promising = (_probability_of_better_mean(sums) >= rules.promising) & ~diverges
-    has_spent_seeds = test.seeds >= rules.max_seeds
+    has_spent_seeds = test.num_seeds >= rules.max_seeds
     is_discarded = ~is_kept & (is_hopeless | diverges) & ~is_promising
     is_undecided = ~is_kept & ~is_discarded & (is_hopeless | has_spent_seeds)
     return np.asarray(is_kept), np.asarray(is_discarded), np.asarray(is_undecided)
@@ -99,27 +99,27 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
     from scipy.special import stdtr
 
     sums = screen + test
-    num_pairs = np.maximum(sums.converged, 2.0)
+    num_pairs = np.maximum(sums.num_converged, 2.0)
     mean = np.nan_to_num(sums.mean)
-    variance = np.maximum(sums.squares - sums.converged * mean**2, 0.0) / (num_pairs - 1)
-    num_left = np.maximum(rules.max_seeds - test.seeds, 0.0)
-    all_pairs = test.converged + num_left
+    variance = np.maximum(sums.square_sum - sums.num_converged * mean**2, 0.0) / (num_pairs - 1)
+    num_left = np.maximum(rules.max_seeds - test.num_seeds, 0.0)
+    all_pairs = test.num_converged + num_left
     last_test = PairSums(
-        seeds=all_pairs,
-        converged=all_pairs,
-        total=np.zeros_like(all_pairs),
-        squares=variance * all_pairs,
+        num_seeds=all_pairs,
+        num_converged=all_pairs,
+        difference_sum=np.zeros_like(all_pairs),
+        square_sum=variance * all_pairs,
         lost_by_a=np.zeros_like(all_pairs),
         lost_by_b=np.zeros_like(all_pairs),
     )
     # One log 2 cancels the one that `half_width` adds; the other is needed because the evidence is a mean of two parts.
     needed_half_width = last_test.half_width(rules.log_threshold + 2 * _LOG_PARTS)
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed_mean = (needed_half_width * all_pairs - test.total) / num_left
+        needed_mean = (needed_half_width * all_pairs - test.difference_sum) / num_left
         spread = np.sqrt(variance * (1 / num_left + 1 / num_pairs))
         probability = 1 - stdtr(num_pairs - 1, (needed_mean - mean) / spread)
     probability = np.where(num_left > 0, np.nan_to_num(probability), 0.0)
-    is_open = (sums.seeds < LEAST_SEEDS) | ((sums.lost_by_b > sums.lost_by_a) & (num_left > 0))
+    is_open = (sums.num_seeds < LEAST_SEEDS) | ((sums.lost_by_b > sums.lost_by_a) & (num_left > 0))
     return np.where(is_open, 1.0, probability)
 
 
@@ -127,12 +127,12 @@ def _probability_of_better_mean(sums: PairSums) -> FloatArray:
     """Returns the posterior probability that the mean difference is positive, with a flat prior."""
     from scipy.special import stdtr
 
-    num_pairs = np.maximum(sums.converged, 2.0)
+    num_pairs = np.maximum(sums.num_converged, 2.0)
     mean = np.nan_to_num(sums.mean)
-    variance = np.maximum(sums.squares - sums.converged * mean**2, 0.0) / (num_pairs - 1)
+    variance = np.maximum(sums.square_sum - sums.num_converged * mean**2, 0.0) / (num_pairs - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         probability = stdtr(num_pairs - 1, mean / np.sqrt(variance / num_pairs))
-    return np.where(sums.converged > 1, np.nan_to_num(probability, nan=0.5), 0.5)
+    return np.where(sums.num_converged > 1, np.nan_to_num(probability, nan=0.5), 0.5)
 
 
 def _probability_of_more_divergence(sums: PairSums) -> FloatArray:

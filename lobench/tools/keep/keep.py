@@ -630,12 +630,12 @@ def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionR
     if answer is KeepAnswer.DISCARD:
         if float(sums.lost_by_a) > float(sums.lost_by_b):
             return "it diverges or fails more often"
-        if not float(test.seeds):
+        if not float(test.num_seeds):
             return "it does not look better on the shared seeds"
         return f"less than {rules.futility:.0%} of chance is left to show an improvement"
     if is_budget_spent:
         return "--max-core-hours is used up"
-    if float(test.seeds) >= rules.max_seeds:
+    if float(test.num_seeds) >= rules.max_seeds:
         return "--max-seeds is used up"
     return "it looks better, but --max-seeds would not suffice to show it; more of them continue"
 

@@ -94,7 +94,7 @@ def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: 
         if rules is None:
             expected = f"--rules {' or '.join(RULES)}"
             raise UsageError("whose --self-tuning?", where=str(targets_file), got=targets.version, expected=expected)
-        rules = rules.of_self_tuning()
+        rules = rules.for_self_tuning()
     scores = score_log(read_log(logs, targets), targets, rules)
     if kind == "json":
         emit("score.algoperf", scores_record(scores, rules))

@@ -74,7 +74,7 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     targets = scores.targets
     rows = [("submission", "score", "workloads left", "removed")]
     for name, submission in scores.submissions.items():
-        base_entries = [(workload, submission.workloads[workload]) for workload in targets.base]
+        base_entries = [(workload, submission.workloads[workload]) for workload in targets.base_workloads]
         removed_reasons = [
             _removal_text(workload, entry) for workload, entry in base_entries if entry.removed_by is not None
         ]

@@ -133,7 +133,7 @@ class PublishedBundle:
 
     def place_of(self, key: SubjectKey) -> int | None:
         """Returns the index of a subject in this bundle; None if it is not shown."""
-        return next((index for index in self.shown if self.snapshot.subjects[index].who.key == key), None)
+        return next((index for index in self.shown if self.snapshot.subjects[index].subject.key == key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,15 +141,15 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
             cell = snapshot.cell(index, case_index)
             if cell is None:
                 continue
-            blocks = sorted({_seed_block(curves.seeds) for curves, _ in cell.sources.values()})
+            blocks = sorted({_seed_block(curves.seeds) for curves, _ in cell.curves_by_seed.values()})
             command = " ".join(
-                filter(None, [training_command(case), subject_options(subject.who), seed_options(case, blocks)])
+                filter(None, [training_command(case), subject_options(subject.subject), seed_options(case, blocks)])
             )
             cell_parts.append(
                 {
                     "id": f"of-{index}-{case_index}",
-                    "title": f"{snapshot.labels[index]} on {snapshot.name(case_index)}",
-                    "chart": _seeds_chart(cell, snapshot.name(case_index)),
+                    "title": f"{snapshot.labels[index]} on {snapshot.case_name(case_index)}",
+                    "chart": _seeds_chart(cell, snapshot.case_name(case_index)),
                     "bindings": _bindings_of(cell),
                     "command": f"{command}\n{results_command(case)}",
                     "audit": _verdict_lines(bundle, subject.label, case),
@@ -181,7 +181,7 @@ def _seed_block(seeds: Sequence[int]) -> SeedBlock:
 
 
 def _bindings_of(cell: Cell) -> str:
-    return next((curves.provenance.bindings for curves, _ in cell.sources.values()), "")
+    return next((curves.provenance.bindings for curves, _ in cell.curves_by_seed.values()), "")
 
 
 def _seeds_chart(cell: Cell, name: str) -> Markup:
@@ -193,7 +193,7 @@ def _seeds_chart(cell: Cell, name: str) -> Markup:
             y=np.asarray(curves.metrics[metric], np.float64)[row].tolist(),
             style=STYLES[index % len(STYLES)],
         )
-        for index, (seed, (curves, row)) in enumerate(sorted(cell.sources.items())[:_MOST_CURVES])
+        for index, (seed, (curves, row)) in enumerate(sorted(cell.curves_by_seed.items())[:_MOST_CURVES])
         if metric in curves.metrics
     ]
     return inner_chart(name, metric, series, log_y=is_wide(series)).svg() if series else Markup("")

@@ -121,7 +121,7 @@ def _read_bundle(path: Path) -> PublishedBundle:
     if not snapshot.rows:
         raise StoreError("the bundle holds no evaluation", where=str(path))
     groups = snapshot.groups
-    shown_indices = _without_duplicates(snapshot, {*groups.alone, *(run[-1] for run in groups.runs)})
+    shown_indices = _without_duplicates(snapshot, {*groups.single_indices, *(run[-1] for run in groups.runs)})
     return PublishedBundle(
         path=path,
         id=bundle.root[:12],
@@ -136,7 +136,7 @@ def _read_bundle(path: Path) -> PublishedBundle:
 
 def _without_duplicates(snapshot: Snapshot, indices: Iterable[int]) -> tuple[int, ...]:
     """Removes subjects with the same theta or gin text as a later one."""
-    return tuple({snapshot.subjects[index].who.key: index for index in sorted(indices)}.values())
+    return tuple({snapshot.subjects[index].subject.key: index for index in sorted(indices)}.values())
 
 
 def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
@@ -176,7 +176,7 @@ def _make_boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list
     for case in cases.values():
         budget = " and ".join(f"{steps:,}" for steps in sorted(suites[case.suite]))
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
-    keys = {entry.snapshot.subjects[index].who.key for entry in entries for index in entry.shown}
+    keys = {entry.snapshot.subjects[index].subject.key for entry in entries for index in entry.shown}
     return [
         _make_board(snapshot, entries, keys, *suite_and_budget, members)
         for suite_and_budget, members in sorted(groups.items())
@@ -196,7 +196,7 @@ def _make_board(
     board_snapshot = Snapshot.of(snapshot.store, rows, current=snapshot.current)
     indices = _without_duplicates(
         board_snapshot,
-        (index for index, subject in enumerate(board_snapshot.subjects) if subject.who.key in shown_keys),
+        (index for index, subject in enumerate(board_snapshot.subjects) if subject.subject.key in shown_keys),
     )
     summary = Summary(board_snapshot, Scales.of(board_snapshot.subjects, None), compared=indices)
     lines = [
@@ -205,7 +205,7 @@ def _make_board(
         for method_index in members
     ]
     # Without a baseline, the scale depends on the best of the methods.
-    has_relative_scale = not summary.scales.baselines.tuned and not all(all(line.checked) for line in lines)
+    has_relative_scale = not summary.scales.baselines.baseline_by_case and not all(all(line.checked) for line in lines)
     has_unaudited_baseline = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
     if has_unaudited_baseline or has_relative_scale:
         lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]
@@ -220,7 +220,7 @@ def _method_groups(summary: Summary, indices: Sequence[int]) -> list[list[int]]:
     remaining_indices = list(indices)
     groups = list[list[int]]()
     while remaining_indices:
-        best_indices = sorted(bold_means(summary, remaining_indices, "primary").places)
+        best_indices = sorted(bold_means(summary, remaining_indices, "primary").indices)
         members = [remaining_indices[index] for index in best_indices] or list(remaining_indices)
         members.sort(key=lambda index: -_mean_or_lowest(summary, index))
         groups.append(members)
@@ -240,14 +240,14 @@ def _board_line(summary: Summary, entries: Sequence[PublishedBundle], index: int
         curves.cost.machine
         for cell in cells
         if cell is not None
-        for curves, _ in cell.sources.values()
+        for curves, _ in cell.curves_by_seed.values()
         if curves.cost is not None
     }
     finals = []
     for case, cell in zip(summary.snapshot.cases, cells, strict=True):
-        values = list(cell.final.get(case.primary_metric, {}).values()) if cell is not None else []
+        values = list(cell.final_values.get(case.primary_metric, {}).values()) if cell is not None else []
         finals.append(mean_of(values) if values else None)
-    key = subject.who.key
+    key = subject.subject.key
     bundles = tuple(bundle for bundle in entries if any(bundle.has_rows(key, case) for case in summary.snapshot.cases))
     is_checked_by_case = tuple(
         bool(bundles) and all(bundle.is_checked(key, case) for bundle in bundles) for case in summary.snapshot.cases

@@ -59,13 +59,15 @@ def worth_of_store(
     scored_identities = set().union(*scores_by_subject.values())
     scored_cases = [case for case, info in enumerate(snapshot.cases) if info.identity in scored_identities]
     left_out_reasons = {
-        snapshot.name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored_cases
+        snapshot.case_name(case): "has no scale" for case in range(len(snapshot.cases)) if case not in scored_cases
     }
-    if moved := summary.scales.baselines.moved:
+    if moved := summary.scales.baselines.moved_notes:
         left_out_reasons["baselines"] = "; ".join(moved)
     indices = []
     for subject_index, scores in scores_by_subject.items():
-        missing_cases = [snapshot.name(case) for case in scored_cases if snapshot.cases[case].identity not in scores]
+        missing_cases = [
+            snapshot.case_name(case) for case in scored_cases if snapshot.cases[case].identity not in scores
+        ]
         if missing_cases:
             left_out_reasons[snapshot.labels[subject_index]] = f"has no score on {', '.join(missing_cases)}"
         else:
@@ -74,7 +76,7 @@ def worth_of_store(
     groups = case_groups([snapshot.subjects[index].cells for index in indices], identities)
     suite_scores = SuiteScores(
         methods=[snapshot.labels[index] for index in indices],
-        cases=[snapshot.name(case) for case in scored_cases],
+        cases=[snapshot.case_name(case) for case in scored_cases],
         scores=[[scores_by_subject[index][identity] for identity in identities] for index in indices],
         seconds=[_seconds(summary, indices, case) for case in scored_cases],
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
@@ -141,7 +143,7 @@ def _seconds(summary: Summary, indices: Sequence[int], case: int) -> float:
     for index in indices:
         cell = summary.snapshot.cell(index, case)
         curves = (
-            {id(curves_of_seeds): curves_of_seeds for curves_of_seeds, _ in cell.sources.values()}.values()
+            {id(curves_of_seeds): curves_of_seeds for curves_of_seeds, _ in cell.curves_by_seed.values()}.values()
             if cell is not None
             else ()
         )

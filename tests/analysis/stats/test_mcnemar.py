@@ -47,10 +47,10 @@ def test_bounds_exclude_zero_exactly_if_the_test_rejects(gains: int, losses: int
     test = McNemar(gains=gains, losses=losses, num_items=gains + losses + equal)
     low, high = test.bounds(tail)
     assert -1 <= low <= test.mean <= high <= 1
-    assert (low > 0) == (test.above() < tail) and (high < 0) == (test.below() < tail)
-    for shift, p_value in ((low, test.above), (high, test.below)):
+    assert (low > 0) == (test.p_above() < tail) and (high < 0) == (test.p_below() < tail)
+    for shift, p_value in ((low, test.p_above), (high, test.p_below)):
         if 1e-3 < abs(shift) < 0.99:  # beyond the bound a shift is rejected, and within it is not
-            outward = -1e-3 if p_value == test.above else 1e-3
+            outward = -1e-3 if p_value == test.p_above else 1e-3
             assert p_value(shift + outward) <= tail + 1e-6 or (shift > 0) != (shift + outward > 0)
             assert p_value(shift - outward) >= tail - 1e-6 or low > 0 or high < 0
 
@@ -58,7 +58,7 @@ def test_bounds_exclude_zero_exactly_if_the_test_rejects(gains: int, losses: int
 def test_bounds_follow_the_exact_test_in_a_tail_where_the_score_test_does_not_reject() -> None:
     test = McNemar(gains=20, losses=0, num_items=50)
     tail = 2e-6
-    assert test.above() == pytest.approx(2**-20) and test._score(0.0) > tail
+    assert test.p_above() == pytest.approx(2**-20) and test._score_p_value(0.0) > tail
     assert test.bounds(tail)[0] > 0 > McNemar(gains=0, losses=20, num_items=50).bounds(tail)[1]
 
 

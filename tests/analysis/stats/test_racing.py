@@ -117,10 +117,10 @@ def test_the_sums_are_of_the_cases_of_a_seed_on_which_both_converge() -> None:
     a = np.array([[1.0, 2.0, -np.inf, -np.inf, np.nan], [3.0, np.nan, 7.0, -np.inf, np.nan]])
     b = np.array([[0.5, 0.0, 1.0, -np.inf, 1.0], [0.5, 1.0, 4.0, -np.inf, 1.0]])
     found = PairSums.of(a, b, np.array([0.6, 1.2]))
-    assert (found.seeds, found.converged, found.lost_by_a, found.lost_by_b) == (4, 3, 1, 0)
-    assert math.isclose(found.total, 1.5 + 2 + 3)
+    assert (found.num_seeds, found.num_converged, found.lost_by_a, found.lost_by_b) == (4, 3, 1, 0)
+    assert math.isclose(found.difference_sum, 1.5 + 2 + 3)
     rounding = (0.06 + 0.24) / 4 + 0.06 + 0.24  # of a seed: the mean of a sixth of the squares, over its cases
-    assert math.isclose(found.squares, 1.5**2 + 2**2 + 3**2 + rounding)
+    assert math.isclose(found.square_sum, 1.5**2 + 2**2 + 3**2 + rounding)
 
 
 def test_a_seed_that_diverges_on_many_cases_counts_once() -> None:

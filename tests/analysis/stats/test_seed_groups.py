@@ -31,11 +31,11 @@ def of(differences: np.ndarray, *, shared: frozenset[str] = RUN, first_seed: int
     """Pairs with these differences."""
     found = Samples.of_differences(differences.tolist())
     seeds = tuple(range(first_seed, first_seed + len(differences)))
-    return dataclasses.replace(found, seeds=(seeds, seeds), shared=shared)
+    return dataclasses.replace(found, seeds=(seeds, seeds), shared_trainings=shared)
 
 
 def apart(a: np.ndarray, b: np.ndarray, shared: frozenset[str] = RUN) -> Samples:
-    return dataclasses.replace(Samples.of(a.tolist(), b.tolist(), is_paired=False), shared=shared)
+    return dataclasses.replace(Samples.of(a.tolist(), b.tolist(), is_paired=False), shared_trainings=shared)
 
 
 def test_group_of_all_cases_has_the_t_test_of_the_seeds_means() -> None:
@@ -110,19 +110,19 @@ def test_a_diverged_seed_of_a_group_counts_once_and_is_in_no_mean() -> None:
     b[0, 2] = DIVERGED
     cases = []
     for x, y in zip(a, b, strict=True):
-        samples = Samples(a=tuple(x.tolist()), b=tuple(y.tolist()), shared=RUN)
+        samples = Samples(a=tuple(x.tolist()), b=tuple(y.tolist()), shared_trainings=RUN)
         cases.append(samples)
     assert group_counts(cases) == [Counts(0, 4, 2, 4)]
     whole = join_cases(cases)
     assert [value == DIVERGED for value in whole.b] == [False, True, True, False]
     assert whole.b[0] == pytest.approx(b[:, 0].mean())
-    apart_counts = group_counts([dataclasses.replace(one, shared=frozenset()) for one in cases])
+    apart_counts = group_counts([dataclasses.replace(one, shared_trainings=frozenset()) for one in cases])
     assert apart_counts == [Counts(0, 4, 2, 4), Counts(0, 4, 1, 4), Counts(0, 4, 1, 4)]
 
 
 def test_rounding_of_a_group_is_that_of_its_cases_together() -> None:
-    flat = [Samples(a=(0.0,) * 3, b=(1.0,) * 3, step=1.0, shared=RUN) for _ in range(4)]
-    assert join_cases(flat).floor == pytest.approx(1 / 12 / 4)
+    flat = [Samples(a=(0.0,) * 3, b=(1.0,) * 3, step=1.0, shared_trainings=RUN) for _ in range(4)]
+    assert join_cases(flat).least_variance == pytest.approx(1 / 12 / 4)
 
 
 def test_the_check_finds_cases_that_move_together_and_not_independent_ones() -> None:

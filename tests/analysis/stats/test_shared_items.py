@@ -25,7 +25,7 @@ def case_of(values: dict[int, float], unit: float = 0.0) -> Samples:
         a=a,
         b=tuple(x + value for x, value in zip(a, values.values(), strict=True)),
         seeds=(tuple(values), tuple(values)),
-        shared=frozenset(f"item {item}" for item in values),
+        shared_trainings=frozenset(f"item {item}" for item in values),
         replicate="item",
         binary_unit=unit,
     )
@@ -82,7 +82,7 @@ def test_means_over_cases_that_share_items_keep_their_level(parts: tuple[range, 
     for _ in range(worlds):
         hard = 1.4 * rng.normal(0, 1, 60)
         cases = [case_of({item: hard[item] + rng.normal() for item in part}) for part in parts]
-        alone = [dataclasses.replace(case, shared=frozenset()) for case in cases]
+        alone = [dataclasses.replace(case, shared_trainings=frozenset()) for case in cases]
         for place, grouped in enumerate((cases, alone)):
             mean = mean_over_cases(grouped).location
             found[place] += mean is not None and mean.p_value() <= 0.05

@@ -181,5 +181,5 @@ def test_curves_of_seeds_are_read_once_for_all_seeds_of_a_block(store: Path, mon
 
 def test_cell_of_one_block_has_the_values_of_the_general_way(store: Path) -> None:
     for cell in (cell for subject in read_store(store, summarized=True).subjects for cell in subject.cells.values()):
-        final, untrained = _values_of_blocks(cell.blocks, cell.sources)
-        assert repr(final) == repr(dict(cell.final)) and repr(untrained) == repr(dict(cell.untrained))
+        final, untrained = _values_of_blocks(cell.blocks, cell.curves_by_seed)
+        assert repr(final) == repr(dict(cell.final_values)) and repr(untrained) == repr(dict(cell.untrained_values))
