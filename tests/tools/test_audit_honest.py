@@ -231,6 +231,17 @@ def test_audit_of_an_experiment_that_pytest_ran_passes(tmp_path: Path) -> None:
     assert found.counts["identical"] == 1
 
 
+def test_audit_after_an_edit_of_another_method_in_the_file_of_the_cases_passes(tmp_path: Path) -> None:
+    (tmp_path / "valleys.py").write_text(_TASKS)
+    cases = _GIN.replace("valley/expect.max_final_loss = 1e-6\n", "")
+    for rate in (0.1, 0.2):
+        methods = f"a/Method.optimizer = @sgd()\nb/Method.optimizer = @adam()\nb/adam.learning_rate = {rate}\n"
+        (tmp_path / "x.gin").write_text(cases + methods)
+        assert lobench("run", tmp_path / "x.gin", "--executor", "inline", cwd=tmp_path).returncode == 0
+    assert lobench("publish", ".lobench/x", "--output", "x.lobench", cwd=tmp_path).returncode == 0
+    assert audit(tmp_path / "x.lobench", sample="0").contradictions == ()
+
+
 def test_renamed_is_a_second_name_if_an_edited_experiment_gave_the_subject_both_labels() -> None:
     planned = [PlannedSubject(sha256=one * 64, variant="", label=one, at=0.0) for one in "ab"]
     exchanged = [

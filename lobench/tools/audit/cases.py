@@ -32,8 +32,9 @@ _SEED_FIELDS = ("first_seed", "block_sizes", "num_seeds")
 _TEST_FIELDS = ("name", "node_id", "case_code", "places")
 # Older versions did not write these fields, which are "" then.
 _LATER_FIELDS = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
-# `--gin-param` may bind these, and the bindings of a result do not show it.
-_UNRECORDED_FIELDS = ("scale", "minimum")
+# `--gin-param` may bind the first two, and the bindings of a result do not show it. The hash of a program also depends
+# on bindings that its optimizer does not reach, such as those of other methods in the file, which may have been edited.
+_UNRECORDED_FIELDS = ("scale", "minimum", "program_hash")
 _IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 

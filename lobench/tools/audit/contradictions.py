@@ -37,6 +37,7 @@ from lobench.tools.audit.ledger_checks import Tables, record_findings
 __all__ = ["findings", "renamed", "suite_folders"]
 
 _RECORD_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_TYPES_IN_RECORDS = (type(None), bool, int, float, str, bytes, list, tuple, dict)
 _NO_LABELS: Mapping[str, Set[str]] = MappingProxyType({})
 _FIXED_MEMBERS = ("bundle.json", "about.json", "card.md", "signature")
 _MEMBER_FOLDERS = ("ledger", "suites", "theta")
@@ -66,15 +67,17 @@ def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]
 
 
 def _is_of_lobench(error: Exception) -> bool:
-    """Returns whether an error is one of lobench's code: whether it is about an object of a class of lobench.
+    """Returns whether an error is one of lobench's code: whether it is about an object that no record can hold.
 
     A wrong record has a text, a number, a list or a dictionary where lobench expects something else.
     """
     if isinstance(error, AttributeError):
-        return type(error.obj).__module__.partition(".")[0] == "lobench"
+        return not isinstance(error.obj, _TYPES_IN_RECORDS)
     if not isinstance(error, TypeError) or "argument '" in str(error):  # fields of a record may be called anything
         return False
     names = set(re.findall(r"'(\w+)'", str(error)))
+    if names & {record_type.__name__ for record_type in _TYPES_IN_RECORDS}:
+        return False
     modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "lobench"]
     classes = (value for module in modules for value in vars(module).values() if isinstance(value, type))
     return any(value.__name__ in names and value.__module__.startswith("lobench.") for value in classes)
