@@ -53,8 +53,8 @@ class Train(Message):
 
     Attributes:
       theta: Path of a file of leaves; "" without theta.
-      code: Parts of the case's code as the caller imported it; empty if any code is right.
-      key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
+      code_hashes: Parts of the case's code as the caller imported it; empty if any code is right.
+      case_key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
       together, perturbation: As in `BlockRunner.repeat`.
     """
 
@@ -64,8 +64,8 @@ class Train(Message):
     theta: str
     where: str
     seed_block: SeedBlock
-    code: Mapping[str, str] = field(default_factory=dict)
-    key: str = ""
+    code_hashes: Mapping[str, str] = field(default_factory=dict)
+    case_key: str = ""
     together: str = ""
     perturbation: int = 0
 
@@ -112,8 +112,8 @@ class IsolatedRunner:
         theta: ThetaLeaves,
         block: SeedBlock,
         *,
-        code: Mapping[str, str] | None = None,
-        key: str = "",
+        code_hashes: Mapping[str, str] | None = None,
+        case_key: str = "",
         together: str = "",
         perturbation: int = 0,
     ) -> Curves:
@@ -122,8 +122,8 @@ class IsolatedRunner:
         Args:
           layers: gin text bound before and after the case's own file.
           spec, test, theta, block, together, perturbation: As in `BlockRunner.run` and `repeat`.
-          code: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
-          key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.
+          code_hashes: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
+          case_key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.
         Raises:
           EditedCode: The child imported other code, or read other gin files.
           LobenchError: The child raised an error, raised here in its class and as one line; or the child died.
@@ -135,8 +135,8 @@ class IsolatedRunner:
             theta="",
             where=theta.where,
             seed_block=block,
-            code=code or {},
-            key=key,
+            code_hashes=code_hashes or {},
+            case_key=case_key,
             together=together,
             perturbation=perturbation,
         )
@@ -225,10 +225,12 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
 def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     """Raises EditedCode if a file was edited between the caller's import and that of this process."""
     bound_case = runner.bind(request.spec, request.test)
-    if request.key and bound_case.info.whole_key != request.key:
+    if request.case_key and bound_case.info.whole_key != request.case_key:
         raise EditedCode.of(request.spec, ["its gin files"])
     present_code = {**bound_case.code.parts, **parts_run_otherwise(bound_case.info)}
-    if edited_parts := [name for name, sha256 in request.code.items() if present_code.get(name, sha256) != sha256]:
+    if edited_parts := [
+        name for name, sha256 in request.code_hashes.items() if present_code.get(name, sha256) != sha256
+    ]:
         raise EditedCode.of(request.spec, edited_parts)
 
 

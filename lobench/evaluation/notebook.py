@@ -123,19 +123,23 @@ class _WarmChild:
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
     cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
-    code: dict[str, str] = field(default_factory=dict)
-    data: dict[str, FileStamp] = field(default_factory=dict)
+    code_hashes: dict[str, str] = field(default_factory=dict)
+    file_stamps: dict[str, FileStamp] = field(default_factory=dict)
 
     def has_read_current_files(
         self,
         layers: Layers,
         spec: CaseSpec,
         case: tuple[str, Case],
-        code: Mapping[str, str],
+        code_hashes: Mapping[str, str],
     ) -> bool:
         """Returns whether the child has read the current files. It reads each gin file, module and data file once."""
-        is_known = all(self.code.get(name, value) == value for name, value in code.items())
-        return self.cases.get((layers, spec), case) == case and is_known and stamps_of(self.data) == self.data
+        is_known = all(self.code_hashes.get(name, value) == value for name, value in code_hashes.items())
+        return (
+            self.cases.get((layers, spec), case) == case
+            and is_known
+            and stamps_of(self.file_stamps) == self.file_stamps
+        )
 
 
 _warm_child: _WarmChild | None = None
@@ -144,15 +148,15 @@ _warm_child: _WarmChild | None = None
 def _warm_child_runner(layers: Layers, bound_case: BoundCase) -> IsolatedRunner:
     """Returns the shared child process, whose programs are warm. It ends with this process, when its pipe closes."""
     global _warm_child
-    case, code = (bound_case.bindings, bound_case.case), bound_case.code.parts
+    case, code_hashes = (bound_case.bindings, bound_case.case), bound_case.code.parts
     named_files = map(Path, bound_case.code.case.data | bound_case.code.subject.data)
     files = [*data_of_suite(Path(bound_case.spec.path)), *named_files]
-    data = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
-    if _warm_child is None or not _warm_child.has_read_current_files(layers, bound_case.spec, case, code):
+    file_stamps = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
+    if _warm_child is None or not _warm_child.has_read_current_files(layers, bound_case.spec, case, code_hashes):
         if _warm_child is not None:
             _warm_child.runner.close()
         _warm_child = _WarmChild()
     _warm_child.cases[layers, bound_case.spec] = case
-    _warm_child.code |= code
-    _warm_child.data = data | _warm_child.data
+    _warm_child.code_hashes |= code_hashes
+    _warm_child.file_stamps = file_stamps | _warm_child.file_stamps
     return _warm_child.runner

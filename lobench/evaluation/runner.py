@@ -312,9 +312,9 @@ class BlockRunner:
         bound_case = self.bind(spec, test_name, thetas[0].own_bindings)
         self.claim_backend_for(bound_case)
         program_class = PerturbedProgram if perturbation else TrainingProgram
-        warm = self._warm_program(bound_case, block.size, program_class)
+        warm_program = self._warm_program(bound_case, block.size, program_class)
         matched_thetas = [self.optimizer_theta(bound_case, theta) for theta in thetas]
-        program = warm.program
+        program = warm_program.program
         result_provenance = provenance(
             bindings=bound_case.bindings, device=device_description(), folder=Path(spec.path).parent
         )
@@ -369,7 +369,7 @@ class BlockRunner:
                 num_compilations=num_compilations,
                 provenance=dataclasses.replace(
                     result_provenance,
-                    optimizer=warm.stepper_maker.program_description,
+                    optimizer=warm_program.stepper_maker.program_description,
                     at_once=curves.provenance.at_once,
                 ),
                 problems=(*bound_case.problems, *curves.problems),
@@ -427,9 +427,9 @@ class BlockRunner:
         key = (bound_case.info.whole_key, num_seeds, program_class)
         if key not in self._warm_programs:
             self._warm_programs[key] = self._shared_programs.warm_program(bound_case, num_seeds, program_class)
-        warm = self._warm_programs[key]
-        warm.stepper_maker.bound_case = bound_case
-        return warm
+        warm_program = self._warm_programs[key]
+        warm_program.stepper_maker.bound_case = bound_case
+        return warm_program
 
     def optimizer_theta(self, bound_case: BoundCase, theta: ThetaLeaves) -> object:
         """Returns theta in the structure of the case's optimizer; {} if the optimizer has none.

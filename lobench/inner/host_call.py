@@ -47,7 +47,7 @@ def host_call(function: Callable[..., PyTree], shapes: PyTree, *args: PyTree) ->
             raise
 
     avals = tuple(jax.core.ShapedArray(shape_struct.shape, shape_struct.dtype) for shape_struct in result_shapes)
-    return jax.tree.unflatten(shape_tree, _CALL.bind(*leaves, function=call_with_leaves, avals=avals))
+    return jax.tree.unflatten(shape_tree, _HOST_CALL.bind(*leaves, function=call_with_leaves, avals=avals))
 
 
 def host_error(error: Exception) -> BaseException:
@@ -56,10 +56,10 @@ def host_error(error: Exception) -> BaseException:
     return raised if type(raised).__name__ in str(error) else error
 
 
-_CALL: Any = Primitive("host_call")
-_CALL.multiple_results = True
-_CALL.def_abstract_eval(lambda *args, function, avals: avals)
-_CALL.def_impl(lambda *args, **known: jax.jit(lambda *args: _CALL.bind(*args, **known))(*args))
+_HOST_CALL: Any = Primitive("host_call")
+_HOST_CALL.multiple_results = True
+_HOST_CALL.def_abstract_eval(lambda *args, function, avals: avals)
+_HOST_CALL.def_impl(lambda *args, **known: jax.jit(lambda *args: _HOST_CALL.bind(*args, **known))(*args))
 
 
 def _lowering(ctx: Any, *args: Any, function: Callable[..., Any], avals: Sequence[Any]) -> Any:
@@ -74,7 +74,7 @@ def _batch_one_by_one(args: Sequence[Any], axes: Sequence[int | None], **paramet
 
     def call_with_slices(slices: Sequence[Any]) -> Any:
         batched_args = iter(slices)
-        return _CALL.bind(
+        return _HOST_CALL.bind(
             *(arg if axis is None else next(batched_args) for arg, axis in zip(args, axes, strict=True)), **parameters
         )
 
@@ -82,5 +82,5 @@ def _batch_one_by_one(args: Sequence[Any], axes: Sequence[int | None], **paramet
     return results, [0] * len(results)
 
 
-mlir.register_lowering(_CALL, _lowering, cacheable=False)
-batching.primitive_batchers[_CALL] = _batch_one_by_one
+mlir.register_lowering(_HOST_CALL, _lowering, cacheable=False)
+batching.primitive_batchers[_HOST_CALL] = _batch_one_by_one

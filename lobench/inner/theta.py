@@ -58,7 +58,7 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
       ThetaMismatch: No subtree has the structure, or several have it. In the first case the message lists each leaf
         that is missing, unexpected, or of another shape or kind.
     """
-    template = _template(optimizer)
+    template = _theta_shapes(optimizer)
     leaves_of_part = _leaves_below(leaves, part.strip("/"))
     if part and not leaves_of_part:
         top_names = sorted({path.split("/")[0] for path in leaves})
@@ -69,7 +69,7 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
         paths = _likeliest_paths(
             [
                 candidate
-                for candidate in _candidates(leaves_of_part, expected) or [""]
+                for candidate in _candidate_paths(leaves_of_part, expected) or [""]
                 if _fits_at(candidate, leaves_of_part, expected)
             ]
         )
@@ -87,7 +87,7 @@ def match_theta(leaves: _Leaves, optimizer: LearnedOptimizer, *, where: str, par
     raise _mismatch(leaves_of_part, optimizer, leaf_paths(template), where)
 
 
-def _template(optimizer: LearnedOptimizer) -> Theta:
+def _theta_shapes(optimizer: LearnedOptimizer) -> Theta:
     return jax.eval_shape(optimizer.init, jax.random.key(0, impl="threefry2x32"))
 
 
@@ -108,7 +108,7 @@ def _leaves_below(leaves: _Leaves, parent: str) -> dict[str, np.ndarray]:
     return {path.removeprefix(prefix): leaf for path, leaf in leaves.items() if path.startswith(prefix)}
 
 
-def _candidates(leaves: _Leaves, expected: _Expected) -> Counter[str]:
+def _candidate_paths(leaves: _Leaves, expected: _Expected) -> Counter[str]:
     """Returns the paths with leaves of expected names below them, with the number of these leaves."""
     num_leaves: Counter[str] = Counter()
     for name in expected:
@@ -133,7 +133,7 @@ def _leaf_problems(leaves: _Leaves, expected: _Expected) -> list[str]:
         if path not in expected and path not in counters
     ]
     for path, expected_leaf in expected.items():
-        if path in leaves and not _fits(leaves[path], expected_leaf):
+        if path in leaves and not _leaf_fits(leaves[path], expected_leaf):
             problems.append(f"{path} is {_describe(leaves[path])}, expected {_describe(expected_leaf)}")
     return problems
 
@@ -152,7 +152,7 @@ def _likeliest_paths(paths: list[str]) -> list[str]:
 
 def _mismatch(leaves: _Leaves, optimizer: LearnedOptimizer, expected: _Expected, where: str) -> ThetaMismatch:
     """Returns an error with the differences at the best match, and the optimizers that fit the checkpoint."""
-    counts_by_path = _candidates(leaves, expected)
+    counts_by_path = _candidate_paths(leaves, expected)
     best_path = min(counts_by_path, key=lambda path: (-counts_by_path[path], path.count("/"), path), default="")
     theta = f"theta (at {best_path!r})" if best_path else "theta"
     fitting, similar = _find_other_optimizers(leaves)
@@ -179,10 +179,10 @@ def _find_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
     fitting, similar = [], []
     for cls in _subclasses(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:
-            expected = leaf_paths(_template(cls()))
+            expected = leaf_paths(_theta_shapes(cls()))
         except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
             continue
-        paths = [path for path, count in _candidates(leaves, expected).items() if count == len(expected)]
+        paths = [path for path, count in _candidate_paths(leaves, expected).items() if count == len(expected)]
         if any(_fits_at(path, leaves, expected) for path in paths):
             fitting.append(cls.__name__)
         elif any(_leaves_below(leaves, path).keys() == expected.keys() for path in paths):
@@ -197,7 +197,7 @@ def _subclasses(cls: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]
         yield from _subclasses(child)
 
 
-def _fits(leaf: np.ndarray, expected_leaf: jax.ShapeDtypeStruct) -> bool:
+def _leaf_fits(leaf: np.ndarray, expected_leaf: jax.ShapeDtypeStruct) -> bool:
     # Numbers are cast to the optimizer's own dtype; an integer leaf that would lose a fraction is not a number to cast.
     accepted_kinds = "fiub" if np.dtype(expected_leaf.dtype).kind == "f" else "iub"
     is_bfloat16 = leaf.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")

@@ -8,22 +8,22 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-__all__ = ["when"]
+__all__ = ["compute_when_due"]
 
 T = TypeVar("T")
 
 
 @jax.custom_batching.custom_vmap
-def _anywhere(is_due: jax.Array) -> jax.Array:
+def _due_anywhere(is_due: jax.Array) -> jax.Array:
     return is_due
 
 
-@_anywhere.def_vmap
+@_due_anywhere.def_vmap
 def _in_any_replica(axis_size: int, in_batched: list[bool], is_due: jax.Array) -> tuple[jax.Array, bool]:
-    return _anywhere(is_due.any(axis=0) if in_batched[0] else is_due), False
+    return _due_anywhere(is_due.any(axis=0) if in_batched[0] else is_due), False
 
 
-def when(is_due: jax.Array, compute: Callable[[], T], old_value: T) -> T:
+def compute_when_due(is_due: jax.Array, compute: Callable[[], T], old_value: T) -> T:
     """Returns `compute()` if `is_due`, else `old_value`. Nothing is computed if no replica is due.
 
     `jax.vmap` turns a condition into a selection between two results, both of which are computed. Here the result is
@@ -40,5 +40,5 @@ def when(is_due: jax.Array, compute: Callable[[], T], old_value: T) -> T:
         chosen: T = jax.tree.map(lambda new, old: jnp.where(is_due, new, old), compute(), old_value)
         return chosen
 
-    result: T = jax.lax.cond(_anywhere(is_due), computed, lambda: old_value)
+    result: T = jax.lax.cond(_due_anywhere(is_due), computed, lambda: old_value)
     return result

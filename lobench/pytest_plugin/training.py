@@ -60,7 +60,9 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
                 bound_case = runners.in_process.bind(case, test)
                 code_parts = bound_case.code.parts
                 key = bound_case.info.whole_key
-                curves = runners.isolated.run(runners.layers, case, test, theta, block, code=code_parts, key=key)
+                curves = runners.isolated.run(
+                    runners.layers, case, test, theta, block, code_hashes=code_parts, case_key=key
+                )
                 if job is not None:
                     reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
                     curves = runners.grouped.add_reason_if_grouped(case, test, job, curves, reason)

@@ -58,6 +58,6 @@ def test_curves_of_other_code_than_the_callers_are_refused(tmp_path: Path) -> No
     theta, block = ThetaLeaves(leaves=None, where="sgd()"), SeedBlock(start=0, size=1)
     try:
         with pytest.raises(EditedCode, match=r"tiny_tasks\.py"):
-            runner.run(layers, spec, "", theta, block, code={"tiny_tasks.py": "other", "gone.py": ""})
+            runner.run(layers, spec, "", theta, block, code_hashes={"tiny_tasks.py": "other", "gone.py": ""})
     finally:
         runner.close()

@@ -176,14 +176,16 @@ class _ScheduledStepper:
         return reads
 
     def _state_after_loss(
-        self, schedule: LossSchedule, origin: int, opt_state: ScheduledState, index: int, loss: jax.Array
+        self, schedule: LossSchedule, start_count: int, opt_state: ScheduledState, index: int, loss: jax.Array
     ) -> PyTree:
         """Returns the state of a schedule after a loss.
 
         The state is initialized at the start of the schedule's horizon.
         """
         initial_state = schedule.init()
-        is_new = opt_state.num_updates <= origin
+        is_new = opt_state.num_updates <= start_count
         state = jax.tree.map(lambda new, old: jnp.where(is_new, new, old), initial_state, opt_state.states[index])
         after_loss = schedule.observe(state, loss)
-        return jax.tree.map(lambda new, old: jnp.where(opt_state.num_updates >= origin, new, old), after_loss, state)
+        return jax.tree.map(
+            lambda new, old: jnp.where(opt_state.num_updates >= start_count, new, old), after_loss, state
+        )

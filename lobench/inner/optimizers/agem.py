@@ -39,7 +39,7 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     def update(
         grads: PyTree, state: PyTree, params: PyTree = None, *, memory: PyTree, **extra: Any
     ) -> tuple[PyTree, PyTree]:
-        grads = agreeing(grads, memory)
+        grads = remove_conflict_with_memory(grads, memory)
         extra |= {"memory": memory} | ({"grad": grads} if "grad" in extra else {})
         result: tuple[PyTree, PyTree] = call_with_accepted(optimizer.update, grads, state, params, **extra)
         return result
@@ -47,7 +47,7 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     return with_extra_inputs(init, update, ("memory",), inner=optimizer)
 
 
-def agreeing(grads: PyTree, memory: PyTree) -> PyTree:
+def remove_conflict_with_memory(grads: PyTree, memory: PyTree) -> PyTree:
     """Returns the gradient without its component opposite to the memory's gradient.
 
     A gradient without such a component is returned unchanged, bit for bit.

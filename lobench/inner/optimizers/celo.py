@@ -117,8 +117,8 @@ def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
 
 def initial_schedule_state(theta: Theta, num_tensors: int, horizon: int) -> State:
     """Returns the state of the scheduler before the first update."""
-    rows = initial_lstm_states(theta["lstm_init_state"], num_tensors)
-    return {"step": jnp.int32(0), "losses": new_loss_buffer(horizon), "rows": rows}
+    lstm_states = initial_lstm_states(theta["lstm_init_state"], num_tensors)
+    return {"step": jnp.int32(0), "losses": new_loss_buffer(horizon), "rows": lstm_states}
 
 
 def schedule_step(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:

@@ -140,7 +140,7 @@ class Celo2(LearnedOptimizer):
         hidden = jax.nn.relu(hidden @ theta["dense_w.0"] + theta["dense_b.0"])
         outputs = hidden @ theta["dense_w.1"] + theta["dense_b.1"]
         step = outputs[..., 0] * jnp.exp(outputs[..., 1] * self.exp_mult)
-        return _normalised(_orthogonal(step) if self.orthogonalize else step)
+        return _normalised(_nearest_orthogonal(step) if self.orthogonalize else step)
 
 
 @configurable
@@ -200,7 +200,7 @@ def _normalised(x: jax.Array) -> jax.Array:
     return x * jax.lax.rsqrt(_EPSILON + jnp.mean(x * x, axis=(-2, -1), keepdims=True))
 
 
-def _orthogonal(x: jax.Array, iterations: int = 5) -> jax.Array:
+def _nearest_orthogonal(x: jax.Array, iterations: int = 5) -> jax.Array:
     """Returns an approximation of the orthogonal matrix nearest to the last two axes."""
     is_tall = x.shape[-2] > x.shape[-1]
     x = jnp.swapaxes(x, -2, -1) if is_tall else x

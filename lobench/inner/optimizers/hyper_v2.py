@@ -135,9 +135,9 @@ class HyperV2(LearnedOptimizer):
         h, c = mixed_lstm(theta, inputs_of_lstm, state["rows"])
         controls = linear(theta["rnn_to_controls"], h)
         rates = linear(theta["step_size"], h)[:, 0]
-        rows = state["rows"] if self.use_bugged_next_lstm_state else (h, c)
-        rows = jax.tree.map(lambda leaf: leaf * (1 - self.rnn_state_decay), rows)
-        return {"step": step + 1, "losses": losses, "rows": rows}, controls, rates
+        lstm_states = state["rows"] if self.use_bugged_next_lstm_state else (h, c)
+        lstm_states = jax.tree.map(lambda leaf: leaf * (1 - self.rnn_state_decay), lstm_states)
+        return {"step": step + 1, "losses": losses, "rows": lstm_states}, controls, rates
 
 
 @configurable
@@ -175,10 +175,10 @@ class _Networks:
         layers = [jnp.concatenate([stack[f"w0__{index}"] for index in range(len(BLOCK_CHANNELS))], axis=1)]
         layers += [stack[f"w{layer}"] for layer in range(1, len(widths))]
         weights_and_biases = [array for layer, weights in enumerate(layers) for array in (weights, stack[f"b{layer}"])]
-        count = layers[0].shape[0]
-        self._stacked_networks = jnp.concatenate([array.reshape(count, -1) for array in weights_and_biases], axis=1) * (
-            100 / count
-        )
+        num_networks = layers[0].shape[0]
+        self._stacked_networks = jnp.concatenate(
+            [array.reshape(num_networks, -1) for array in weights_and_biases], axis=1
+        ) * (100 / num_networks)
 
     def mix(self, controls: jax.Array) -> jax.Array:
         """Returns the mixed networks, float32[num_tensors, size], for controls float32[num_tensors, K]."""

@@ -38,7 +38,7 @@ def initial_state(size: int) -> LSTMState:
     return (zero, zero), (zero, zero)
 
 
-def _cell(
+def _lstm_step(
     theta: dict[str, jax.Array], inputs: Sequence[jax.Array] | jax.Array, state: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     h, c = state
@@ -67,8 +67,8 @@ def two_layers(
       state: State of the previous step.
     Source: Andrychowicz et al. 2016 (arXiv 1606.04474), with gates in the order i, j, f, o.
     """
-    first_state = _cell(theta["lstm_1"], inputs, state[0])
-    second_state = _cell(theta["lstm_2"], first_state[0], state[1])
+    first_state = _lstm_step(theta["lstm_1"], inputs, state[0])
+    second_state = _lstm_step(theta["lstm_2"], first_state[0], state[1])
     output = second_state[0] @ theta["linear"]["w"] + theta["linear"]["b"]
     return output[:, 0], (first_state, second_state)
 
@@ -86,13 +86,13 @@ def two_layers_of_columns(
     A layer is one product, in which the bias has an input of ones. Sigmoids are computed by tanh, for which XLA needs
     no exponential.
     """
-    first_state = _cell_of_columns(theta["lstm_1"], jnp.stack(list(inputs)), state[0])
-    second_state = _cell_of_columns(theta["lstm_2"], first_state[0], state[1])
+    first_state = _lstm_step_of_columns(theta["lstm_1"], jnp.stack(list(inputs)), state[0])
+    second_state = _lstm_step_of_columns(theta["lstm_2"], first_state[0], state[1])
     output = theta["linear"]["w"].T @ second_state[0] + theta["linear"]["b"]
     return output[0], (first_state, second_state)
 
 
-def _cell_of_columns(
+def _lstm_step_of_columns(
     theta: dict[str, jax.Array], inputs: jax.Array, state: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     h, c = state

@@ -90,12 +90,12 @@ class NNAdam(LearnedOptimizer):
                 momenta.append(m)
                 squares.append(r)
             ranks = np.asarray([jnp.ndim(leaf) for leaf in jax.tree.leaves(params)])
-            rows = lstm(
+            lstm_states = lstm(
                 recurrent, _lstm_inputs(state["hyper"], ranks, jnp.stack(tensor_moments, axis=1)), state["rows"]
             )
-            hyper = state["hyper"] + self.output_scale * linear(controls, rows[0]).T
+            hyper = state["hyper"] + self.output_scale * linear(controls, lstm_states[0]).T
             hyper = hyper - self.decay_strength * (hyper - initial)
-            new_state = {"m": momenta, "r": squares, "hyper": _log_scaled(_from_log_scale(hyper)), "rows": rows}
+            new_state = {"m": momenta, "r": squares, "hyper": _log_scaled(_from_log_scale(hyper)), "rows": lstm_states}
             return jax.tree.unflatten(jax.tree.structure(grads), updates), new_state
 
         return optax.GradientTransformationExtraArgs(init, update)

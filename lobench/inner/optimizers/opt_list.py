@@ -128,7 +128,7 @@ def _setting_at(columns: dict[str, np.ndarray], index: Any) -> dict[str, Any]:
     if isinstance(index, jax.Array):  # traced: one program computes the whole grid
         position = index.astype(jnp.int32)
         return {name: jnp.asarray(column)[position] for name, column in columns.items()}
-    count = len(columns["beta1"])
-    if index not in range(count):
-        raise ConfigError("opt_list.index", got=repr(index), expected=f"a whole number from 0 to {count - 1}")
+    num_settings = len(columns["beta1"])
+    if index not in range(num_settings):
+        raise ConfigError("opt_list.index", got=repr(index), expected=f"a whole number from 0 to {num_settings - 1}")
     return {name: column[index].item() for name, column in columns.items()}

@@ -23,7 +23,7 @@ from lobench.inner.lookahead import synced_lookahead
 from lobench.inner.optimizer import PyTree, TransformationWithEvalParams
 from lobench.inner.optimizers.baselines import evaluated_at_average
 from lobench.inner.schedules.schedule import Schedule
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 __all__ = ["OptaxNames"]
 
@@ -189,11 +189,11 @@ def _with_hessian_when_due(function: Callable[..., Any]) -> Callable[..., Any]:
             estimate = functools.partial(hessian.update, grads, sophia_state.hessian_fn_state, params=params, **extra)
             shapes, _ = jax.eval_shape(estimate)
             empty_estimate = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-            new_estimate = when(
+            new_estimate = compute_when_due(
                 sophia_state.count % interval == 0, estimate, (empty_estimate, sophia_state.hessian_fn_state)
             )
-            moves: tuple[PyTree, PyTree] = sophia.update(grads, state, params, estimated=new_estimate)
-            return moves
+            sophia_updates: tuple[PyTree, PyTree] = sophia.update(grads, state, params, estimated=new_estimate)
+            return sophia_updates
 
         return optax.GradientTransformationExtraArgs(sophia.init, update)
 

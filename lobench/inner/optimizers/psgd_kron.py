@@ -19,7 +19,7 @@ from lobench.inner.optimizers.tensor_axes import (
     solve_upper_transposed,
 )
 from lobench.inner.schedules.schedule import Rate
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 __all__ = ["psgd_kron"]
 
@@ -102,15 +102,15 @@ def _update(
 ) -> tuple[PyTree, PsgdKronState]:
     mu = jax.tree.map(lambda old, grad: b1 * old + (1 - b1) * grad.astype(jnp.float32), state.mu, grads)
     correction = 1 - b1 ** (state.step + 1)
-    whitened = jax.tree.map(lambda average: jnp.atleast_1d(average / correction), mu)
+    corrected_averages = jax.tree.map(lambda average: jnp.atleast_1d(average / correction), mu)
 
     def fit_factors() -> PyTree:
-        keys = iter(jax.random.split(key, len(jax.tree.leaves(whitened))))
+        keys = iter(jax.random.split(key, len(jax.tree.leaves(corrected_averages))))
         return map_leaves(
-            lambda grad, factors: (_fit_factors(grad, factors, next(keys), rate),), whitened, state.factors
+            lambda grad, factors: (_fit_factors(grad, factors, next(keys), rate),), corrected_averages, state.factors
         )[0]
 
-    factors = when(state.step % update_interval == 0, fit_factors, state.factors)
+    factors = compute_when_due(state.step % update_interval == 0, fit_factors, state.factors)
 
     def preconditioned(grad: jax.Array, original_shape_leaf: jax.Array, factors: _FactorsByAxis) -> tuple[jax.Array]:
         for axis, factor in enumerate(factors):
@@ -124,8 +124,8 @@ def _update(
             grad = grad * jnp.minimum(1, max_rms / (jnp.sqrt(jnp.square(grad).mean()) + _TINY))
         return (grad.reshape(original_shape_leaf.shape),)
 
-    (moves,) = map_leaves(preconditioned, whitened, mu, factors)
-    return moves, PsgdKronState(state.step + 1, mu, factors)
+    (updates,) = map_leaves(preconditioned, corrected_averages, mu, factors)
+    return updates, PsgdKronState(state.step + 1, mu, factors)
 
 
 def _fit_factors(grad: jax.Array, factors: _FactorsByAxis, key: jax.Array, rate: float) -> _FactorsByAxis:

@@ -41,7 +41,7 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
     return jax.lax.bitcast_convert_type((exponent + _BIAS) << _MANTISSA, jnp.float32)
 
 
-def _exponent(norm_square: jax.Array) -> jax.Array:
+def _rescaling_exponent(norm_square: jax.Array) -> jax.Array:
     """Returns the exponent, int32, of the power of two that scales a norm to 1/2 .. 2; 0 if it is in range."""
     square_exponent = (jax.lax.bitcast_convert_type(norm_square, jnp.int32) >> _MANTISSA) - _BIAS
     norm_exponent = square_exponent >> 1
@@ -73,7 +73,7 @@ def psi_sgd(
     ) -> tuple[Any, jax.Array]:
         step = momentum * momentum_before - rate_at(learning_rate, count) * neuron_dot(weights, weights, axis) * grad
         new_weights = weights + step
-        scale_exponent = jnp.where(protect, _exponent(neuron_dot(new_weights, new_weights, axis)), 0)
+        scale_exponent = jnp.where(protect, _rescaling_exponent(neuron_dot(new_weights, new_weights, axis)), 0)
         return _ScaledUpdate(step, scale_exponent), step * _power_of_two(scale_exponent)
 
     rest = optax.sgd(learning_rate, momentum) if rest is None else rest

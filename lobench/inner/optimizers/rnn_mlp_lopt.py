@@ -120,8 +120,8 @@ class RNNMLPLOpt(LearnedOptimizer):
                 for tensor_values in zip(clipped_grads, param_rows, momenta, squares, shapes, strict=True)
             ]
             inputs_of_lstm = _lstm_inputs(jnp.stack(tensor_inputs), state["from_lstm"], state["from_mlp"], loss_inputs)
-            rows = lstm(theta["rnn_params"]["rnn/linear"], inputs_of_lstm, state["rows"])
-            to_ff = linear(theta["rnn_to_ff_params"]["rnn_to_ff"], rows[0])
+            lstm_states = lstm(theta["rnn_params"]["rnn/linear"], inputs_of_lstm, state["rows"])
+            to_ff = linear(theta["rnn_to_ff_params"]["rnn_to_ff"], lstm_states[0])
             features = [
                 _features(*tensor_values)
                 for tensor_values in zip(clipped_grads, param_rows, momenta, squares, strict=True)
@@ -135,9 +135,9 @@ class RNNMLPLOpt(LearnedOptimizer):
                 "norm": norm,
                 "m": momenta,
                 "r": squares,
-                "rows": rows,
+                "rows": lstm_states,
                 "from_mlp": from_mlp,
-                "from_lstm": jnp.mean(linear(theta["rnn_to_in_params"]["rnn_to_in"], rows[0]), axis=0),
+                "from_lstm": jnp.mean(linear(theta["rnn_to_in_params"]["rnn_to_in"], lstm_states[0]), axis=0),
             }
             updates = [-step.reshape(shape) for step, shape in zip(steps, shapes, strict=True)]
             return jax.tree.unflatten(structure, updates), new_state

@@ -12,7 +12,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.tensor_axes import eigh, gram, gram_diagonal, map_leaves, multiply_axis, reshape_to_axis
 from lobench.inner.schedules.schedule import Rate
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 __all__ = ["shampoo"]
 
@@ -96,9 +96,9 @@ def _update(
 
     mu, grams = map_leaves(add_gradient, grads, state.mu, state.grams)
     is_due = (state.step % update_interval == 0) | (state.step < update_interval)
-    roots = when(is_due, lambda: map_leaves(roots_of, grads, grams)[0], state.roots)
-    (moves,) = map_leaves(preconditioned, mu, roots)
-    return moves, ShampooState(state.step + 1, mu, grams, roots)
+    roots = compute_when_due(is_due, lambda: map_leaves(roots_of, grads, grams)[0], state.roots)
+    (updates,) = map_leaves(preconditioned, mu, roots)
+    return updates, ShampooState(state.step + 1, mu, grams, roots)
 
 
 def _inverse_root(matrix: jax.Array, order: int, eps: float) -> jax.Array:

@@ -12,7 +12,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.optimizers.tensor_axes import eigh, gram, map_leaves, multiply_axis, orthogonal_factor
 from lobench.inner.schedules.schedule import Rate
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 __all__ = ["soap"]
 
@@ -102,11 +102,11 @@ def _update(
         results = [jnp.where(is_first, old, new) for old, new in ((0, move), (mu, new_mu), (nu, new_nu))]
         return (*results, grams)
 
-    moves, mu, nu, grams = map_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
-    first_bases = when(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
+    updates, mu, nu, grams = map_leaves(update_leaf, grads, state.mu, state.nu, state.grams, state.bases)
+    first_bases = compute_when_due(is_first, lambda: jax.tree.map(_eigenvectors, grams), state.bases)
     is_due = (state.step % update_interval == 0) & ~is_first
-    bases, mu = when(is_due, lambda: _rotate_bases(grams, first_bases, mu), (first_bases, mu))
-    return moves, SoapState(state.step + 1, mu, nu, grams, bases)
+    bases, mu = compute_when_due(is_due, lambda: _rotate_bases(grams, first_bases, mu), (first_bases, mu))
+    return updates, SoapState(state.step + 1, mu, nu, grams, bases)
 
 
 def _rotate_bases(grams: PyTree, bases: PyTree, mu: PyTree) -> tuple[PyTree, PyTree]:

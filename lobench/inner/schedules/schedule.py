@@ -112,7 +112,7 @@ class Schedule:
             raise self._unresolved_error()
         horizon.reads.used_as_number = True
         with active_horizon(horizon.for_inner_schedules()):
-            return self.at(horizon.reads.count - horizon.origin, horizon)
+            return self.at(horizon.reads.count - horizon.start_count, horizon)
 
     def __jax_array__(self) -> jax.Array:
         return jnp.asarray(self._current_rate())
@@ -188,7 +188,7 @@ class LossSchedule(Schedule):
         """Returns the rate after the losses in `state`, float32[]."""
 
     def at(self, count: Count, horizon: Horizon) -> jax.Array:
-        return self.rate(horizon.reads.state_of(self, horizon.origin))
+        return self.rate(horizon.reads.state_of(self, horizon.start_count))
 
     def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
         raise ConfigError(
@@ -223,9 +223,9 @@ class ScheduleReads:
         self.used_as_number = False
         self.loss_schedules: dict[tuple[LossSchedule, int], None] = {}
 
-    def state_of(self, schedule: LossSchedule, origin: int) -> PyTree:
-        self.loss_schedules[schedule, origin] = None
-        return self.states[schedule, origin] if (schedule, origin) in self.states else schedule.init()
+    def state_of(self, schedule: LossSchedule, start_count: int) -> PyTree:
+        self.loss_schedules[schedule, start_count] = None
+        return self.states[schedule, start_count] if (schedule, start_count) in self.states else schedule.init()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,22 +235,22 @@ class Horizon:
     Attributes:
       num_steps: Number of updates.
       first_step: The optimizer's own count at the first update.
-      origin: `reads.count` at the first update.
+      start_count: `reads.count` at the first update.
       reads: Values read in the present update.
     """
 
     num_steps: int
     first_step: int = 0
-    origin: int = 0
+    start_count: int = 0
     reads: ScheduleReads = field(default_factory=ScheduleReads)
 
     def for_inner_schedules(self) -> Horizon:
         """Returns the horizon of schedules inside a schedule. They count steps from the start of the outer schedule."""
-        return Horizon(self.num_steps, 0, self.origin, self.reads)
+        return Horizon(self.num_steps, 0, self.start_count, self.reads)
 
     def remaining_after(self, steps: int) -> Horizon:
         """Returns the horizon that remains after some steps; it has at least one update."""
-        return Horizon(max(self.num_steps - steps, 1), 0, self.origin + steps, self.reads)
+        return Horizon(max(self.num_steps - steps, 1), 0, self.start_count + steps, self.reads)
 
 
 _HORIZON: ContextVar[Horizon | None] = ContextVar("horizon", default=None)

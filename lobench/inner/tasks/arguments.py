@@ -49,10 +49,10 @@ def sizes(
     largest_count = math.inf if max_count is None else max_count
     if not is_sequence or not isinstance(value, Sequence) or not min_count <= len(value) <= largest_count:
         if max_count is not None:
-            count = f"{min_count} to {max_count}"
+            count_text = f"{min_count} to {max_count}"
         else:
-            count = f"{min_count} or more" if min_count else "any number"
-        expected = f"a tuple of integers >= 1, {count} of them, such as (32,)"
+            count_text = f"{min_count} or more" if min_count else "any number"
+        expected = f"a tuple of integers >= 1, {count_text} of them, such as (32,)"
         raise ConfigError(setting(task, name), got=repr(value), expected=expected)
     return tuple(value)
 

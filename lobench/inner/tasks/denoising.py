@@ -12,7 +12,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.data import load
+from lobench.inner.tasks.data import load_arrays
 from lobench.inner.tasks.measured import ReferencedTask
 from lobench.inner.tasks.networks import ACTIVATIONS, Params, init_gain, layers_init, through_layers
 from lobench.inner.tasks.splits import Splits, make_datasets
@@ -35,7 +35,7 @@ def patch_splits(side: int) -> Splits:
 
 def _patches(side: int, first_column: int, last_column: int) -> np.ndarray:
     """Returns the patches of both photographs between two columns, uint8[n, side * side]."""
-    photos = [load("photos")[name][:, first_column:last_column] for name in ("china", "flower")]
+    photos = [load_arrays("photos")[name][:, first_column:last_column] for name in ("china", "flower")]
     windows = [np.lib.stride_tricks.sliding_window_view(photo, (side, side)) for photo in photos]
     return np.concatenate([window[::_STRIDE, ::_STRIDE].reshape(-1, side * side) for window in windows])
 

@@ -67,7 +67,7 @@ class BlockModelGCN(ReferencedTask, MeasuredTask):
         arguments.integer(self, "problem_seed", problem_seed, at_least=0)
         graph = _graph(num_nodes, degree, contrast, separation, problem_seed)
         self.propagation, self.propagated, self.one_hot, self.best_loss = graph
-        self.datasets = _masks(num_nodes, problem_seed)
+        self.datasets = _split_masks(num_nodes, problem_seed)
 
     def init(self, key: jax.Array) -> Params:
         return two_layers_init(key, _NUM_FEATURES, self._width, _NUM_COMMUNITIES)
@@ -117,7 +117,7 @@ def _graph(
     return (*(array.astype(np.float32) for array in arrays), best_loss)  # type: ignore[return-value]
 
 
-def _masks(num_nodes: int, problem_seed: int) -> Datasets:
+def _split_masks(num_nodes: int, problem_seed: int) -> Datasets:
     order = np.random.default_rng([problem_seed, 1]).permutation(num_nodes)
     group_size = num_nodes // 6
     nodes_of_splits = np.split(order, [num_nodes - 3 * group_size, num_nodes - 2 * group_size, num_nodes - group_size])

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from lobench.inner.tasks.data import load
+from lobench.inner.tasks.data import load_arrays
 from lobench.inner.tasks.digits import digits_splits
 from lobench.inner.tasks.mnist1d import mnist1d_splits
 from lobench.inner.tasks.splits import Splits, permuted_splits
@@ -53,7 +53,7 @@ def mnist_splits(side: int = _SIDE) -> Splits:
     Images smaller than 28x28 are area averages: each pixel is the mean of the original pixels that it covers, weighted
     by the covered area.
     """
-    mnist = load("mnist5k")
+    mnist = load_arrays("mnist5k")
     # Whole numbers below 2^53, which sum exactly in any order: the same bits on every machine.
     overlaps = _pixel_overlaps(side).astype(np.float64)
     sums = overlaps @ mnist["image"].reshape(-1, _SIDE, _SIDE).astype(np.float64) @ overlaps.T

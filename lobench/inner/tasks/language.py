@@ -9,7 +9,7 @@ import numpy as np
 from lobench.inner.configurable import configurable
 from lobench.inner.task import Datasets
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.data import text
+from lobench.inner.tasks.data import load_text
 from lobench.inner.tasks.splits import row_datasets
 from lobench.inner.tasks.symbols import SymbolTask, network_of
 
@@ -59,7 +59,7 @@ def _alphabet() -> bytes:
 def _datasets(length: int, batch_size: int) -> Datasets:
     ids = np.zeros(256, np.uint8)
     ids[list(_alphabet())] = np.arange(len(_alphabet()))
-    symbols = ids[np.frombuffer(text("python_library"), np.uint8)]
+    symbols = ids[np.frombuffer(load_text("python_library"), np.uint8)]
     num_held_out = _HELD_OUT // length
     sizes = {"train": len(symbols) // length - 3 * num_held_out}
     sizes |= dict.fromkeys(("inner_valid", "outer_valid", "test"), num_held_out)

@@ -127,7 +127,7 @@ class _Smoothed(TaskWrapper):
             )
             return loss, new_state, dict(aux)
 
-        def pair(key: jax.Array) -> tuple[jax.Array, list[jax.Array], PyTree, Aux]:
+        def mean_loss_and_slope(key: jax.Array) -> tuple[jax.Array, list[jax.Array], PyTree, Aux]:
             keys = jax.random.split(key, len(leaves))
             noise = [
                 jax.random.normal(leaf_key, leaf.shape, leaf.dtype) for leaf_key, leaf in zip(keys, leaves, strict=True)
@@ -136,7 +136,7 @@ class _Smoothed(TaskWrapper):
             slope = (plus - minus) / (2 * self._std)
             return (plus + minus) / 2, [slope * direction for direction in noise], new_state, aux
 
-        losses, slopes, states, aux = jax.vmap(pair)(jax.random.split(noise_key, self._num_pairs))
+        losses, slopes, states, aux = jax.vmap(mean_loss_and_slope)(jax.random.split(noise_key, self._num_pairs))
         loss = jnp.mean(losses)
         # A term whose value is zero and whose gradient is the estimate.
         for leaf, slope in zip(jax.tree.leaves(params), slopes, strict=True):

@@ -59,15 +59,15 @@ def mnist1d_splits() -> Splits:
     )
 
 
-def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+def _examples(seed: int, num_examples: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns signals float64[count, 40] and labels in random order, with equally many of each class."""
     from scipy.ndimage import gaussian_filter1d  # a sixth of a worker's imports, not needed by other tasks
 
     random = np.random.RandomState(seed)
-    labels = np.repeat(np.arange(10), count // 10)
-    signals = np.empty((count, _WIDE))
-    smooth_noise = np.empty((count, _WIDE))
-    noise = np.empty((count, _WIDE))
+    labels = np.repeat(np.arange(10), num_examples // 10)
+    signals = np.empty((num_examples, _WIDE))
+    smooth_noise = np.empty((num_examples, _WIDE))
+    noise = np.empty((num_examples, _WIDE))
     shears = []
     for row, template in enumerate(_templates()[labels]):
         # The order of the draws is the generator's.
@@ -81,7 +81,7 @@ def _examples(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     smooth_noise = gaussian_filter1d(_SMOOTH_NOISE * smooth_noise, _SMOOTHING, axis=1)
     signals = np.where(signals != 0, signals, smooth_noise) + _NOISE * noise
     signals -= np.outer(shears, np.linspace(-0.5, 0.5, _WIDE))
-    order = random.permutation(count)
+    order = random.permutation(num_examples)
     return np.stack([_resample(signal, _LENGTH) for signal in signals[order]]), labels[order]
 
 

@@ -220,12 +220,14 @@ class _Linen(_Network):
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
         module = self.make(self.library.Module)
         params_key, dropout = jax.random.split(key)
-        return self._split(module.init({"params": params_key, "dropout": dropout}, inputs, **_mode(type(module), True)))
+        return self._split(
+            module.init({"params": params_key, "dropout": dropout}, inputs, **_mode_arguments(type(module), True))
+        )
 
     def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         module = self.make(self.library.Module)
         state = state or {}
-        mode = _mode(type(module), training)
+        mode = _mode_arguments(type(module), training)
         outputs, new_variables = module.apply(
             {"params": params, **state}, inputs, rngs={"dropout": key}, mutable=list(state), **mode
         )
@@ -243,7 +245,7 @@ class _Haiku(_Network):
 
         def forward(inputs: jax.Array, training: bool) -> Any:
             module = self.make(self.library.Module)
-            return module(inputs, **_mode(type(module), training))
+            return module(inputs, **_mode_arguments(type(module), training))
 
         self._transformed = self.library.transform_with_state(forward)
 
@@ -262,12 +264,12 @@ class _Equinox(_Network):
     package, name = "equinox", "equinox"
 
     def init(self, key: jax.Array, inputs: jax.Array) -> tuple[PyTree, PyTree]:
-        module, state = self._module(key)
+        module, state = self._make_module(key)
         return self.library.filter(module, self.library.is_inexact_array), state
 
     def apply(self, params: PyTree, state: PyTree, key: jax.Array, inputs: jax.Array, *, training: bool) -> Outputs:
         eqx = self.library
-        module, _ = self._module(jax.random.key(0))
+        module, _ = self._make_module(jax.random.key(0))
         module = eqx.combine(params, eqx.partition(module, eqx.is_inexact_array)[1])
         if not training:
             module = eqx.nn.inference_mode(module)
@@ -282,7 +284,7 @@ class _Equinox(_Network):
         outputs, new_state = over_batch(inputs, state, keys)
         return outputs, new_state
 
-    def _module(self, key: jax.Array) -> tuple[Any, PyTree]:
+    def _make_module(self, key: jax.Array) -> tuple[Any, PyTree]:
         key_argument = {"key": key} if "key" in _parameters_of(self.factory) else {}
         module, state = self.library.nn.make_with_state(lambda: self.make(self.library.Module, **key_argument))()
         return module, state if jax.tree.leaves(state) else None
@@ -317,7 +319,7 @@ def _framework_of(factory: Factory) -> str:
     )
 
 
-def _mode(module: type, training: bool) -> dict[str, bool]:
+def _mode_arguments(module: type, training: bool) -> dict[str, bool]:
     """Returns the keyword arguments that set a module's training mode, under the names that its call accepts."""
     accepted_names = _parameters_of(module.__call__)
     modes = {name: training for name in _MODES if name in accepted_names}

@@ -163,12 +163,12 @@ class StiffODE(Task):
             start_slope = nonlinear_part(y)
             predicted = jnp.asarray(self._decay) * y + self._first_weight * start_slope
             y = predicted + self._second_weight * (nonlinear_part(predicted) - start_slope)
-            return y, jnp.mean((y - self.exact(start, self.step * (index + 1))) ** 2)
+            return y, jnp.mean((y - self.exact_solution(start, self.step * (index + 1))) ** 2)
 
         _, losses = jax.lax.scan(step, start, jnp.arange(self._num_steps, dtype=jnp.float32))
         return jnp.mean(losses)
 
-    def exact(self, start: jax.Array, time: jax.Array) -> jax.Array:
+    def exact_solution(self, start: jax.Array, time: jax.Array) -> jax.Array:
         """Returns the exact solution float32[batch, 2] at a time, float32[], for initial values float32[batch, 2]."""
         first_variable = start[:, 0] * jnp.exp(-time)
         slow = start[:, 0] / (1 + start[:, 0])

@@ -49,21 +49,21 @@ class AssociativeRecall(SymbolTask):
         arguments.integer(self, "num_keys", num_keys, at_most=255)
         arguments.integer(self, "num_values", num_values, at_most=256 - num_keys)
         self.network = network_of(self, network, num_keys + num_values, 2 * num_pairs - 1, width, num_layers, num_heads)
-        windows = _pairs(num_pairs, num_keys, num_values)
+        windows = _recall_windows(num_pairs, num_keys, num_values)
         self.datasets = row_datasets(windows, _SIZES, arguments.integer(self, "batch_size", batch_size))
 
 
 @functools.cache
-def _pairs(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarray]:
+def _recall_windows(num_pairs: int, num_keys: int, num_values: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    count = sum(_SIZES.values())
-    keys = rng.integers(num_keys, size=(count, num_pairs))
-    values = np.take_along_axis(rng.integers(num_values, size=(count, num_keys)), keys, axis=1)
-    symbols = np.stack([keys, num_keys + values], axis=2).reshape(count, 2 * num_pairs).astype(np.uint8)
+    num_windows = sum(_SIZES.values())
+    keys = rng.integers(num_keys, size=(num_windows, num_pairs))
+    values = np.take_along_axis(rng.integers(num_values, size=(num_windows, num_keys)), keys, axis=1)
+    symbols = np.stack([keys, num_keys + values], axis=2).reshape(num_windows, 2 * num_pairs).astype(np.uint8)
     is_repeated = (keys[:, :, None] == keys[:, None, :]) & np.tri(num_pairs, k=-1, dtype=bool)
-    weight = np.zeros((count, 2 * num_pairs - 1), bool)
-    weight[:, ::2] = is_repeated.any(axis=2)
-    return {"symbols": symbols, "weight": weight}
+    prediction_weights = np.zeros((num_windows, 2 * num_pairs - 1), bool)
+    prediction_weights[:, ::2] = is_repeated.any(axis=2)
+    return {"symbols": symbols, "weight": prediction_weights}
 
 
 @configurable
@@ -96,11 +96,13 @@ class ModularAddition(SymbolTask):
         sizes = {"train": modulus**2 - 3 * num_held_out} | dict.fromkeys(
             ("inner_valid", "outer_valid", "test"), num_held_out
         )
-        self.datasets = row_datasets(_sums(modulus), sizes, arguments.integer(self, "batch_size", batch_size))
+        self.datasets = row_datasets(
+            _addition_windows(modulus), sizes, arguments.integer(self, "batch_size", batch_size)
+        )
 
 
 @functools.cache
-def _sums(modulus: int) -> dict[str, np.ndarray]:
+def _addition_windows(modulus: int) -> dict[str, np.ndarray]:
     first_number, second_number = np.divmod(np.random.default_rng(0).permutation(modulus**2), modulus)
     symbols = np.stack(
         [first_number, second_number, np.full_like(first_number, modulus), (first_number + second_number) % modulus],

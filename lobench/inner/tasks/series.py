@@ -13,7 +13,7 @@ from lobench.inner.configurable import configurable
 from lobench.inner.optimizer import PyTree
 from lobench.inner.task import Batch, Datasets, SampledDataset, Task, TaskFamily
 from lobench.inner.tasks import arguments
-from lobench.inner.tasks.data import load
+from lobench.inner.tasks.data import load_arrays
 from lobench.inner.tasks.measured import LossStateAux, MeasuredTask, ReferencedTask
 from lobench.inner.tasks.networks import Params, two_layers_init
 from lobench.inner.tasks.objectives import classification, log10_loss
@@ -91,7 +91,7 @@ class SeriesClassifier(ReferencedTask, MeasuredTask):
 
 @functools.cache
 def _examples(data: str) -> dict[str, np.ndarray]:
-    arrays = load("series")
+    arrays = load_arrays("series")
     order = np.random.default_rng(0).permutation(len(arrays[f"{data}_label"]))
     return {"series": arrays[f"{data}_series"][order], "label": arrays[f"{data}_label"][order]}
 

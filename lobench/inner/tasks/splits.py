@@ -37,10 +37,10 @@ class Splits:
 
 def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test: int) -> Splits:
     """Cuts permuted examples (`default_rng(12345)`) into splits: train, both valid splits, test."""
-    count = len(next(iter(examples.values())))
-    order = np.random.default_rng(_SEED).permutation(count)
-    num_remaining = count - num_test
-    bounds = (0, num_remaining - 2 * num_valid, num_remaining - num_valid, num_remaining, count)
+    num_examples = len(next(iter(examples.values())))
+    order = np.random.default_rng(_SEED).permutation(num_examples)
+    num_remaining = num_examples - num_test
+    bounds = (0, num_remaining - 2 * num_valid, num_remaining - num_valid, num_remaining, num_examples)
     splits = [
         {name: array[order[start:stop]] for name, array in examples.items()}
         for start, stop in itertools.pairwise(bounds)
@@ -49,9 +49,9 @@ def permuted_splits(examples: dict[str, np.ndarray], *, num_valid: int, num_test
 
 
 @functools.cache
-def make_datasets(load: Callable[[], Splits], batch_size: int) -> Datasets:
-    """Returns the splits of `load` as datasets."""
-    splits = load()
+def make_datasets(load_splits: Callable[[], Splits], batch_size: int) -> Datasets:
+    """Returns the splits of `load_splits` as datasets."""
+    splits = load_splits()
     return Datasets(**{split: ArrayDataset(getattr(splits, split), batch_size) for split in SPLITS})
 
 

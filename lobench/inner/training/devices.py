@@ -37,7 +37,7 @@ def shard(function: Callable[..., Any], parts: int, argument_axes: Axes, result_
     """
     if parts == 1:
         return function
-    specs_of = functools.partial(jax.tree.map, _spec, is_leaf=_is_none)
+    specs_of = functools.partial(jax.tree.map, _partition_spec, is_leaf=_is_none)
     return jax.shard_map(
         function, mesh=_mesh(parts), in_specs=specs_of(argument_axes), out_specs=specs_of(result_axes), check_vma=False
     )
@@ -67,14 +67,14 @@ def place(values: Any, parts: int, axes: Axes) -> Any:
 
 def _shardings(parts: int, axes: Axes) -> Any:
     mesh = _mesh(parts)
-    return jax.tree.map(lambda axis: NamedSharding(mesh, _spec(axis)), axes, is_leaf=_is_none)
+    return jax.tree.map(lambda axis: NamedSharding(mesh, _partition_spec(axis)), axes, is_leaf=_is_none)
 
 
 def _mesh(parts: int) -> Mesh:
     return Mesh(np.asarray(jax.devices()[:parts]), (_PARTS_AXIS,))
 
 
-def _spec(axis: int | None) -> PartitionSpec:
+def _partition_spec(axis: int | None) -> PartitionSpec:
     return PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, _PARTS_AXIS)  # type: ignore[no-untyped-call]
 
 

@@ -41,22 +41,22 @@ def num_updates(case: Case) -> int:
     return num_replicas(case) if case.sessions in ("shared", "synced") else 1
 
 
-def members(replica: Replica, count: int) -> Replica:
+def members(replica: Replica, replica_count: int) -> Replica:
     """Returns the replicas of a round along a new last axis: `replica`, then replicas of the following seeds."""
-    if count == 1:
+    if replica_count == 1:
         return replica
-    seeds = jnp.asarray(replica.seed)[..., None] + jnp.arange(count, dtype=jnp.uint32)
+    seeds = jnp.asarray(replica.seed)[..., None] + jnp.arange(replica_count, dtype=jnp.uint32)
     return Replica(seeds, jnp.broadcast_to(jnp.asarray(replica.task)[..., None], seeds.shape))
 
 
 def with_copies(stepper: Stepper, case: Case) -> Stepper:
     """Returns the stepper, extended by the replicas' own copies of the parameters if `Case.sessions` is "synced"."""
-    count = num_replicas(case)
-    if case.sessions != "synced" or count == 1:
+    replica_count = num_replicas(case)
+    if case.sessions != "synced" or replica_count == 1:
         return stepper
 
     def init(params: PyTree, model_state: PyTree, key: jax.Array, facts: Facts = NOTHING) -> _SyncedState:
-        copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), params)
+        copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (replica_count, *jnp.shape(leaf))), params)
         return _SyncedState(stepper.init(params, model_state, key, facts), copies)
 
     def eval_params(opt_state: _SyncedState, params: PyTree) -> PyTree:
@@ -89,11 +89,11 @@ def inner_step(
     Returns:
       The new state, and the values of the batch, averaged over the replicas of a round.
     """
-    count = num_replicas(case)
-    if count == 1:
+    replica_count = num_replicas(case)
+    if replica_count == 1:
         state, values, _ = _take_turn(stepper, make_losses, replica, batch_source, index, state, state[1])
         return *state, values
-    replicas = members(replica, count)
+    replicas = members(replica, replica_count)
     if case.sessions == "mean":
         state, values = _mean_step(stepper, make_losses, replicas, batch_source, index, state)
     elif case.sessions == "shared":

@@ -75,7 +75,7 @@ class Feed:
                 batches_by_seed = [
                     _take_batches(iter(dataset.batches(seed)), case.eval_batches, split) for seed in first_replicas
                 ]
-                self.eval_batches[split] = self._stack_replicas([_stack(batches) for batches in batches_by_seed])
+                self.eval_batches[split] = self._stack_replicas([_stack_trees(batches) for batches in batches_by_seed])
         train_dataset = datasets["train"]
         self.feeds_training = isinstance(train_dataset, IteratorDataset)
         self.example_chunk: PyTree = None
@@ -103,23 +103,23 @@ class Feed:
         if self.feeds_training:
             self._reader.close()
 
-    def read_ahead(self, count: int) -> None:
-        """Starts to read the `count` batches after all requested ones, without waiting for them."""
+    def read_ahead(self, num_batches: int) -> None:
+        """Starts to read `num_batches` batches after all requested ones, without waiting for them."""
         if self.feeds_training:
-            self._chunks_ahead.append((count, self._reader.read(lambda: self._read(count))))
+            self._chunks_ahead.append((num_batches, self._reader.read(lambda: self._read_chunk(num_batches))))
 
-    def next_chunk(self, count: int) -> PyTree:
-        """Returns the next `count` batches, leaves [chunk, (num_replicas,) ...]. The last batch pads a short chunk.
+    def next_chunk(self, num_batches: int) -> PyTree:
+        """Returns the next batches, leaves [chunk, (num_replicas,) ...]. The last batch pads a short chunk.
 
         Args:
-          count: Number of batches. If batches were read ahead, it must be their number.
+          num_batches: Number of batches. If batches were read ahead, it must be their number.
         """
         if not self.feeds_training:
             return None
         if not self._chunks_ahead:
-            self.read_ahead(count)
+            self.read_ahead(num_batches)
         length, future = self._chunks_ahead.popleft()
-        assert length == count, (length, count)
+        assert length == num_batches, (length, num_batches)
         batches, self._positions = future.result()
         return batches
 
@@ -143,15 +143,15 @@ class Feed:
 
         Returns their first batches, from which callers take the shapes. The first chunk contains these batches too.
         """
-        self._iterators = self._open()
+        self._iterators = self._open_iterators()
         self._first_batches = [_take_batches(iterator, 1, "train")[0] for iterator in self._iterators]
-        self._example_batch = _stack(self._first_batches)
+        self._example_batch = _stack_trees(self._first_batches)
         return self._group_by_round(jax.tree.map(lambda leaf: leaf[None], self._example_batch))
 
-    def _open(self) -> list[Iterator[PyTree]]:
+    def _open_iterators(self) -> list[Iterator[PyTree]]:
         return [iter(self._batches(seed)) for seed in self._seeds]
 
-    def _read(self, count: int) -> _Chunk:
+    def _read_chunk(self, num_batches: int) -> _Chunk:
         """Copies each batch to its place when it is read, while it is in the processor's cache."""
         first_batches, self._first_batches = self._first_batches, []
         chunk = jax.tree.map(_empty_aligned_chunk, self._example_batch)
@@ -160,16 +160,16 @@ class Feed:
         for replica, iterator in enumerate(self._iterators):
             batches = itertools.chain(first_batches[replica : replica + 1], iterator)
             step = -1
-            for step, batch in enumerate(itertools.islice(batches, count)):
+            for step, batch in enumerate(itertools.islice(batches, num_batches)):
                 leaves, batch_structure = jax.tree.flatten(batch)
                 if batch_structure != structure:
                     raise _unlike_batch_error(batch_structure, structure)
                 for row, leaf in zip(rows, leaves, strict=True):
                     _copy_leaf(row, (step, replica), leaf)
-            if step + 1 < count:
-                raise _ended_early_error("train", step + 1, count)
+            if step + 1 < num_batches:
+                raise _ended_early_error("train", step + 1, num_batches)
         for row in rows:
-            row[count:] = row[count - 1]  # unused
+            row[num_batches:] = row[num_batches - 1]  # unused
         return _Chunk(self._group_by_round(chunk), self._current_positions() if self._keeps_positions else None)
 
     def _current_positions(self) -> list[Any] | None:
@@ -184,7 +184,7 @@ class Feed:
             return None
 
     def _continue_from(self, step: int, positions: Sequence[Any] | None) -> None:
-        self._iterators = self._open()
+        self._iterators = self._open_iterators()
         self._first_batches = []
         for index, iterator in enumerate(self._iterators):
             if positions is not None and hasattr(iterator, "set_state"):
@@ -208,7 +208,7 @@ class Feed:
     def _stack_replicas(self, rows: list[PyTree]) -> PyTree:
         if len(rows) * self._tasks_per_seed == 1:
             return rows[0]
-        return jax.tree.map(lambda leaf: np.repeat(leaf, self._tasks_per_seed, 0), _stack(rows))
+        return jax.tree.map(lambda leaf: np.repeat(leaf, self._tasks_per_seed, 0), _stack_trees(rows))
 
 
 def next_chunk(chunk: int, seconds: float) -> int:
@@ -231,22 +231,22 @@ def empty(leaf: jax.ShapeDtypeStruct) -> Any:
     return jnp.zeros(leaf.shape, leaf.dtype) if is_extended else np.zeros(leaf.shape, leaf.dtype)
 
 
-def _stack(trees: Sequence[PyTree]) -> PyTree:
+def _stack_trees(trees: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-def _take_batches(iterator: Iterator[PyTree], count: int, split: str) -> list[PyTree]:
-    batches = list(itertools.islice(iterator, count))
-    if len(batches) < count:
-        raise _ended_early_error(split, len(batches), count)
+def _take_batches(iterator: Iterator[PyTree], num_batches: int, split: str) -> list[PyTree]:
+    batches = list(itertools.islice(iterator, num_batches))
+    if len(batches) < num_batches:
+        raise _ended_early_error(split, len(batches), num_batches)
     return batches
 
 
-def _ended_early_error(split: str, num_batches: int, count: int) -> ConfigError:
+def _ended_early_error(split: str, num_read: int, num_expected: int) -> ConfigError:
     return ConfigError(
         f"the iterator of split {split!r} ended early",
-        got=f"{num_batches} batches",
-        expected=f"{count} more",
+        got=f"{num_read} batches",
+        expected=f"{num_expected} more",
         next_step="yield at least num_inner_steps batches, for ever is best",
     )
 

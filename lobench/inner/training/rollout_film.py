@@ -49,8 +49,8 @@ class Camera:
         if diverged_at >= 0:
             return None
         key = stream(Replica(np.uint32(seed), np.uint32(0)), FILM)
-        frames, count = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
-        kept_frames = np.asarray(frames, "<f4")[: int(count)]
+        frames, num_frames = self._film(*merged(stepper.eval_params(opt_state, params), model_state), key)
+        kept_frames = np.asarray(frames, "<f4")[: int(num_frames)]
         stride = math.ceil(len(kept_frames) / _MAX_FRAMES)
         # Counted from the end, so that the last frame is shown.
         kept_frames = np.ascontiguousarray(kept_frames[::-stride][::-1])

@@ -81,8 +81,8 @@ def curves_of(
     # A seed of a family diverges when the first of its tasks does.
     first_divergence = np.where(divergence_steps < 0, np.iinfo(np.int32).max, divergence_steps).min(axis=1)
     diverged_at = np.where((divergence_steps < 0).all(axis=1), -1, first_divergence)
-    metrics = {name: _rows(value, shape, len(eval_steps)) for name, value in carry.metrics.items()}
-    metrics |= {f"batch/{name}": _rows(value, shape, len(log_steps)) for name, value in carry.log.items()}
+    metrics = {name: _rows_by_seed(value, shape, len(eval_steps)) for name, value in carry.metrics.items()}
+    metrics |= {f"batch/{name}": _rows_by_seed(value, shape, len(log_steps)) for name, value in carry.log.items()}
     return Curves(
         seeds=tuple(block.seeds),
         metrics=metrics,
@@ -99,9 +99,9 @@ def curves_of(
     )
 
 
-def _rows(values: jax.Array, shape: tuple[int, int], count: int) -> memoryview[float]:
-    """Returns the first `count` rows as float32[num_seeds, count], averaged over a seed's tasks."""
-    values_by_seed = np.asarray(values)[:count].reshape(count, *shape)
+def _rows_by_seed(values: jax.Array, shape: tuple[int, int], num_rows: int) -> memoryview[float]:
+    """Returns the first `num_rows` rows as float32[num_seeds, count], averaged over a seed's tasks."""
+    values_by_seed = np.asarray(values)[:num_rows].reshape(num_rows, *shape)
     rows = values_by_seed[:, :, 0] if shape[1] == 1 else values_by_seed.mean(axis=2, dtype=np.float32)
     return rows_of(rows.T)
 

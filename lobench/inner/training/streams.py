@@ -197,8 +197,8 @@ def _splits_of_tasks(family: TaskFamily) -> dict[str, Any]:
     }
 
 
-def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, count: int) -> jax.Array:
-    """Returns the indices of the examples of `count` steps from `first_step` on.
+def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, num_steps: int) -> jax.Array:
+    """Returns the indices of the examples of `num_steps` steps from `first_step` on.
 
     They are int32[count, (num_replicas,) batch_size].
 
@@ -208,7 +208,7 @@ def draw_ahead(dataset: ArrayDataset, replicas: Replica, first_step: jax.Array, 
     def draw_step(offset: jax.Array) -> jax.Array:
         return per_replica(lambda replica: dataset.indices(_step_key(replica, first_step + offset)), replicas)(replicas)
 
-    return jax.vmap(draw_step)(jnp.arange(count))
+    return jax.vmap(draw_step)(jnp.arange(num_steps))
 
 
 def train_batch(dataset: Any, arrays: PyTree, replica: Replica, step: jax.Array, indices_or_batch: PyTree) -> PyTree:

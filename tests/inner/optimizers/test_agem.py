@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lobench.core.case import Case, SeedBlock
 from lobench.inner.adapters import as_stepper
 from lobench.inner.optimizers import adam, agem, schedule_free_adamw, sgd
-from lobench.inner.optimizers.agem import agreeing
+from lobench.inner.optimizers.agem import remove_conflict_with_memory
 from lobench.inner.tasks.multilayer import MLPClassifier
 from lobench.inner.training.train import TrainingProgram
 
@@ -26,7 +26,7 @@ KEY = jax.random.key(0)
 
 @jax.jit
 def agreed(grads: Any, memory: Any) -> Any:
-    return agreeing(grads, memory)
+    return remove_conflict_with_memory(grads, memory)
 
 
 def tree(values: np.ndarray) -> dict[str, jax.Array]:

@@ -12,7 +12,7 @@ import pytest
 
 from lobench.inner.optimizers import psgd_kron, shampoo, soap
 from lobench.inner.optimizers.optax_names import OptaxNames
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 
 def equations(jaxpr: Any, *, in_branches: bool) -> Iterator[Any]:
@@ -38,12 +38,15 @@ def side_by_side(optimizer: Any) -> Any:
 
 def test_each_replica_has_its_own_where_only_some_are_due() -> None:
     def one(due: jax.Array, value: jax.Array) -> jax.Array:
-        return when(due, lambda: 2 * value, value)
+        return compute_when_due(due, lambda: 2 * value, value)
 
     due, values = jnp.asarray([[True, False], [False, False]]), jnp.arange(4.0).reshape(2, 2)
     assert jax.vmap(jax.vmap(one))(due, values).tolist() == [[0, 1], [2, 3]]
     assert jax.vmap(jax.vmap(one))(~due, values).tolist() == [[0, 2], [4, 6]]
-    assert jax.vmap(lambda value: when(jnp.bool_(True), lambda: 2 * value, value))(values[0]).tolist() == [0, 2]
+    assert jax.vmap(lambda value: compute_when_due(jnp.bool_(True), lambda: 2 * value, value))(values[0]).tolist() == [
+        0,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(

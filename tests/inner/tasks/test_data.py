@@ -24,17 +24,17 @@ def test_every_file_of_the_folder_has_a_sum_and_a_notice():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_is_read_and_cannot_be_written_into(name):
     if name.endswith(".txt.gz"):
-        assert data.text(name.removesuffix(".txt.gz"))
+        assert data.load_text(name.removesuffix(".txt.gz"))
         return
-    arrays = data.load(name.removesuffix(".npz"))
-    assert arrays is data.load(name.removesuffix(".npz"))
+    arrays = data.load_arrays(name.removesuffix(".npz"))
+    assert arrays is data.load_arrays(name.removesuffix(".npz"))
     for array in arrays.values():
         with pytest.raises(ValueError, match="read-only"):
             array[:] = 0
 
 
 def test_mnist_has_500_of_each_digit():
-    mnist = data.load("mnist5k")
+    mnist = data.load_arrays("mnist5k")
     assert (mnist["image"].shape, mnist["image"].dtype) == ((5000, 784), np.uint8)
     assert np.bincount(mnist["label"]).tolist() == [500] * 10
 

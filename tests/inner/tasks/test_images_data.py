@@ -8,7 +8,7 @@ from shown import texts_of
 from lobench.core.errors import ConfigError
 from lobench.inner.task import SPLITS
 from lobench.inner.tasks import splits as splits_module
-from lobench.inner.tasks.data import load
+from lobench.inner.tasks.data import load_arrays
 from lobench.inner.tasks.denoising import patch_splits
 from lobench.inner.tasks.labelled import LABELLED, mnist_splits
 from lobench.inner.tasks.mnist1d import mnist1d_splits
@@ -88,7 +88,7 @@ def test_planes_part_the_classes_of_a_train_split(name):
 
 
 def test_patches_of_the_splits_share_no_pixel():
-    photo = load("photos")["china"]
+    photo = load_arrays("photos")["china"]
     splits = patch_splits(8)
     train = splits.train["patch"]
     assert train.shape == (2 * 52 * 55, 64)

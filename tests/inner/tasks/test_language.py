@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from lobench.inner.task import SPLITS
-from lobench.inner.tasks.data import text
+from lobench.inner.tasks.data import load_text
 from lobench.inner.tasks.language import PythonText
 from lobench.inner.tasks.recall import AssociativeRecall, ModularAddition
 
@@ -17,7 +17,7 @@ def test_the_splits_are_the_text_in_order():
     alphabet = np.frombuffer(b"\n" + bytes(range(32, 127)), np.uint8)
     assert task.network.vocab_size == 96
     parts = [alphabet[symbols_of(task, split)].tobytes() for split in SPLITS]
-    assert b"".join(parts) == text("python_library")
+    assert b"".join(parts) == load_text("python_library")
     assert [len(part) for part in parts] == [901_000, 33_000, 33_000, 33_000]
     assert b"def __init__(self" in parts[0] and b"import" in parts[3]
 

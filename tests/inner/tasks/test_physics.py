@@ -60,7 +60,7 @@ def integrated(task, start, num_steps, step):
 def test_the_exact_solution_solves_the_stiff_equation_and_explicit_steps_explode():
     task = StiffODE()
     start = np.array([[1.0, 0.1], [0.5, 2.0]], np.float32)
-    np.testing.assert_allclose(integrated(task, start, 2000, 2.5e-4), task.exact(start, 0.5), rtol=1e-3)
+    np.testing.assert_allclose(integrated(task, start, 2000, 2.5e-4), task.exact_solution(start, 0.5), rtol=1e-3)
     assert np.abs(integrated(task, start, 20, 0.1)).max() > 1e6
     assert float(task.loss_of(task.true_nonlinear_part, jnp.asarray(start))) < 1e-4
 

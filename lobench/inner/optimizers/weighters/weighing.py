@@ -159,9 +159,9 @@ def require_several(name: str, num_losses: int) -> int:
 
 def scale_to_sum_k(weights: jax.Array) -> jax.Array:
     """Returns weights float32[K] >= 0, scaled so that they sum to K; all 1 if they sum to 0."""
-    total = weights.sum()
-    scaled_weights = len(weights) * weights / jnp.where(total == 0, 1, total)
-    return jnp.where(total == 0, jnp.ones_like(weights), scaled_weights)
+    weight_sum = weights.sum()
+    scaled_weights = len(weights) * weights / jnp.where(weight_sum == 0, 1, weight_sum)
+    return jnp.where(weight_sum == 0, jnp.ones_like(weights), scaled_weights)
 
 
 def inverse_weights(lengths: jax.Array) -> jax.Array:

@@ -45,30 +45,32 @@ class Memory(NamedTuple):
           step: int32[], step of the training on the task, from 0.
           num_steps: Number of steps of the first pass over the task.
         """
-        count, size = self.labels.shape
+        num_tasks, size = self.labels.shape
         slots = jnp.arange(size)
         fills_at = slots * num_steps // size
-        is_due = (jnp.arange(count)[:, None] == task) & (fills_at == step)  # a mask, since a scatter is slow on a CPU
+        is_due = (jnp.arange(num_tasks)[:, None] == task) & (
+            fills_at == step
+        )  # a mask, since a scatter is slow on a CPU
         examples = slots % batch.labels.shape[0]
         return Memory(
             jnp.where(is_due[:, :, None], batch.inputs[examples], self.inputs),
             jnp.where(is_due, batch.labels[examples], self.labels),
-            jnp.where(jnp.arange(count) == task, jnp.sum(fills_at <= step), self.filled).astype(jnp.int32),
+            jnp.where(jnp.arange(num_tasks) == task, jnp.sum(fills_at <= step), self.filled).astype(jnp.int32),
         )
 
-    def draw(self, key: jax.Array, task: jax.Array, count: int) -> tuple[Examples, jax.Array]:
+    def draw(self, key: jax.Array, task: jax.Array, num_examples: int) -> tuple[Examples, jax.Array]:
         """Draws examples of the tasks before a given one, uniformly from all filled slots.
 
         Args:
           key: PRNG key.
           task: int32[], index of the given task.
-          count: Number of examples.
+          num_examples: Number of examples.
         Returns:
           The examples, and whether the memory has any, bool[]. The examples of an empty memory are unfilled slots.
         """
         num_filled = jnp.where(jnp.arange(len(self.filled)) < task, self.filled, 0)
         slot_ends = jnp.cumsum(num_filled)
-        positions = jax.random.randint(key, (count,), 0, jnp.maximum(slot_ends[-1], 1))
+        positions = jax.random.randint(key, (num_examples,), 0, jnp.maximum(slot_ends[-1], 1))
         tasks = jnp.minimum(jnp.searchsorted(slot_ends, positions, side="right"), len(self.filled) - 1).astype(
             jnp.int32
         )

@@ -227,7 +227,7 @@ class Stream(TaskWrapper):
         return params, {**state, "task": jnp.asarray(index, jnp.int32), "network": network}
 
     def loss_with_state_and_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> LossStateAux:
-        batch = trained_batch = self._batch(state, key, data)
+        batch = trained_batch = self._current_batch(state, key, data)
         if self.replay:
             remembered_examples, has_memory = state["memory"].draw(key, state["task"], len(batch.labels))
             # If the memory is empty, the batch is repeated, so that loss and batch norm are those of the batch alone.
@@ -239,7 +239,7 @@ class Stream(TaskWrapper):
                 batch,
                 remembered_examples,
             )
-        logits, network = self._logits(params, state, trained_batch)
+        logits, network = self._training_logits(params, state, trained_batch)
         loss = softmax_cross_entropy(logits, trained_batch.labels)
         size = len(batch.labels)
         new_state = {**state, "network": network}
@@ -249,7 +249,7 @@ class Stream(TaskWrapper):
         return loss, new_state, {"accuracy": accuracy(logits[:size], batch.labels)}
 
     def eval_loss_with_aux(self, params: PyTree, state: PyTree, key: jax.Array, data: Batch) -> tuple[jax.Array, Aux]:
-        weights = self._weights(params, state)
+        weights = self._params_in_use(params, state)
         common_network = self._global_statistics(weights, state) if self.protocol == "global" else state["network"]
 
         def loss_and_accuracy(task: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -313,7 +313,7 @@ class Stream(TaskWrapper):
         assert isinstance(train, ArrayDataset)
         return -(-train.num_examples // train.batch_size)
 
-    def _batch(self, state: PyTree, key: jax.Array, data: Batch) -> Examples:
+    def _current_batch(self, state: PyTree, key: jax.Array, data: Batch) -> Examples:
         """Returns a batch of the current task; in an interleaved stream, each example is of a random task."""
         if not self.interleaved:
             inputs, labels = self.examples(data, state["task"])
@@ -330,17 +330,19 @@ class Stream(TaskWrapper):
         train = self.datasets.train
         assert isinstance(train, ArrayDataset)
         remembered_examples, has_memory = state["memory"].draw(key, state["task"], train.batch_size)
-        loss = softmax_cross_entropy(self._logits(params, state, remembered_examples)[0], remembered_examples.labels)
+        loss = softmax_cross_entropy(
+            self._training_logits(params, state, remembered_examples)[0], remembered_examples.labels
+        )
         return jnp.where(has_memory, loss, 0.0)
 
-    def _logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
+    def _training_logits(self, params: PyTree, state: PyTree, batch: Examples) -> tuple[jax.Array, PyTree]:
         """Returns the logits in training, and the new state of the network."""
         logits, network = self.classifier.logits(
-            self._weights(params, state), state["network"], batch.inputs, training=True
+            self._params_in_use(params, state), state["network"], batch.inputs, training=True
         )
         return self.mask_logits(logits, batch.tasks, training=True), network
 
-    def _weights(self, params: PyTree, state: PyTree) -> PyTree:
+    def _params_in_use(self, params: PyTree, state: PyTree) -> PyTree:
         """Returns the parameters in use: those of the first task once they are frozen, regardless of updates."""
         if "frozen" not in state:
             return params

@@ -127,10 +127,10 @@ class ControlTask(MeasuredTask):
     def init(self, key: jax.Array) -> PyTree:
         return self.process_runner.policy.init(key)
 
-    def start(self, key: jax.Array) -> Experience:
+    def initial_experience(self, key: jax.Array) -> Experience:
         """Returns the experience before the first step."""
         return Experience(
-            self.process_runner.start(split_first_step(keys_of_steps(key, 1, self.num_envs))[0]),
+            self.process_runner.start_processes(split_first_step(keys_of_steps(key, 1, self.num_envs))[0]),
             initial_moments(self._layout.observation_size) if self.normalize_observations else None,
             initial_moments(1) if self.normalize_rewards else None,
             jnp.int32(0),
@@ -184,11 +184,11 @@ class ControlTask(MeasuredTask):
         """
         processes = experience.processes
         has_finished = processes.episode > 0
-        count = jnp.sum(has_finished)
+        num_finished = jnp.sum(has_finished)
 
         def mean(last_values: jax.Array, so_far: jax.Array) -> jax.Array:
-            mean_finished = jnp.sum(jnp.where(has_finished, last_values, 0.0)) / jnp.maximum(count, 1)
-            return jnp.where(count > 0, mean_finished, jnp.mean(so_far))
+            mean_finished = jnp.sum(jnp.where(has_finished, last_values, 0.0)) / jnp.maximum(num_finished, 1)
+            return jnp.where(num_finished > 0, mean_finished, jnp.mean(so_far))
 
         successes = mean(processes.last_success, processes.success)
         return self._episode_metrics(mean(processes.last_return, processes.so_far), successes, experience)
@@ -228,7 +228,7 @@ class ControlTask(MeasuredTask):
             )
             return step + 1, is_over | transition.done, _select(is_over, process, new_process)
 
-        initial_processes = eval_runner.start(first_keys)
+        initial_processes = eval_runner.start_processes(first_keys)
         _, _, processes = jax.lax.while_loop(
             goes_on, play, (jnp.int32(0), jnp.zeros_like(initial_processes.starts), initial_processes)
         )
@@ -249,7 +249,7 @@ class ControlTask(MeasuredTask):
         experience = self.experience_of(state)
         env = self._env
         first_keys, keys = split_first_step(keys_of_steps(key, self.film_steps + 1, 1))
-        initial_processes = self.process_runner.start(first_keys)
+        initial_processes = self.process_runner.start_processes(first_keys)
 
         def play(carry: tuple[jax.Array, Process], keys: Keys) -> tuple[Any, tuple[jax.Array, jax.Array]]:
             is_over, process = carry

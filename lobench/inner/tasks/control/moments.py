@@ -30,13 +30,15 @@ class Moments(NamedTuple):
 
         Source: Chan, Golub and LeVeque 1979.
         """
-        count = rows.shape[0]
-        total = self.seen + count
+        num_rows = rows.shape[0]
+        total = self.seen + num_rows
         mean = jnp.mean(rows, axis=0)
         variance = jnp.mean((rows - mean) ** 2, axis=0)
-        gap = mean - self.mean
-        spread = self.variance * self.seen + variance * count + gap**2 * (self.seen * count / total)
-        return Moments(total, self.mean + gap * (count / total), spread / total)
+        mean_difference = mean - self.mean
+        sum_of_squares = (
+            self.variance * self.seen + variance * num_rows + mean_difference**2 * (self.seen * num_rows / total)
+        )
+        return Moments(total, self.mean + mean_difference * (num_rows / total), sum_of_squares / total)
 
     def standardize(self, rows: jax.Array) -> jax.Array:
         """Standardizes rows float32[..., size] and clips them to [-10, 10]; unchanged before the first row."""

@@ -17,7 +17,7 @@ from lobench.inner.tasks.control.agent import ControlTask, Experience
 from lobench.inner.tasks.control.processes import PolicyStep, keys_of_steps
 from lobench.inner.tasks.control.returns import advantages
 from lobench.inner.tasks.measured import Aux
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 __all__ = ["PPO"]
 
@@ -115,7 +115,7 @@ class PPO(ControlTask):
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, _State]:
         params_key, start_key = jax.random.split(key)
         params = self.init(params_key)
-        experience = self.start(start_key)
+        experience = self.initial_experience(start_key)
         shapes = jax.eval_shape(self._collect_rollout, params, experience, key)
         _, lesson, order = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return params, _State(experience, lesson, order, jnp.int32(0))
@@ -129,7 +129,7 @@ class PPO(ControlTask):
             return _State(*self._collect_rollout(fixed_params, state.experience, key), state.step)
 
         cycle = self.epochs * self.minibatches
-        new_state = when(state.step % cycle == 0, new_rollout, state)
+        new_state = compute_when_due(state.step % cycle == 0, new_rollout, state)
         loss = self.surrogate(params, self._minibatch(new_state, new_state.step % cycle))
         return loss, new_state._replace(step=new_state.step + 1), self.metrics(new_state.experience)
 

@@ -115,9 +115,9 @@ class Keys(NamedTuple):
     task: jax.Array
 
 
-def keys_of_steps(key: jax.Array, num_steps: int, count: int) -> Keys:
-    """Returns the keys of some steps, leaves [num_steps, count]. Those of a process do not depend on `count`."""
-    process_keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
+def keys_of_steps(key: jax.Array, num_steps: int, num_processes: int) -> Keys:
+    """Returns keys of steps, leaves [num_steps, num_processes]. Those of a process do not depend on the number."""
+    process_keys = jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(num_processes))
     keys = jax.vmap(lambda key: jax.random.split(key, (num_steps, 4)), out_axes=2)(process_keys)
     return Keys(*(keys[:, stream_index] for stream_index in range(4)))
 
@@ -142,7 +142,7 @@ class ProcessRunner:
     collection: str
     discount: float
 
-    def start(self, keys: Keys, episode: jax.Array | int = 0) -> Process:
+    def start_processes(self, keys: Keys, episode: jax.Array | int = 0) -> Process:
         """Returns processes at the start of their first episodes.
 
         Args:
@@ -160,8 +160,10 @@ class ProcessRunner:
                 index, state, flatten_observation(observation), memory, jnp.bool_(True), task, first_episode, *zeros
             )
 
-        count = keys.act.shape[0]
-        return jax.vmap(start_process)(jnp.arange(count, dtype=jnp.int32), self.policy.memory(count), keys)
+        num_processes = keys.act.shape[0]
+        return jax.vmap(start_process)(
+            jnp.arange(num_processes, dtype=jnp.int32), self.policy.memory(num_processes), keys
+        )
 
     def step_processes(
         self, params: PyTree, moments: Moments | None, processes: Process, keys: Keys, *, greedy: bool = False

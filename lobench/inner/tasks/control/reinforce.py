@@ -54,14 +54,16 @@ class REINFORCE(ControlTask):
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, _State]:
         params_key, start_key = jax.random.split(key)
-        return self.init(params_key), _State(self.start(start_key), jnp.int32(0))
+        return self.init(params_key), _State(self.initial_experience(start_key), jnp.int32(0))
 
     def loss_with_state_and_aux(
         self, params: PyTree, state: _State, key: jax.Array, data: Batch
     ) -> tuple[jax.Array, _State, Aux]:
         assert self.num_steps is not None
         first_keys, keys = split_first_step(keys_of_steps(key, self.num_steps + 1, self.num_envs))
-        fresh_experience = state.experience._replace(processes=self.process_runner.start(first_keys, state.step))
+        fresh_experience = state.experience._replace(
+            processes=self.process_runner.start_processes(first_keys, state.step)
+        )
         experience, (steps, memory) = self.collect(params, fresh_experience, keys)
         output, _ = self.process_runner.policy.apply_to_sequences(
             params, memory, steps.decision.observation, steps.decision.starts

@@ -15,13 +15,13 @@ import numpy as np
 
 from lobench.core.errors import ConfigError
 
-__all__ = ["load", "text"]
+__all__ = ["load_arrays", "load_text"]
 
 _FOLDER = Path(__file__).parent
 
 
 @functools.cache
-def load(name: str) -> dict[str, np.ndarray]:
+def load_arrays(name: str) -> dict[str, np.ndarray]:
     """Returns the arrays of `name`.npz, which are cached and read-only.
 
     Raises:
@@ -35,11 +35,11 @@ def load(name: str) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def text(name: str) -> bytes:
+def load_text(name: str) -> bytes:
     """Returns the content of `name`.txt.gz.
 
     Raises:
-      ConfigError: As in `load`.
+      ConfigError: As in `load_arrays`.
     """
     return gzip.decompress(_verified_content(f"{name}.txt.gz"))
 

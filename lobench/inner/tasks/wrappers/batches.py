@@ -49,9 +49,9 @@ def _resize(dataset: Dataset, batch_size: int) -> Dataset:
 
     def draw(key: jax.Array) -> Batch:
         size = jax.tree.leaves(jax.eval_shape(sample, key))[0].shape[0]
-        count = -(-batch_size // size)
-        batches = jax.vmap(sample)(jax.random.split(key, count))
-        return jax.tree.map(lambda leaf: leaf.reshape(count * size, *leaf.shape[2:])[:batch_size], batches)
+        num_draws = -(-batch_size // size)
+        batches = jax.vmap(sample)(jax.random.split(key, num_draws))
+        return jax.tree.map(lambda leaf: leaf.reshape(num_draws * size, *leaf.shape[2:])[:batch_size], batches)
 
     return SampledDataset(draw)
 

@@ -69,10 +69,10 @@ class _WrongLabels(TaskWrapper):
         labels = np.asarray(batch_field("LabelNoise", dataset.arrays, self._field))
         if not np.issubdtype(labels.dtype, np.integer):
             raise ConfigError("LabelNoise.field", got=f"{self._field!r} of {labels.dtype}", expected="integer labels")
-        count = self._num_classes or int(labels.max()) + 1
+        num_classes = self._num_classes or int(labels.max()) + 1
         rng = np.random.default_rng(self._problem_seed)
         is_wrong = rng.random(labels.shape) < self._rate
-        wrong_labels = (labels + rng.integers(1, count, labels.shape, labels.dtype)) % count
+        wrong_labels = (labels + rng.integers(1, num_classes, labels.shape, labels.dtype)) % num_classes
         noisy_labels = np.where(is_wrong, wrong_labels, labels)
         return dataclasses.replace(dataset, arrays={**dataset.arrays, self._field: noisy_labels})
 

@@ -141,8 +141,8 @@ def wrap_task_or_family(name: str, task: Any, wrap: Callable[[Task], Task]) -> T
     return _WrappedFamily(inner, wrap) if isinstance(inner, TaskFamily) else wrap(inner)
 
 
-def map_splits(name: str, datasets: Datasets | None, change: Callable[[str, Dataset], Dataset]) -> Datasets:
-    """Returns datasets with `change` applied to each split.
+def map_splits(name: str, datasets: Datasets | None, change_dataset: Callable[[str, Dataset], Dataset]) -> Datasets:
+    """Returns datasets with `change_dataset` applied to each split.
 
     Raises:
       ConfigError: The task has no data.
@@ -150,30 +150,34 @@ def map_splits(name: str, datasets: Datasets | None, change: Callable[[str, Data
     if datasets is None:
         raise ConfigError(f"{name}: the wrapped task has no data", next_step="wrap a task that has datasets")
     splits = {split: getattr(datasets, split) for split in SPLITS}
-    return Datasets(**{split: change(split, dataset) for split, dataset in splits.items() if dataset is not None})
+    return Datasets(
+        **{split: change_dataset(split, dataset) for split, dataset in splits.items() if dataset is not None}
+    )
 
 
-def map_batches(dataset: Dataset, change: Callable[[Any, Batch], Batch]) -> Dataset:
-    """Returns a dataset that applies `change(key, batch)` to each batch when it is drawn. `change` is pure and traced.
+def map_batches(dataset: Dataset, change_batch: Callable[[Any, Batch], Batch]) -> Dataset:
+    """Returns a dataset that applies `change_batch(key, batch)`, pure and traced, to each batch when it is drawn.
 
     The arrays of an `ArrayDataset` are drawn as before. For an iterator, the key depends on the number of the batch.
     """
     if isinstance(dataset, IteratorDataset):
-        return IteratorDataset(lambda seed: _changed_batches(dataset.batches(seed), seed, change))
+        return IteratorDataset(lambda seed: _changed_batches(dataset.batches(seed), seed, change_batch))
     sample = dataset.sample
 
     def draw(key: jax.Array) -> Batch:
         data_key, change_key = jax.random.split(key)
-        return change(change_key, sample(data_key))
+        return change_batch(change_key, sample(data_key))
 
     return SampledDataset(draw)
 
 
-def _changed_batches(batches: Iterator[Batch], seed: int, change: Callable[[Any, Batch], Batch]) -> Iterator[Batch]:
-    compiled_change = jax.jit(change)
+def _changed_batches(
+    batches: Iterator[Batch], seed: int, change_batch: Callable[[Any, Batch], Batch]
+) -> Iterator[Batch]:
+    compiled_change_batch = jax.jit(change_batch)
     key = jax.random.key(seed, impl="threefry2x32")
     for index, batch in enumerate(batches):
-        yield jax.tree.map(np.asarray, compiled_change(jax.random.fold_in(key, index), batch))
+        yield jax.tree.map(np.asarray, compiled_change_batch(jax.random.fold_in(key, index), batch))
 
 
 def batch_field(name: str, batch: Batch, field: str) -> Any:

@@ -20,7 +20,7 @@ from lobench.inner.tasks.control.policy import Policy
 from lobench.inner.tasks.control.processes import ProcessRunner, keys_of_steps, split_first_step
 from lobench.inner.tasks.control.returns import advantages, longest_streak, returns_to_go
 from lobench.inner.training.train import TrainingProgram
-from lobench.inner.vmap_periodic import when
+from lobench.inner.vmap_periodic import compute_when_due
 
 KEY = jax.random.key(0)
 
@@ -106,7 +106,7 @@ def test_the_longest_streak_is_what_counting_gives(before: int, episodes: list[s
 
 def test_a_change_is_computed_when_it_is_due_and_made_in_the_replicas_in_which_it_is() -> None:
     def one(due: jax.Array, value: jax.Array) -> jax.Array:
-        return when(due, lambda: value + 1.0, value)
+        return compute_when_due(due, lambda: value + 1.0, value)
 
     due = jnp.array([True, False, True])
     np.testing.assert_array_equal(jax.jit(jax.vmap(one))(due, jnp.zeros(3)), [1, 0, 1])
@@ -122,7 +122,7 @@ def test_the_draws_of_a_process_do_not_hang_on_how_many_there_are() -> None:
     for count in (3, 5):
         task = PPO(env=env, num_envs=count, num_steps=60, minibatches=1, collection="random", hidden_sizes=(8,))
         params = task.init(KEY)
-        experience = task.start(KEY)
+        experience = task.initial_experience(KEY)
         after, rollout = jax.jit(task.collect)(params, experience, keys_of_steps(jax.random.key(1), 60, count))
         tasks = (np.asarray(experience.processes.task)[:3], np.asarray(after.processes.task)[:3])
         runs.append((tasks, np.asarray(rollout.steps.decision.action)[:, :3], np.asarray(after.processes.episode)[:3]))
@@ -158,7 +158,7 @@ def _tasks(collection: str, count: int, episodes: int) -> np.ndarray:
 
     def run() -> jax.Array:
         first, keys = split_first_step(keys_of_steps(KEY, episodes + 1, count))
-        return jax.lax.scan(step, process_runner.start(first), keys)[1]
+        return jax.lax.scan(step, process_runner.start_processes(first), keys)[1]
 
     return np.asarray(jax.jit(run)())
 
@@ -204,7 +204,7 @@ class Lives:
 def test_time_limits_and_lost_lives_cut_advantages_and_keep_the_value_of_what_comes() -> None:
     task = PPO(env=Lives(), num_envs=1, num_steps=7, minibatches=1, hidden_sizes=(4,), discount=0.5, trace=1.0)
     params, _ = task.init_with_state(KEY)
-    after, (steps, _) = jax.jit(task.collect)(params, task.start(KEY), keys_of_steps(KEY, 7, 1))
+    after, (steps, _) = jax.jit(task.collect)(params, task.initial_experience(KEY), keys_of_steps(KEY, 7, 1))
     np.testing.assert_array_equal(steps.cut[:, 0], [0, 1, 0, 0, 1, 0, 1])
     np.testing.assert_array_equal(steps.done[:, 0], [0, 0, 0, 0, 1, 0, 0])
     np.testing.assert_array_equal(steps.decision.starts[:, 0], [1, 0, 0, 0, 0, 1, 0])
@@ -243,10 +243,10 @@ def test_a_policy_that_looks_at_whole_episodes_remembers_what_one_that_looks_ste
 
 def test_observations_and_rewards_are_normalized_each_by_itself() -> None:
     for observations, rewards in [(True, False), (False, True)]:
-        state = PPO(normalize_observations=observations, normalize_rewards=rewards).start(KEY)
+        state = PPO(normalize_observations=observations, normalize_rewards=rewards).initial_experience(KEY)
         assert (state.observations is not None, state.rewards is not None) == (observations, rewards)
     task = PPO(normalize_observations=True, normalize_rewards=True, hidden_sizes=(4,))
-    params, state = task.init(KEY), task.start(KEY)
+    params, state = task.init(KEY), task.initial_experience(KEY)
     collect = jax.jit(task.collect)
     state, (raw, _) = collect(params, state, keys_of_steps(KEY, 64, 4))
     state, (steps, _) = collect(params, state, keys_of_steps(jax.random.key(1), 64, 4))
