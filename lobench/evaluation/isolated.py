@@ -60,7 +60,7 @@ class Train(Message):
 
     layers: Layers
     spec: CaseSpec
-    test: str
+    test_name: str
     theta: str
     where: str
     seed_block: SeedBlock
@@ -108,7 +108,7 @@ class IsolatedRunner:
         self,
         layers: Layers,
         spec: CaseSpec,
-        test: str,
+        test_name: str,
         theta: ThetaLeaves,
         block: SeedBlock,
         *,
@@ -131,7 +131,7 @@ class IsolatedRunner:
         request = Train(
             layers=layers,
             spec=spec,
-            test=test,
+            test_name=test_name,
             theta="",
             where=theta.where,
             seed_block=block,
@@ -210,7 +210,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
                 theta = ThetaLeaves.from_file(request.theta, where=request.where)
                 runner = runner_for_layers(request.layers)
                 curves = runner.repeat(
-                    *(request.spec, request.test, theta, request.seed_block),
+                    *(request.spec, request.test_name, theta, request.seed_block),
                     together=request.together,
                     perturbation=request.perturbation,
                 )
@@ -224,7 +224,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
 
 def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     """Raises EditedCode if a file was edited between the caller's import and that of this process."""
-    bound_case = runner.bind(request.spec, request.test)
+    bound_case = runner.bind(request.spec, request.test_name)
     if request.case_key and bound_case.info.whole_key != request.case_key:
         raise EditedCode.of(request.spec, ["its gin files"])
     present_code = {**bound_case.code.parts, **parts_run_otherwise(bound_case.info)}

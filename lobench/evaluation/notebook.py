@@ -79,7 +79,7 @@ def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
 def _evaluate(
     spec: CaseSpec,
     layers_for_checkpoint: Callable[[str | Path, PluginManager], Layers],
-    test: str,
+    test_name: str,
     checkpoint: str | Path | None,
     *,
     allow_pickle: bool,
@@ -93,7 +93,7 @@ def _evaluate(
     layers = layers_for_checkpoint(checkpoint or "", manager)
     if not checkpoint and not layers.optimizer and not insists_on_optimizer(spec, layers):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
-    bound_case = bind_case(spec, layers, test=test, build=False)
+    bound_case = bind_case(spec, layers, test=test_name, build=False)
     bound_case.require_optimizer()
     run = (
         _InProcessRunner(layers).run
@@ -102,7 +102,7 @@ def _evaluate(
     )
     blocks = bound_case.info.blocks()
     metrics = manager.usable_declarations("lobench_metrics")
-    return Result([with_metrics(run(spec, test, theta, block), metrics) for block in blocks])
+    return Result([with_metrics(run(spec, test_name, theta, block), metrics) for block in blocks])
 
 
 class _InProcessRunner(BlockRunner):
@@ -122,7 +122,7 @@ class _WarmChild:
     """A child process, the cases that it has bound, and the state of the code and data files that it has read."""
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
-    cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
+    bindings_and_cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
     code_hashes: dict[str, str] = field(default_factory=dict)
     file_stamps: dict[str, FileStamp] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class _WarmChild:
         """Returns whether the child has read the current files. It reads each gin file, module and data file once."""
         is_known = all(self.code_hashes.get(name, value) == value for name, value in code_hashes.items())
         return (
-            self.cases.get((layers, spec), case) == case
+            self.bindings_and_cases.get((layers, spec), case) == case
             and is_known
             and stamps_of(self.file_stamps) == self.file_stamps
         )
@@ -156,7 +156,7 @@ def _warm_child_runner(layers: Layers, bound_case: BoundCase) -> IsolatedRunner:
         if _warm_child is not None:
             _warm_child.runner.close()
         _warm_child = _WarmChild()
-    _warm_child.cases[layers, bound_case.spec] = case
+    _warm_child.bindings_and_cases[layers, bound_case.spec] = case
     _warm_child.code_hashes |= code_hashes
     _warm_child.file_stamps = file_stamps | _warm_child.file_stamps
     return _warm_child.runner

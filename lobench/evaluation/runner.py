@@ -182,9 +182,8 @@ class BlockRunner:
           DeadlinePassed: `Case.timeout_seconds` have passed, including compilation.
           ThetaMismatch, ConfigError: Theta does not fit the optimizer, or the case cannot be bound.
         """
-        return self._run(spec, test_name, [theta], block, on_progress, self.bind(spec, test_name).case.timeout_seconds)[
-            0
-        ]
+        timeout_seconds = self.bind(spec, test_name).case.timeout_seconds
+        return self._run(spec, test_name, [theta], block, on_progress, timeout_seconds)[0]
 
     def run_many(
         self,

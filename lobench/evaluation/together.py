@@ -72,8 +72,9 @@ class JobRunner:
         theta_by_path = {job.theta_path: theta}
         if not self._runner.accepts_theta(spec, test_name, theta):
             return {}
-        companion_or_none = {path: _theta_or_none(uri, path) for uri, path in job.companions}
-        companions = {path: companion for path, companion in companion_or_none.items() if companion is not None}
+        companions = {
+            path: companion for uri, path in job.companions if (companion := _theta_or_none(uri, path)) is not None
+        }
         compatible_companions = {
             path: companion for path, companion in companions.items() if companion.own_bindings == theta.own_bindings
         }

@@ -60,7 +60,7 @@ class Schedule:
     __array_ufunc__ = None  # numpy's numbers leave arithmetic to the operators below
 
     def __init__(self, of: Callable[[int], Callable[[Count], Any]], name: str = "schedule") -> None:
-        self._of, self.name = of, name
+        self._schedule_of, self.name = of, name
         _LIVE_SCHEDULES.add(self)
 
     def __call__(self, count: Count) -> jax.Array:
@@ -83,7 +83,7 @@ class Schedule:
           horizon: Training in which the schedule runs, with its number of steps.
         """
         note_horizon_read()
-        return self._of(horizon.num_steps)(count)
+        return self._schedule_of(horizon.num_steps)(count)
 
     def resolve(self, num_steps: int) -> Callable[[Count], jax.Array]:
         """Returns an optax schedule, for use outside of lobench.

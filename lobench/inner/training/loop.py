@@ -92,7 +92,7 @@ class TrainingLoop:
         self.end = case.num_inner_steps if options.end is None else options.end
         self._step = self._phase = self.resumed_at = 0
         self.compile_seconds = self.wall_seconds = self.cpu_seconds = 0.0
-        self._counted_at = time.perf_counter(), time.process_time()
+        self._last_counted_times = time.perf_counter(), time.process_time()
         self._save_points = SavePoints(case, options.saves)
         self.clock = StepClock(recorder.eval_steps)
         self.layout: ProgramLayout | None = None
@@ -149,7 +149,7 @@ class TrainingLoop:
             if self._step == self._spans[phase].stop:
                 continue  # it was saved at the end of this phase
             program = self._program(phase)
-            self._counted_at = time.perf_counter(), time.process_time()
+            self._last_counted_times = time.perf_counter(), time.process_time()
             is_finished = self._run_phase(phase, program)
             self._count_seconds()
             if not is_finished:
@@ -256,7 +256,7 @@ class TrainingLoop:
         self._save_points.record_save(time.perf_counter() - started_at)
 
     def _count_seconds(self) -> None:
-        last_times = self._counted_at
-        self._counted_at = (time.perf_counter(), time.process_time())
-        self.wall_seconds += self._counted_at[0] - last_times[0]
-        self.cpu_seconds += self._counted_at[1] - last_times[1]
+        last_times = self._last_counted_times
+        self._last_counted_times = (time.perf_counter(), time.process_time())
+        self.wall_seconds += self._last_counted_times[0] - last_times[0]
+        self.cpu_seconds += self._last_counted_times[1] - last_times[1]

@@ -261,7 +261,7 @@ def _unlike_batch_error(shape_text: object, expected: object) -> ConfigError:
 
 
 def _empty_aligned_chunk(example_leaf: np.ndarray) -> np.ndarray:
-    """Returns an array [ITERATOR_CHUNK, *like.shape], aligned so that XLA uses it without a copy."""
+    """Returns an array [ITERATOR_CHUNK, *example_leaf.shape], aligned so that XLA uses it without a copy."""
     shape = (ITERATOR_CHUNK, *example_leaf.shape)
     if example_leaf.dtype.hasobject:
         return np.empty(shape, example_leaf.dtype)

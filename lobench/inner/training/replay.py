@@ -110,18 +110,18 @@ class ReplayedProgram(TrainingProgram):
             raise UsageError("no such task of the case", got=str(task_index), expected=expected)
         theta = jax.tree.map(jnp.asarray, theta)
         replicas = self._replicas(block)
-        replica = (seed - block.start) * self._tasks_per_seed + task_index
+        replica_index = (seed - block.start) * self._tasks_per_seed + task_index
         is_single = np.ndim(replicas.seed) == 0
 
         def replica_leaf(leaf: Any, axis: int = 0) -> Any:
             if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):  # keys, which NumPy cannot hold
-                return leaf.copy() if is_single else leaf[replica]
-            return np.array(leaf) if is_single else np.asarray(leaf).take(replica, axis)
+                return leaf.copy() if is_single else leaf[replica_index]
+            return np.array(leaf) if is_single else np.asarray(leaf).take(replica_index, axis)
 
         def state_of(carry: Carry) -> ReplayState:
             return ReplayState(*jax.tree.map(replica_leaf, (carry.opt_state, carry.params, carry.model_state)))
 
-        single_replica = replicas if is_single else jax.tree.map(lambda leaf: leaf[replica], replicas)
+        single_replica = replicas if is_single else jax.tree.map(lambda leaf: leaf[replica_index], replicas)
         observe_functions = [jax.jit(phase.observe) for phase in self._phases]
 
         def watch(

@@ -49,7 +49,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path, monkeypatch):
     path.write_bytes(content)
     expected = SHOWN["a-folder-photos-npz-the"]
     with pytest.raises(ConfigError, match=expected):
-        data.load.__wrapped__("photos")
+        data.load_arrays.__wrapped__("photos")
     path.unlink()
     with pytest.raises(ConfigError, match=SHOWN["got-no-file"]):
-        data.load.__wrapped__("photos")
+        data.load_arrays.__wrapped__("photos")

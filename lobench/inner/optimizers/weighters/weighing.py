@@ -69,8 +69,8 @@ class WeightingRule:
     """Rule that weights losses.
 
     Attributes:
-      weigh: Function of (memory, weights, seen) that returns (memory, weights), weights float32[K].
-      start: Function of K that returns the memory and the weights before the first step.
+      weigh: Function of (state of the rule, weights, inputs) that returns the new state and weights, float32[K].
+      start: Function of K that returns the state of the rule and the weights before the first step.
       uses_current_losses: Whether the weights of a step depend on its own losses, instead of those of earlier steps.
       uses_gradients: Whether the rule uses the inner products of the losses' gradients.
       shared: Part of the parameters whose gradients are used, "trunk". "": all parameters.

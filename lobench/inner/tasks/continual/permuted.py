@@ -31,15 +31,15 @@ class PermutedStream(Stream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        size = self.labelled.num_inputs
+        size = self.labelled_data.num_inputs
         permutations = [np.random.default_rng([_SEED, index]).permutation(size) for index in range(1, self.num_tasks)]
         self._orders = np.stack([np.arange(size), *permutations]).astype(np.int32)
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
-        return data[self.labelled.kind][:, jnp.asarray(self._orders)[task]], data["label"]
+        return data[self.labelled_data.kind][:, jnp.asarray(self._orders)[task]], data["label"]
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
-        inputs = jnp.asarray(self.labelled.splits().train[self.labelled.kind])
+        inputs = jnp.asarray(self.labelled_data.splits().train[self.labelled_data.kind])
         permuted_inputs = jnp.concatenate([inputs[:, order] for order in self._orders])
         return permuted_inputs, np.repeat(np.arange(self.num_tasks), len(inputs))
 

@@ -42,7 +42,7 @@ class RotatedStream(Stream):
             raise ConfigError(f"{name}.angles", got=repr(angles), expected="degrees, one a task: (0.0, 36.0)")
         self.num_tasks = len(angles)
         super().__post_init__()
-        kind, shape = self.labelled.kind, self.labelled.shape
+        kind, shape = self.labelled_data.kind, self.labelled_data.shape
         if kind == "features":
             raise ConfigError(f"{name}.task", got="data of features", expected="images or signals, which can be turned")
         task_maps = [
@@ -51,10 +51,10 @@ class RotatedStream(Stream):
         self._maps = np.stack(task_maps).astype(np.float32)  # [num_tasks, num_inputs, num_inputs]
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
-        return data[self.labelled.kind] @ jnp.asarray(self._maps)[task], data["label"]
+        return data[self.labelled_data.kind] @ jnp.asarray(self._maps)[task], data["label"]
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
-        inputs = jnp.asarray(self.labelled.splits().train[self.labelled.kind])
+        inputs = jnp.asarray(self.labelled_data.splits().train[self.labelled_data.kind])
         rotated_inputs = jnp.concatenate([inputs @ task_map for task_map in self._maps])
         return rotated_inputs, np.repeat(np.arange(self.num_tasks), len(inputs))
 

@@ -41,30 +41,30 @@ class SplitStream(Stream):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self.name, "head", self.head, _HEADS)
-        num_classes = self.labelled.num_classes
+        num_classes = self.labelled_data.num_classes
         arguments.integer(self.name, "classes_per_task", self.classes_per_task, at_most=num_classes)
         arguments.integer(self.name, "num_tasks", self.num_tasks, at_most=num_classes // self.classes_per_task)
         train = self.classifier.datasets.train
         assert isinstance(train, ArrayDataset)
-        self.datasets = _datasets_by_task(self.labelled, self.classes_per_task, train.batch_size)
+        self.datasets = _datasets_by_task(self.labelled_data, self.classes_per_task, train.batch_size)
 
     def examples(self, data: Batch, task: Index) -> tuple[jax.Array, jax.Array]:
-        return data[self.labelled.kind][:, task], data["label"][:, task]
+        return data[self.labelled_data.kind][:, task], data["label"][:, task]
 
     def training_inputs(self) -> tuple[jax.Array, np.ndarray]:
-        train = self.labelled.splits().train
+        train = self.labelled_data.splits().train
         is_used = train["label"] < self.classes_per_task * self.num_tasks
-        return jnp.asarray(train[self.labelled.kind][is_used]), train["label"][is_used] // self.classes_per_task
+        return jnp.asarray(train[self.labelled_data.kind][is_used]), train["label"][is_used] // self.classes_per_task
 
     def mask_logits(self, logits: jax.Array, tasks: jax.Array, *, training: bool) -> jax.Array:
         if self.head == "single" or (self.head == "partial" and not training):
             return logits
-        task_of_class = jnp.arange(self.labelled.num_classes) // self.classes_per_task
+        task_of_class = jnp.arange(self.labelled_data.num_classes) // self.classes_per_task
         return jnp.where(task_of_class == tasks[:, None], logits, _IMPOSSIBLE)
 
     @property
     def num_candidate_classes(self) -> int:
-        return self.classes_per_task if self.head == "masked" else self.labelled.num_classes
+        return self.classes_per_task if self.head == "masked" else self.labelled_data.num_classes
 
 
 @configurable

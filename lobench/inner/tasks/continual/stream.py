@@ -61,7 +61,7 @@ def continual_metrics(
             continue
         # Axes: task, seed, evaluation.
         accuracies = np.stack([metrics[f"{split}/{_accuracy_of_task(task)}"] for task in range(len(ends))])
-        accuracies_at_ends = accuracies[:, :, columns]  # R[i, j] is after[j, :, i]
+        accuracies_at_ends = accuracies[:, :, columns]  # R[i, j] is accuracies_at_ends[j, :, i]
         forgetting = np.zeros_like(accuracies[0])
         transfer = np.zeros_like(accuracies[0])
         for column, task in enumerate(tasks):
@@ -151,7 +151,7 @@ class Stream(TaskWrapper):
         protocol = self.protocol
         interleaved = self.interleaved
         self.classifier = _classifier_for_protocol(name, classifier, protocol, self.groups)
-        self.labelled = classifier.data
+        self.labelled_data = classifier.data
         super().__init__(self.classifier)
         arguments.integer(self, "num_tasks", num_tasks)
         memory_size = arguments.integer(self, "memory_size", self.memory_size, at_least=0)
@@ -193,7 +193,7 @@ class Stream(TaskWrapper):
     @property
     def num_candidate_classes(self) -> int:
         """Number of classes among which an evaluation chooses."""
-        return self.labelled.num_classes
+        return self.labelled_data.num_classes
 
     def init_with_state(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         params, network = self.classifier.init_with_state(key)
@@ -202,7 +202,7 @@ class Stream(TaskWrapper):
             "network": network,
         }
         if self._has_memory:
-            state["memory"] = Memory.empty(self.num_tasks, self.memory_size, self.labelled.num_inputs)
+            state["memory"] = Memory.empty(self.num_tasks, self.memory_size, self.labelled_data.num_inputs)
             state["step"] = jnp.int32(0)
         if self._has_norm_per_task:
             leaves = _norm_leaves(params, network)
