@@ -113,21 +113,16 @@ def test_methods_sessions_and_experiments_add_exactly_what_is_missing(folder: Pa
 
 
 def test_a_run_of_a_part_keeps_the_results_of_unchanged_methods_in_the_tables(folder: Path) -> None:
+    sgd = EXPERIMENT.split("learned/")[0]
+    (folder / "x.gin").write_text(sgd)
     run(folder, "--store", "store")
-    (folder / "x.gin").write_text(EXPERIMENT + ADAM)
+    (folder / "x.gin").write_text(sgd + ADAM)
     assert num_new(run(folder, "--store", "store", "--method", "adam", "--case", "a")) == 1
-    assert len(members(folder / "store", "x")) == 2 * 2 * 2 + 2
-    assert num_new(run(folder, "--store", "store", "--case", "b")) == 1
-    first = members(folder / "store", "x")
-    assert len(first) == 3 * 2 * 2 and {one.method for one in first} == {"sgd", "learned", "adam"}
+    assert Counter(one.method for one in members(folder / "store", "x")) == {"sgd": 4, "adam": 2}
 
-    more = ("--gin-param", "Experiment.num_sessions = 3")
-    assert num_new(run(folder, "--store", "store", "--method", "adam", *more)) == 2
-    assert {one for one in members(folder / "store", "x") if one.method != "adam"} < set(first)
-
-    (folder / "x.gin").write_text(EXPERIMENT.replace("learning_rate = 0.1", "learning_rate = 0.2") + ADAM)
-    assert num_new(run(folder, "--store", "store", "--method", "adam")) == 0
-    assert {one.method for one in members(folder / "store", "x")} == {"learned", "adam"}, "sgd has another rate"
+    (folder / "x.gin").write_text(sgd.replace("learning_rate = 0.1", "learning_rate = 0.2") + ADAM)
+    assert num_new(run(folder, "--store", "store", "--method", "adam", "--case", "b")) == 1
+    assert Counter(one.method for one in members(folder / "store", "x")) == {"adam": 4}, "sgd has another rate"
     assert SHOWN["outside-the-experiments-last-run"] in lobench("results", "--store", folder / "store").stdout
 
 

@@ -425,7 +425,7 @@ class Chief:
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
-                if not self._options.once and self._suite.config_problem():
+                if self._config_problem():
                     self._suite_changed = True  # the next round starts workers once the file can be parsed
                     self._own_events.append(planner.Drain())
                 else:
@@ -549,8 +549,7 @@ class Chief:
         """Starts a worker, or holds it back while it would read a `config.gin` that cannot be parsed."""
         if self._is_suite_edited():  # a new worker would collect other cases
             return
-        problem = "" if self._options.once else self._suite.config_problem()
-        if problem:
+        if problem := self._config_problem():
             self._held_starts[action.worker] = action
             if problem != self._logged_config_problem:
                 self._progress.log(f"{problem}; workers start once the file can be parsed")
@@ -560,6 +559,12 @@ class Chief:
         self._suite.remember()
         self._known_cases.begin()
         self._workers.start(action.worker, action.size)
+
+    def _config_problem(self) -> str:
+        """Returns why the run's `config.gin` cannot be parsed, if the watch waits for a valid file; else ""."""
+        timeout = math.inf if self._options.idle_timeout is None else self._options.idle_timeout
+        is_idle_too_long = time.monotonic() - self._last_news_time > timeout
+        return "" if self._options.once or is_idle_too_long else self._suite.config_problem()
 
     def _start_held_workers(self) -> None:
         held_starts, self._held_starts = self._held_starts, {}

@@ -287,7 +287,7 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
     """
     return tuple(
         binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
-        for binding in _bindings_without_other_methods(config, name)
+        for binding in _without_other_methods(_bindings_of(config), name)
         if not (binding.name == "Method" and binding.parameter in _METHOD_FIELDS_OUTSIDE_TRIALS)
         and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
     )
@@ -304,8 +304,8 @@ def is_same_method(name: str, earlier_config: str, config: str) -> bool:
     >>> is_same_method("sgd", sgd, adam + sgd), is_same_method("sgd", sgd, sgd + "Case.num_seeds = 3\\n")
     (True, False)
     """
-    earlier_bindings, bindings = (_bindings_without_other_methods(text, name) for text in (earlier_config, config))
-    method_keys = [binding.parameter for binding in bindings if binding.name == "Method"]
+    earlier_bindings, bindings = map(_bindings_of, (earlier_config, config))
+    method_keys = [binding.parameter for binding in bindings if (binding.scope, binding.name) == (name, "Method")]
     earlier_num_sessions, num_sessions = map(_num_sessions, (earlier_bindings, bindings))
     is_longer = earlier_num_sessions is not None and num_sessions is not None and earlier_num_sessions < num_sessions
     earlier_code, code = (
@@ -313,7 +313,7 @@ def is_same_method(name: str, earlier_config: str, config: str) -> bool:
     )
     return (
         bool(method_keys)
-        and _lines_of_results(earlier_bindings) == _lines_of_results(bindings)
+        and _lines_of_results(earlier_bindings, name) == _lines_of_results(bindings, name)
         and (num_sessions == earlier_num_sessions or (is_longer and "search" not in method_keys))
         and (not code or code == earlier_code)
     )
@@ -324,13 +324,14 @@ def _num_sessions(bindings: Iterable[Binding]) -> int | None:
     return numbers[-1] if numbers else None
 
 
-def _lines_of_results(bindings: Sequence[Binding]) -> list[str]:
+def _lines_of_results(bindings: Sequence[Binding], name: str) -> list[str]:
     """Returns the bindings on which a method's results depend, except for the number of sessions."""
-    has_search = any(_key(binding) == ("Method", "search") for binding in bindings)
+    own_bindings = _without_other_methods(bindings, name)
+    has_search = any(_key(binding) == ("Method", "search") for binding in own_bindings)
     ignored_keys = (("Method", "label"), ("Experiment", "name"), ("Experiment", "num_sessions"))
     return [
         binding_text(binding)
-        for binding in bindings
+        for binding in own_bindings
         if _key(binding) not in ignored_keys and (has_search or not is_of_search(binding, bindings))
     ]
 
@@ -339,11 +340,15 @@ def _key(binding: Binding) -> tuple[str, str]:
     return binding.name, binding.parameter
 
 
-def _bindings_without_other_methods(config: str, name: str) -> list[Binding]:
-    """Returns the bindings of an experiment's text outside the scopes of other methods; [] if it cannot be parsed."""
+def _bindings_of(config: str) -> list[Binding]:
+    """Returns the bindings of an experiment's text; [] if it cannot be parsed."""
     try:
-        bindings = only_bindings(parse_text(config, "the experiment"))
+        return only_bindings(parse_text(config, "the experiment"))
     except ConfigError:
         return []
+
+
+def _without_other_methods(bindings: Sequence[Binding], name: str) -> list[Binding]:
+    """Returns the bindings outside the scopes of other methods than `name`."""
     other_methods = {binding.scope for binding in bindings if binding.name == "Method"} - {name}
     return [binding for binding in bindings if binding.scope.split("/")[0] not in other_methods]

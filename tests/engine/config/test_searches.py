@@ -11,7 +11,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.experiment import Search
 from lobench.core.search.space import Kind, Scale
 from lobench.engine.config.experiment.file import read_experiment
-from lobench.engine.config.space_syntax import search_identity, without_searches
+from lobench.engine.config.space_syntax import is_same_method, search_identity, without_searches
 from lobench.engine.config.syntax import parse_file
 
 SHOWN = texts_of("config")
@@ -141,6 +141,21 @@ def test_trials_hang_on_what_is_said_of_their_own_method(file: Path) -> None:
     )
     for line in (*changes, 'tpe/optuna.sampler = "gp"'):
         assert search_identity(f"{FILE}{line}\n", "adam") != before
+
+
+def test_results_of_a_method_stay_while_nothing_of_it_changes() -> None:
+    text = f"{FILE}Experiment.num_sessions = 3\nsgd/Method.optimizer = @sgd()\nsgd/sgd.learning_rate = 0.1\n"
+
+    def same(earlier_line: str, line: str) -> tuple[bool, bool]:
+        texts = f"{text}{earlier_line}\n", f"{text}{line}\n"
+        return is_same_method("sgd", *texts), is_same_method("adam", *texts)
+
+    assert same("", 'sgd/Method.label = "S"') == same("# code of sgd: 1", "") == (True, True)
+    assert same("", "adam/adam.b2 = 0.9") == same("", 'tpe/optuna.sampler = "gp"') == (True, False)
+    assert same("", "Experiment.num_sessions = 5") == (True, False), "the search chooses on its sessions"
+    assert same("", "Experiment.num_sessions = 2") == same("", "Case.num_inner_steps = 3") == (False, False)
+    assert same("", "sgd/sgd.momentum = 0.9") == same("# code of sgd: 1", "# code of sgd: 2") == (False, True)
+    assert not is_same_method("sgd", FILE, text) and not is_same_method("sgd", text, FILE)
 
 
 def test_a_search_of_an_older_store_goes_on_under_the_new_name_of_its_key() -> None:
