@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -464,9 +465,24 @@ def installed_entry_points(group: str) -> metadata.EntryPoints:
 
     Packages are read once, and again after a change of a folder of `sys.path`.
     """
-    folders = tuple((folder, _modification_ns(folder)) for folder in sys.path)
-    entry_points: metadata.EntryPoints = _entry_points_in(folders).select(group=group)
+    entry_points: metadata.EntryPoints = _entry_points_in(_stamped_folders()).select(group=group)
     return entry_points
+
+
+def installed_plugins(groups: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the names and versions of the installed packages that have entry points in some groups, sorted."""
+    return _plugins_in(_stamped_folders(), tuple(groups))
+
+
+@functools.lru_cache(maxsize=1)
+def _plugins_in(folders: tuple[tuple[str, int], ...], groups: tuple[str, ...]) -> list[tuple[str, str]]:
+    entry_points = itertools.chain.from_iterable(_entry_points_in(folders).select(group=group) for group in groups)
+    packages = [entry_point.dist.metadata for entry_point in entry_points if entry_point.dist is not None]
+    return sorted((package["Name"], package["Version"]) for package in packages)
+
+
+def _stamped_folders() -> tuple[tuple[str, int], ...]:
+    return tuple((folder, _modification_ns(folder)) for folder in sys.path)
 
 
 @functools.lru_cache(maxsize=1)
@@ -491,8 +507,6 @@ def load_plugins() -> PluginManager:
     for name in _built_in_modules():
         manager.register(importlib.import_module(name), name=name)
     for entry_point in sorted(installed_entry_points("lobench"), key=lambda point: point.name):
-        distribution = entry_point.dist.name if entry_point.dist else "unknown"
-        origin = {"name": entry_point.name, "distribution": distribution}
         plugin = None
         try:
             with plugins_contained():
@@ -501,5 +515,9 @@ def load_plugins() -> PluginManager:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: named below, and the rest goes on)
-            manager.broken.append(BrokenPlugin(**origin, cause=headline(error), imports=plugin is not None))
+            distribution = entry_point.dist.name if entry_point.dist else "unknown"  # reads the package's metadata
+            broken_plugin = BrokenPlugin(
+                name=entry_point.name, distribution=distribution, cause=headline(error), imports=plugin is not None
+            )
+            manager.broken.append(broken_plugin)
     return manager

@@ -71,7 +71,10 @@ def origin_of_module(name: str) -> Origin:
     return origin_of_module(top_package) if top_package != name else Origin.USER
 
 
-def loaded_modules(origin: Origin) -> list[tuple[str, ModuleType]]:
-    """Returns the loaded modules of an origin, with their names."""
-    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
-    return [(name, module) for name, module in modules if origin_of_module(name) is origin]
+def loaded_modules(*origins: Origin) -> list[tuple[str, ModuleType]]:
+    """Returns the loaded modules of some origins, with their names."""
+    return [
+        (name, module)
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and origin_of_module(name) in origins
+    ]

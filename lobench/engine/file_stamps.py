@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -50,4 +49,5 @@ def stamps_of(files: Iterable[str | Path]) -> dict[str, FileStamp | None]:
     Raises:
       OSError: The disk has failed for some seconds.
     """
-    return {os.fspath(file): retried_briefly(partial(stamp_of, file)) for file in files}
+    paths = [os.fspath(file) for file in files]
+    return retried_briefly(lambda: {path: stamp_of(path) for path in paths})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -160,8 +161,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     leave_out_hypothesis(session.config)
     is_suite = bool(session.items) and all(case_of(item) is not None for item in session.items)
-    if is_suite and not gc.get_freeze_count():  # a worker or a test of lobench has frozen before
-        # Otherwise the collector visits all objects of jax, a quarter of the time of a session without compilation.
+    if is_suite:
+        _freeze_once()
+
+
+@functools.cache
+def _freeze_once() -> None:
+    """Keeps the collector from visiting all objects of jax, a quarter of the time of a session without compilation."""
+    if not gc.get_freeze_count():  # a worker or a test of lobench has frozen before
         gc.freeze()
 
 

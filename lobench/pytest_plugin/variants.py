@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lobench.core.case import CaseInfo
-from lobench.core.code_origin import Origin, file_of, loaded_modules
+from lobench.core.code_origin import LOBENCH, Origin, file_of, loaded_modules
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Variant
 from lobench.core.wording import counted
@@ -139,13 +140,18 @@ def files_of_cases(suites: Sequence[str], layers: Layers, code: Iterable[str] = 
     """
     configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
     config_files = [*layers.gin_files, *map(str, configs)]
-    files = [*SuiteFiles(suites, config_files).files(), *_loaded_files(), *map(Path, code)]
+    files: list[str | Path] = [*SuiteFiles(suites, config_files).files(), *_loaded_files(), *code]
     return tuple(FileMark(path=path, size=size, changed_ns=changed_ns) for path, size, changed_ns in marks_of(files))
 
 
-def _loaded_files() -> Iterator[Path]:
+def _loaded_files() -> Iterator[str]:
     """Yields the Python files of the user and of lobench that this process has imported."""
-    for origin in (Origin.USER, Origin.LOBENCH):
-        for _, module in loaded_modules(origin):
-            if (name := file_of(module)).endswith(".py"):
-                yield Path(name).resolve()
+    for _, module in loaded_modules(Origin.USER, Origin.LOBENCH):
+        if (name := file_of(module)).endswith(".py"):
+            yield _real_path_of_lobench(name) if name.startswith(LOBENCH) else os.path.realpath(name)
+
+
+@functools.cache
+def _real_path_of_lobench(file: str) -> str:
+    """Resolves one of several hundred files, which takes longer than to see whether it has changed."""
+    return os.path.realpath(file)

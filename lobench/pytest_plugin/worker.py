@@ -155,6 +155,8 @@ class WorkerLoop:
         self._chief.send(Ready())
         self._chief.listen(self._handle_message)
         idle_item = _Idle.from_parent(session, name="idle")
+        # Nobody reads the source lines of pytest's own style, which take half a second for a deep stack.
+        session.config.option.tbstyle = "native"
         while (request := self._requests.get()) is not None:
             match request:
                 case Job():

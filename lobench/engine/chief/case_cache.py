@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from lobench.core.case import CaseInfo
@@ -31,7 +31,7 @@ from lobench.engine.store.data_files import note_named_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described, WorkerSession
-from lobench.plugins import installed_entry_points
+from lobench.plugins import installed_plugins
 
 __all__ = ["KnownCases"]
 
@@ -140,17 +140,9 @@ class KnownCases:
             "bound": [line.partition(" = ")[0] for line in blocks.bindings] if blocks is not None else [],
             "python": [sys.version, sys.prefix],
             "versions": versions_here(),
-            "plugins": sorted(_plugins()),
+            "plugins": installed_plugins(_PLUGIN_GROUPS),
             "installed": [os.stat(sysconfig.get_path(name)).st_mtime_ns for name in ("purelib", "platlib")],
             "environment": {name: os.environ.get(name) for name in _VARIABLES},
         }
         inputs |= {"with_tests": ["yes"]} if config.with_tests else {}
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-
-
-def _plugins() -> Iterator[tuple[str, str]]:
-    for group in _PLUGIN_GROUPS:
-        for entry in installed_entry_points(group):
-            if entry.dist is not None:
-                metadata = entry.dist.metadata  # `name` and `version` would each read it again
-                yield metadata["Name"], metadata["Version"]

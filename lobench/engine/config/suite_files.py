@@ -21,7 +21,7 @@ from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.syntax import parse_trainer_config
-from lobench.engine.file_stamps import FileStamp, stamp_of
+from lobench.engine.file_stamps import FileStamp, stamp_of, stamps_of
 from lobench.engine.paths import path_exists
 from lobench.engine.retries import is_transient, retried_briefly
 
@@ -310,14 +310,14 @@ class SuiteFiles:
         yield from (Path(file) for file in self._gin_files if path_exists(file, kind="file"))
 
 
-def marks_of(files: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
+def marks_of(files: Iterable[str | Path]) -> Iterator[tuple[str, int, int]]:
     """Yields path, size and time (ns) of each existing file, in order. A file with another stamp may have changed.
 
     Raises:
       OSError: The disk has failed for some seconds.
     """
-    for file in sorted(set(map(os.path.abspath, files))):
-        if (stamp := retried_briefly(partial(stamp_of, file))) is not None:
+    for file, stamp in stamps_of(sorted(set(map(os.path.abspath, files)))).items():
+        if stamp is not None:
             yield file, *stamp
 
 
