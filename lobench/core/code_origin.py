@@ -71,10 +71,19 @@ def origin_of_module(name: str) -> Origin:
     return origin_of_module(top_package) if top_package != name else Origin.USER
 
 
+_installed_modules: dict[str, ModuleType] = {}  # loaded modules that are known to be of installed packages, by name
+
+
 def loaded_modules(*origins: Origin) -> list[tuple[str, ModuleType]]:
     """Returns the loaded modules of some origins, with their names."""
-    return [
-        (name, module)
-        for name, module in list(sys.modules.items())
-        if isinstance(module, ModuleType) and origin_of_module(name) in origins
-    ]
+    modules = []
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType):
+            continue
+        # Thousands of modules are installed, and a description of cases asks for the others.
+        origin = Origin.INSTALLED if _installed_modules.get(name) is module else origin_of_module(name)
+        if origin is Origin.INSTALLED:
+            _installed_modules[name] = module
+        if origin in origins:
+            modules.append((name, module))
+    return modules
