@@ -76,7 +76,7 @@ def _gate(differences: np.ndarray, rules: GateRules) -> Verdict:
     previous: dict[str, GateResult] = {}
     while True:
         cells = {str(case): Samples.of_differences(differences[case, :n].tolist()) for case, n in num_seeds.items()}
-        report = gate_cases(cells, rules, previous=previous)
+        report = gate_cases(cells, rules, previous_results=previous)
         undecided = [int(found.case) for found in report.cases if found.verdict is Verdict.INCONCLUSIVE]
         open_cases = [case for case in undecided if num_seeds[case] < sizes[-1]]
         if report.verdict is Verdict.REGRESSED or not open_cases:

@@ -28,7 +28,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.plans import digest_of
 from lobench.evaluation.programs import Programs
 from lobench.evaluation.runner import BlockRunner
-from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
+from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
 from lobench.tools.audit import reevaluation
 
 __all__ = ["NAMED", "Tampering", "evaluate_once", "name_of_field", "tamperings"]
@@ -157,7 +157,7 @@ class _Content:
         folders = sorted({folder / "/".join(name.split("/")[:3]) for name in self.members if "suites" in name})
         try:
             self.card = card_of(
-                folder, with_baselines(folders), self.about["left_out"], patch_files_of(ledger)
+                folder, folders_with_baselines(folders), self.about["left_out"], patch_files_of(ledger)
             ).encode()
         except Exception:  # noqa: BLE001  (no card can be made of it: the author leaves the old one)
             return

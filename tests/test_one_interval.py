@@ -26,7 +26,7 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.cli.command_records import verdict_record
 from lobench.core.wording import significant
 from lobench.hookspecs import EvaluationFinished, SinkContext
-from lobench.report.live.methods import Methods, PlainMethods
+from lobench.report.live.methods import MethodCounts, PlainMethods
 from lobench.report.page.page import render_page
 from lobench.report.tables.latex import latex_table
 from lobench.report.tables.method_table import method_records, method_text
@@ -115,10 +115,10 @@ def check_scores(summary: Summary) -> None:
 def check_live_lines(summary: Summary) -> None:
     """What a run says of a method that is through: the number of the table, to the last digit."""
     output, labels = io.StringIO(), summary.snapshot.labels
-    methods = Methods(lambda subject: [subject.label], lambda rows: summary.snapshot)
+    methods = MethodCounts(lambda subject: [subject.label], lambda rows: summary.snapshot)
     methods.plan({one.label: len(one.cells) for one in summary.snapshot.subjects}, summary.snapshot.rows)
     progress = PlainMethods(output, methods)
-    for state in methods.states(anew=True):
+    for state in methods.states(refresh_scores=True):
         progress.report_state(state)
     for place, label in enumerate(labels):
         found = summary.mean_score(place, "primary")

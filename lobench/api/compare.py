@@ -230,7 +230,7 @@ def compare_stored(
     scales = Scales.of(
         subjects_beside(chosen),
         baselines or suites or None,
-        among=subjects_setting_scales(chosen),
+        all_subjects=subjects_setting_scales(chosen),
     )
     stale_problem = next((problem for problem in scales.baselines.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale_problem is not None:

@@ -167,7 +167,7 @@ def costs_record(costs: Costs) -> CostsRecord:
 def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecord:
     """Returns the record of a report's verdict: scores of all subjects, the change, the verdict in words."""
     from lobench.analysis.scores.score_scale import SCORE_VERSION
-    from lobench.report.tables.verdict import verdict_lines, warnings
+    from lobench.report.tables.verdict import report_warnings, verdict_lines
 
     snapshot = summary.snapshot
     comparison = summary.headline_comparison()
@@ -189,7 +189,7 @@ def verdict_record(summary: Summary, methods: list[MethodRecord]) -> ReportRecor
         },
         "gates": [dict(detail) for kind, detail in snapshot.events if kind == "gate"],
         "verdict": verdict_lines(summary, comparison, cases),
-        "notes": warnings(summary, cases),
+        "notes": report_warnings(summary, cases),
         "methods": methods,
     }
 

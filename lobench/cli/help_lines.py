@@ -41,7 +41,7 @@ def folded_help(text: str, width: int) -> str:
       text: Help text.
       width: Largest width of a line in columns.
     """
-    from lobench.report.tables.text import wrapped
+    from lobench.report.tables.text import wrap_lines
 
     lines = list[str]()
     is_continued = False
@@ -51,17 +51,17 @@ def folded_help(text: str, width: int) -> str:
         if len(line) <= width:
             lines.append(line)
         else:
-            lines += _folded_command(line, width) if is_command else wrapped(line, width).split("\n")
+            lines += _folded_command(line, width) if is_command else wrap_lines(line, width).split("\n")
     return "\n".join(lines)
 
 
 def _folded_command(line: str, width: int) -> list[str]:
-    from lobench.report.tables.text import wrapped
+    from lobench.report.tables.text import wrap_lines
 
     indent = line[: len(line) - len(line.lstrip())]
     lines = list[str]()
     if comment := _COMMENT.search(line):
-        lines += wrapped(indent + comment[1], width).split("\n")
+        lines += wrap_lines(indent + comment[1], width).split("\n")
         line = line[: comment.start()]
     first_word, *other_words = _SHELL_WORDS.findall(line)
     current_line = indent + first_word

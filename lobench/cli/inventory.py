@@ -136,16 +136,16 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
 
 
 def _list_kinds() -> list[Item]:
-    from lobench.report.tables.text import described_list
+    from lobench.report.tables.text import description_list
 
-    show(described_list((f"lobench list {name}", summary) for name, summary in _KIND_SUMMARIES.items()))
+    show(description_list((f"lobench list {name}", summary) for name, summary in _KIND_SUMMARIES.items()))
     return [{"name": name, "summary": summary} for name, summary in _KIND_SUMMARIES.items()]
 
 
 def _list_declared(hook: str) -> list[Item]:
     from lobench.cli.group import own_commands
     from lobench.plugins import load_plugins
-    from lobench.report.tables.text import described_list
+    from lobench.report.tables.text import description_list
 
     manager = load_plugins()
     hidden_commands = own_commands() if hook == "lobench_cli_commands" else {}
@@ -156,7 +156,7 @@ def _list_declared(hook: str) -> list[Item]:
     }
     if registered_by_name:
         show(
-            described_list(
+            description_list(
                 (name, f"{registered.declaration.summary} [{registered.plugin}]")
                 for name, registered in registered_by_name.items()
             )
@@ -182,14 +182,14 @@ def _list_parameters(case: str) -> list[Item]:
     from lobench.engine.config.suite import find_case
     from lobench.evaluation.runner import BlockRunner
     from lobench.plugins import load_plugins
-    from lobench.report.tables.text import described_list
+    from lobench.report.tables.text import description_list
 
     _, spec = find_case(case)
     layers = replace(layers_at("", load_plugins()), import_folders=(str(Path(spec.path).parent),))
     if not insists_on_optimizer(spec, layers):
         layers = replace(layers, gin_params=("Case.optimizer = @lobench.sgd()",))  # the parameters do not depend on it
     shapes = BlockRunner(layers).parameters(spec)
-    show(described_list((path or '""', shape) for path, shape in shapes.items()))
+    show(description_list((path or '""', shape) for path, shape in shapes.items()))
     return [{"name": path, "shape": shape} for path, shape in shapes.items()]
 
 
@@ -231,7 +231,7 @@ def _list_suites(folder: Path | None, errors: list[LobenchError]) -> list[Item]:
 def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     """Lists the configurables of a kind in the gin modules of lobench and of plugins."""
     from lobench.plugins import load_plugins
-    from lobench.report.tables.text import described_list
+    from lobench.report.tables.text import description_list
 
     configurables = dict[str, Callable[..., Any]]()
     summaries = list[str]()
@@ -260,7 +260,7 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
         )
     elif configurables:
         show(
-            described_list(
+            description_list(
                 (name, _item_of(name, configurable)["summary"]) for name, configurable in configurables.items()
             )
         )

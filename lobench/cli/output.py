@@ -269,9 +269,9 @@ def emit(name: str, record: Record | Sequence[Record]) -> None:
 
 def show(text: str) -> None:
     """Prints text for people, with long lines broken at the width of the terminal."""
-    from lobench.report.tables.text import wrapped
+    from lobench.report.tables.text import wrap_lines
 
-    click.echo(wrapped(text))
+    click.echo(wrap_lines(text))
 
 
 def emit_text(text: str | Iterable[str]) -> None:

@@ -119,7 +119,7 @@ def report(
     summary = Summary(select_subjects(summary.snapshot, selected_methods), summary.scales)
     if output is None or kind in _PRINTED_FORMATS:
         from lobench.cli.results_output import atomic_output
-        from lobench.report.tables.text import wrapped
+        from lobench.report.tables.text import wrap_lines
 
         if kind == "appendix":
             from lobench.report.tables.appendix import appendix_latex, appendix_markdown
@@ -132,7 +132,7 @@ def report(
         else:
             text = _verdict_output(summary, spec, kind, latex.precision) + "\n"
         if output is None:
-            emit_text(wrapped(text) if kind == "text" else text)
+            emit_text(wrap_lines(text) if kind == "text" else text)
         else:
             with atomic_output(output) as file:
                 file.write_text(text, encoding="utf-8")

@@ -131,7 +131,7 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         method_table_text,
         store_ranking_text,
     )
-    from lobench.report.tables.text import wrapped
+    from lobench.report.tables.text import wrap_lines
 
     def write(content: str | bytes | Iterable[str]) -> None:
         if output is None:
@@ -170,4 +170,4 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         text = store_ranking_text(store, include_all=settings.every)
     else:
         text = evaluations_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
-    write((wrapped(text) if kind == "table" else text) + "\n")
+    write((wrap_lines(text) if kind == "table" else text) + "\n")

@@ -53,13 +53,13 @@ def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable
     The document is buffered in a file until it is complete, so that a store with a damaged last row prints no partial
     one.
     """
-    from lobench.report.tables.result_records import records
+    from lobench.report.tables.result_records import result_records
 
     row_by_code = dict[tuple[str, ...], EvaluationRow]()  # one for each code: all rows may not fit into memory
 
     def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
         for row in _matching_rows(store, pattern, ledger.evaluations()):
-            yield from records([row], curves=curves)
+            yield from result_records([row], with_curves=curves)
             code = (row.key.code,) if row.key.code else tuple(seen.uri for seen in row.sightings if seen.is_imported)
             if code and code not in row_by_code:
                 row_by_code[code] = replace(row, payload=None, at_hand=None)

@@ -61,9 +61,9 @@ def schema(name: str, kind: str) -> None:
             ),
         )
         return
-    from lobench.report.tables.text import described_list
+    from lobench.report.tables.text import description_list
 
-    click.echo(described_list((schema, document_schema(schema)["title"]) for schema in type_paths))
+    click.echo(description_list((schema, document_schema(schema)["title"]) for schema in type_paths))
 
 
 def document_schema(name: str) -> Schema:

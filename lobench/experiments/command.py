@@ -98,7 +98,7 @@ def run_experiment(
     from lobench.experiments.text import ending_lines, plan_lines, ranking_of, run_exit_code
     from lobench.report.live.methods import make_method_progress
     from lobench.report.live.notebook_progress import default_progress
-    from lobench.report.tables.text import wrapped
+    from lobench.report.tables.text import wrap_lines
 
     experiment_run = ExperimentRun(settings)
     if offline and not check:
@@ -114,7 +114,7 @@ def run_experiment(
     progress = make_method_progress(sys.stdout, experiment_run.methods, verbose=verbose, color=color)
     with progress:
         outcome = experiment_run.run(progress)
-    click.echo(wrapped(ranking_of(outcome)), nl=False)
+    click.echo(wrap_lines(ranking_of(outcome)), nl=False)
     if not outcome.ending.interrupted:
         log_failed(outcome.store, outcome.ending, experiment_run.repeating_command, progress.log)
     for line in ending_lines(outcome):

@@ -44,7 +44,7 @@ from lobench.experiments.members import ExperimentRunExtension
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.search.planned import planned_searches
 from lobench.plugins import load_plugins
-from lobench.report.live.methods import Methods
+from lobench.report.live.methods import MethodCounts
 from lobench.report.live.notebook_progress import default_progress
 
 __all__ = ["ExperimentOutcome", "ExperimentRun", "RunSettings", "run", "store_of"]
@@ -155,12 +155,12 @@ class ExperimentRun:
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
         self._read_plan()
-        self.methods = Methods(
+        self.methods = MethodCounts(
             lambda subject: self._method_index.titles(subject),
             lambda rows: self._extension.snapshot(rows),
             lambda cases: self._extension.plan(cases),
             trials_of=lambda: self._method_index.trial_texts(),
-            growths_of=lambda: self._extension.growths,
+            curve_progress_of=lambda: self._extension.growths,
         )
 
     def _read_plan(self, *, follows_edits: bool = True) -> None:

@@ -34,7 +34,7 @@ from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_baseline_of
 from lobench.pytest_plugin.stored_gate import case_verdicts, check_stored_gate, compare_with, stored_reference
 from lobench.report.tables.comparison_text import comparison_text
-from lobench.report.tables.text import text_table, times_mark
+from lobench.report.tables.text import factor_mark, text_table
 
 if TYPE_CHECKING:
     from lobench.api.compare import Comparison
@@ -265,7 +265,7 @@ class GateReporter:
             return
         if self._comparison is not None:
             (pair,) = self._comparison.pairs
-            text = comparison_text(self._comparison.pairs, scale=self._comparison.scale, hidden=self._advice)
+            text = comparison_text(self._comparison.pairs, scale=self._comparison.scale, details_hint=self._advice)
             verdict_line, _, details = text.partition("\n\n")
             terminalreporter.write_line(verdict_line, bold=True, **{_COLOUR_BY_VERDICT[pair.verdict]: True})
             terminalreporter.write_line(details)
@@ -367,7 +367,7 @@ def _ratio_text(measurement: Measurement | None) -> str:
     return (
         "-"
         if measurement is None or math.isnan(measurement.tolerated_ratio)
-        else times_mark(measurement.tolerated_ratio)
+        else factor_mark(measurement.tolerated_ratio)
     )
 
 

@@ -16,10 +16,10 @@ from lobench.engine.config.origin import files_of_patch
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.appendix import appendix_markdown
 from lobench.report.tables.method_table import method_text
-from lobench.report.tables.text import fenced
+from lobench.report.tables.text import code_block
 from lobench.report.tables.verdict import verdict_text
 
-__all__ = ["card_of", "patch_files_of", "with_baselines"]
+__all__ = ["card_of", "folders_with_baselines", "patch_files_of"]
 
 _NOT_SHOWN = (
     "Whether the tasks represent yours: the results are of these cases, these budgets and these seeds.",
@@ -68,8 +68,8 @@ def _parts_of(store: Path, snapshot: Snapshot, baselines: Sequence[Path], *, lev
     """Returns the verdict, the scores and the appendix of a part of a store. Their headings have the given level."""
     summary = summary_of(store, baselines, snapshot=snapshot)
     bundle_summary = Summary(dataclasses.replace(summary.snapshot, store=Path("this bundle")), summary.scales)
-    scores = [f"{'#' * level} Scores", fenced(method_text(tabulate(summary)))]
-    return [fenced(verdict_text(bundle_summary)), *scores, appendix_markdown(summary, level).strip()]
+    scores = [f"{'#' * level} Scores", code_block(method_text(tabulate(summary)))]
+    return [code_block(verdict_text(bundle_summary)), *scores, appendix_markdown(summary, level).strip()]
 
 
 def patch_files_of(ledger: Ledger) -> list[str]:
@@ -80,7 +80,7 @@ def patch_files_of(ledger: Ledger) -> list[str]:
     return sorted({name for patch in patches for name in files_of_patch(patch)})
 
 
-def with_baselines(folders: Iterable[Path]) -> list[Path]:
+def folders_with_baselines(folders: Iterable[Path]) -> list[Path]:
     """Returns the folders of suites with baselines, sorted by name."""
     with_baseline = [folder for folder in folders if find_baselines(folder)]
     return sorted(with_baseline, key=lambda folder: (folder.name, str(folder)))

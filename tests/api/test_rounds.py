@@ -52,13 +52,13 @@ def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_fail
     assert "compiling 1 of 2 programs" in shown._running.status_text()
     progress.log("a worker died")
     progress.given_up(1)
-    assert shown._running.rows() == [], "it runs again as another lease, or not at all"
+    assert shown._running.progress_rows() == [], "it runs again as another lease, or not at all"
     progress.leased(1, ADAM, one)
     failed = EvaluationFinished(
         subject=ADAM, case=one, seed_block=one.blocks()[0], outcome=Outcome.ERROR, curves=None, message="no task"
     )
     progress.finished(failed, 1)
-    assert shown._running.rows() == [] and file.getvalue() == ""
+    assert shown._running.progress_rows() == [] and file.getvalue() == ""
 
 
 def test_progress_of_a_script_warns_of_results_that_are_kept() -> None:

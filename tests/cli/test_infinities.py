@@ -18,7 +18,7 @@ from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
 from lobench.pytest_plugin.item_result import ItemResult
 from lobench.pytest_plugin.recording import _summary_row
-from lobench.report.live.progress import describe
+from lobench.report.live.progress import evaluation_line
 
 SHOWN = texts_of("lobench")
 
@@ -69,6 +69,6 @@ def test_a_watch_and_a_session_of_pytest_show_them() -> None:
     event = EvaluationFinished(
         subject=subject, case=case, seed_block=BLOCK, outcome=Outcome.PASSED, curves=found, message=""
     )
-    assert SHOWN["train-loss-nan-test-loss"] in describe(event)
+    assert SHOWN["train-loss-nan-test-loss"] in evaluation_line(event)
     finished = ItemResult(case=case, seed_block=BLOCK, outcome=Outcome.PASSED, message="", payload=found.to_payload())
     assert _summary_row("", finished, ("train/loss", "test/loss"))[3:5] == ("nan", "nan")

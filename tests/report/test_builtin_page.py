@@ -31,10 +31,10 @@ def test_a_finished_checkpoint_makes_a_page_and_twice_is_once(tmp_path: Path) ->
     first = (store / PAGE).read_text()
     assert SHOWN["tuned-adam"] in first
     assert REFRESH in first, "a browser that shows it takes the next one by itself"
-    maker = sink._maker
+    maker = sink._page_process
     sink.deliver(deliveries)
     assert (store / PAGE).read_text() == first
-    assert sink._maker is maker, "one process makes all pages, and reads what is new"
+    assert sink._page_process is maker, "one process makes all pages, and reads what is new"
     sink.close()
     assert (store / PAGE).read_text() == first.replace(REFRESH, ""), "and stays at the last one"
 
@@ -66,7 +66,7 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
     with pytest.raises(LobenchError, match=SHOWN["no-result-store-found"]):
-        ReportSink(SinkContext(store=tmp_path))._make()
+        ReportSink(SinkContext(store=tmp_path))._update_page()
 
 
 def test_answer_of_the_process_is_found_behind_other_output(tmp_path: Path) -> None:
@@ -74,21 +74,21 @@ def test_answer_of_the_process_is_found_behind_other_output(tmp_path: Path) -> N
     for answer, problem in (("made", ""), ("failed: no disk", "no disk")):
         text = f"import sys\nfor _ in sys.stdin: print('a warning', end=''); print('lobench: {answer}', flush=True)"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        sink._maker = subprocess.Popen([sys.executable, "-c", text], **pipes)  # type: ignore[call-overload]
-        assert sink._ask_maker().endswith(problem) and bool(sink._ask_maker()) == bool(problem)
-        sink._end_maker()
+        sink._page_process = subprocess.Popen([sys.executable, "-c", text], **pipes)  # type: ignore[call-overload]
+        assert sink._request_page().endswith(problem) and bool(sink._request_page()) == bool(problem)
+        sink._end_page_process()
 
 
 def test_page_after_its_process_was_killed_is_made_by_another(tmp_path: Path) -> None:
     sink = ReportSink(SinkContext(store=make_store(tmp_path, num_checkpoints=1)))
-    sink._make()
-    assert sink._maker is not None
-    sink._maker.kill()
-    sink._maker.wait()
+    sink._update_page()
+    assert sink._page_process is not None
+    sink._page_process.kill()
+    sink._page_process.wait()
     (sink._page).unlink()
-    sink._make()
+    sink._update_page()
     sink.close()
-    assert sink._page.exists() and sink._maker is None
+    assert sink._page.exists() and sink._page_process is None
 
 
 def test_watch_report_on_a_network_store_leaves_a_page_of_all_checkpoints(

@@ -13,7 +13,7 @@ from shown import texts_of
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.core.result import Curves
-from lobench.report.charts.films import films, moving
+from lobench.report.charts.films import film_svg, films
 
 SHOWN = texts_of("report")
 
@@ -32,7 +32,7 @@ def test_a_film_goes_with_its_curves_through_a_payload() -> None:
 
 
 def test_only_what_moves_is_animated_and_the_last_frame_stands() -> None:
-    svg = str(moving(film(), f"An episode of {NASTY}"))
+    svg = str(film_svg(film(), f"An episode of {NASTY}"))
     root = ElementTree.fromstring(svg)
     assert root.attrib["aria-label"] == SHOWN["episode-of"].format(nasty=NASTY)
     dot, line = root

@@ -112,8 +112,8 @@ def test_exploded_seeds_are_marked_in_each_cell_and_counted_in_each_record(tmp_p
     assert SHOWN["diverged-or-exploded-2-of"] in card.note
     (pair,) = compare_subjects(summary.snapshot.subjects[:2], scales=summary.scales)
     # Means of a comparison are over the seeds that converge on both sides, as its differences are.
-    assert case_means(pair, pair.primary, "s/a", has_values=False) == ["0.1049", "0.1095 (2/4 exploded)"]
-    assert case_means(pair, pair.primary, "s/a", has_values=True) == ["0.105", "0.11 (2/4 exploded)"]
+    assert case_means(pair, pair.primary, "s/a", uses_arithmetic_means=False) == ["0.1049", "0.1095 (2/4 exploded)"]
+    assert case_means(pair, pair.primary, "s/a", uses_arithmetic_means=True) == ["0.105", "0.11 (2/4 exploded)"]
 
 
 def test_the_table_has_groups_rules_intervals_and_a_column_for_the_baseline(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from lobench.core.planner import EvaluationId
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
-from lobench.report.charts.runs_chart import side_by_side
+from lobench.report.charts.runs_chart import methods_section
 from lobench.report.page.page import render_page
 from lobench.report.tables.history_tables import experiments_table
 from lobench.report.tables.latex import latex_table
@@ -268,7 +268,7 @@ def test_a_method_without_one_of_the_cases_wins_by_the_others_alone_and_the_tabl
     assert any(SHOWN["over-the-1-of-2"] in note and SHOWN["not-of-lucky"] in note for note in found.notes)
     summary = summary_of(tmp_path / "store", [])
     output = SHOWN["over-the-1-of-2-2"]
-    assert any(output in figure.note for figure in side_by_side(summary).figures), "the chart of the same means"
+    assert any(output in figure.note for figure in methods_section(summary).figures), "the chart of the same means"
     assert cards(summary, None)[0].note.endswith(SHOWN["the-1-of-2-cases"])
     assert SHOWN["seeds-of-the-1-of"] in render_page(summary)
     assert all(one.scores for one in summary.shown_cases(None)), "of its own on each case that it has"

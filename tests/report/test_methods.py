@@ -23,7 +23,7 @@ from lobench.core.subject import Subject
 from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.live.methods import Methods, PlainMethods, make_method_progress
+from lobench.report.live.methods import MethodCounts, PlainMethods, make_method_progress
 from lobench.report.tables.verdict import score_text
 
 SHOWN = texts_of("report")
@@ -82,22 +82,22 @@ def test_the_score_of_a_method_that_is_through_is_that_of_the_table(tmp_path: Pa
     """It is over the cases that all who are through have; one that is under way takes none from them."""
     events = [event(ADAM, "a", 0.5), event(SGD, "a", 0.7), event(ADAM, "b", 0.5), event(SGD, "b", None)]
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, snapshot_of, clock=clock)
+    methods = MethodCounts(methods_of, snapshot_of, clock=clock)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     run(PlainMethods(file, methods, clock=clock), clock, events[:3])
-    assert "over" not in next(one for one in methods.states(anew=True) if one.name == "adam").score
+    assert "over" not in next(one for one in methods.states(refresh_scores=True) if one.name == "adam").score
     run(PlainMethods(file, methods, clock=clock), clock, events[3:])
     summary = Summary(
         snapshot := snapshot_of([evaluation_row_of(one, 0.0) for one in events]), Scales.of(snapshot.subjects, None)
     )
     expected = {one: score_text(summary.mean_score(place, "primary")) for place, one in enumerate(snapshot.labels)}
-    states = {one.name: one.score for one in methods.states(anew=True)}
+    states = {one.name: one.score for one in methods.states(refresh_scores=True)}
     assert states == {name: expected[name] for name in states} and "over 1 of 2 cases" in states["adam"]
 
 
 def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, snapshot_of, clock=clock)
+    methods = MethodCounts(methods_of, snapshot_of, clock=clock)
     earlier = evaluation_row_of(event(SGD, "a", 1.0), 0.0)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2}, [earlier])
     run(PlainMethods(file, methods, clock=clock), clock, [event(ADAM, "a", 0.5), event(ADAM, "b", 0.5)])
@@ -107,27 +107,27 @@ def test_lines_say_how_far_each_method_is_and_end_with_its_score() -> None:
     assert through[0].startswith("adam: 2 of 2 evaluations") and last.startswith("[b]tuned: 2 of 2")
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "b", None)])
     assert "it broke" in file.getvalue(), "what went wrong has its own line"
-    assert [(one.name, one.count) for one in methods.states()] == [
+    assert [(one.name, one.count_text) for one in methods.states()] == [
         ("adam", "2 of 2"),
         ("[b]tuned", "2 of 2"),
         ("sgd", "2 of 2"),
     ]
-    assert methods.time_left() == ""
+    assert methods.remaining_time_text() == ""
 
 
 def test_the_same_evaluation_counts_once_and_other_subjects_do_not() -> None:
     clock = Clock()
-    methods = Methods(methods_of, snapshot_of, clock=clock)
+    methods = MethodCounts(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 4})
     other = Subject.of_checkpoint(Checkpoint(uri="theta.npz", sha256="0" * 64, outer_step=1))
     run(PlainMethods(io.StringIO(), methods, clock=clock), clock, [event(SGD, "a", 1.0)] * 2 + [event(other, "a", 1.0)])
     (state,) = methods.states()
-    assert (state.count, state.num_running) == ("1 of 4", 0)
+    assert (state.count_text, state.num_running) == ("1 of 4", 0)
 
 
 def test_news_of_a_method_wait_ten_seconds() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, snapshot_of, clock=clock)
+    methods = MethodCounts(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 9})
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, name, 1.0) for name in "abcdef"])
     assert [line.split()[1] for line in file.getvalue().splitlines()] == ["1", "4"]  # after 4 s and 16 s
@@ -139,7 +139,7 @@ def test_a_terminal_has_a_table() -> None:
             return True
 
     file, clock = Terminal(), Clock()
-    methods = Methods(methods_of, snapshot_of, clock=clock)
+    methods = MethodCounts(methods_of, snapshot_of, clock=clock)
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     with make_method_progress(file, methods) as progress:
         one = event(ADAM, "a", 0.5)
@@ -158,7 +158,7 @@ def test_a_terminal_has_a_table() -> None:
 
 
 def test_an_evaluation_whose_worker_died_runs_once() -> None:
-    methods = Methods(methods_of, snapshot_of, clock=Clock())
+    methods = MethodCounts(methods_of, snapshot_of, clock=Clock())
     methods.plan({"adam": 2})
     progress = PlainMethods(io.StringIO(), methods, clock=Clock())
     one = event(ADAM, "a", 0.5)
@@ -166,13 +166,13 @@ def test_an_evaluation_whose_worker_died_runs_once() -> None:
         progress.leased(lease, one.subject, one.case)
         assert [state.num_running for state in methods.states() if state.name == "adam"] == [1]
         progress.given_up(lease)
-    assert not any(state.num_running for state in methods.states()) and not progress._running.rows()
+    assert not any(state.num_running for state in methods.states()) and not progress._running.progress_rows()
 
 
 def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() -> None:
     clock, file = Clock(), io.StringIO()
     named = lambda subject: ["adam"] if subject == ADAM else ["sgd"]  # noqa: E731
-    methods = Methods(named, lambda rows: snapshot_of(rows, named), clock=clock)
+    methods = MethodCounts(named, lambda rows: snapshot_of(rows, named), clock=clock)
     methods.plan({"adam": 1, "sgd": 1})
     progress = PlainMethods(file, methods, clock=clock)
     run(progress, clock, [event(ADAM, "a", 0.5), event(SGD, "a", 0.001)])
@@ -186,7 +186,7 @@ def test_a_method_is_compared_with_what_those_before_it_score_on_todays_scale() 
 
 def test_one_evaluation_of_nobody_knows_how_many_is_one_evaluation() -> None:
     clock, file = Clock(), io.StringIO()
-    methods = Methods(methods_of, snapshot_of, clock=clock)
+    methods = MethodCounts(methods_of, snapshot_of, clock=clock)
     methods.plan({"sgd": 0})  # of a command whose checkpoints are all evaluated
     run(PlainMethods(file, methods, clock=clock), clock, [event(SGD, "a", 1.0)])
     assert file.getvalue().startswith(SHOWN["sgd-1-evaluation-score"])

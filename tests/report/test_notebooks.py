@@ -25,7 +25,7 @@ from lobench.core.subject import Subject
 from lobench.drawing.html import table
 from lobench.evaluation.result import Result
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.live.methods import Methods
+from lobench.report.live.methods import MethodCounts
 from lobench.report.live.notebook_progress import NotebookProgress, default_progress, in_notebook
 from lobench.report.live.progress import SilentProgress
 
@@ -195,7 +195,7 @@ def test_in_a_notebook_and_nowhere_else_there_is_a_display(monkeypatch: pytest.M
     assert not in_notebook() and type(default_progress()) is SilentProgress
     kernel = Kernel()
     monkeypatch.setitem(sys.modules, "IPython", kernel.module())
-    progress = default_progress(Methods(lambda subject: [subject.label]))
+    progress = default_progress(MethodCounts(lambda subject: [subject.label]))
     assert isinstance(progress, NotebookProgress)
     subject, case = Subject.of_optimizer(ADAM, label=NASTY), case_info("a", 2)
     progress.cases([case])

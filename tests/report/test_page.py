@@ -24,8 +24,8 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
 from lobench.report.page.page import render_page, write_page
 from lobench.report.tables.latex import latex_table
-from lobench.report.tables.result_records import records
-from lobench.report.tables.verdict import _speedup_text, verdict_text, warnings
+from lobench.report.tables.result_records import result_records
+from lobench.report.tables.verdict import _speedup_text, report_warnings, verdict_text
 
 SHOWN = texts_of("report")
 
@@ -167,7 +167,8 @@ def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) ->
     data = json.loads(page.scripts[0])["evaluations"]
     ledger = Ledger.open(store, read_only=True)
     expected = {
-        (r["case"]["name"], r["checkpoint"]["outer_step"]): r for r in records(ledger.evaluations(), curves=False)
+        (r["case"]["name"], r["checkpoint"]["outer_step"]): r
+        for r in result_records(ledger.evaluations(), with_curves=False)
     }
     ledger.close()
     names = [column["name"] for column in data["columns"]]
@@ -241,7 +242,7 @@ def test_a_baseline_that_fits_no_case_was_found_all_the_same(tmp_path: Path) -> 
     suite = make_baseline(tmp_path)
     add(tmp_path / "other", 1, {"a": {"train/loss": [1.0, 0.5]}})
     summary = summary_of(tmp_path / "other", [suite])
-    assert warnings(summary, []) == [str(problem) for problem in summary.scales.baselines.problems]
+    assert report_warnings(summary, []) == [str(problem) for problem in summary.scales.baselines.problems]
     assert len(summary.scales.baselines.problems) == 1 and summary.scale_label.endswith(SHOWN["no-baseline-fits"])
 
 

@@ -98,7 +98,7 @@ def test_rows_fit_a_narrow_terminal_and_its_height(monkeypatch: pytest.MonkeyPat
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=40)
-    console.print(progress.shown())
+    console.print(progress.renderable())
     rows = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert rows[0].endswith("…  25000/60000") and rows[1].endswith("…  compiling 0.0 s") and rows[-1] == "and 5 more"
     assert len(rows) == 5 and all(len(row) <= 36 and row.isprintable() for row in rows)

@@ -13,7 +13,7 @@ from lobench.core.planner import Left
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.live.running import Running, duration, subject_name
+from lobench.report.live.running import RunningEvaluations, duration, subject_name
 
 SHOWN = texts_of("report")
 
@@ -26,7 +26,7 @@ class World:
 
     def __init__(self) -> None:
         self.now, self._lease = 0.0, 0
-        self.running = Running(lambda: self.now)
+        self.running = RunningEvaluations(lambda: self.now)
 
     def evaluate(self, case: CaseInfo, seconds: float, compiling: float = 0.0, *, is_cached: bool = False) -> None:
         self._lease += 1
@@ -46,46 +46,48 @@ def test_what_compiling_took_is_said_once_with_what_took_longest() -> None:
     world = World()
     world.evaluate(A, 1.0, compiling=3.0)
     world.evaluate(B, 1.0, compiling=12.0)
-    assert world.running.compiled() == SHOWN["compiled-2-programs-in-15"]
+    assert world.running.compile_times_text() == SHOWN["compiled-2-programs-in-15"]
     world.evaluate(B, 1.0)
-    assert world.running.compiled() == ""
+    assert world.running.compile_times_text() == ""
     world.evaluate(A, 1.0, compiling=0.1)
-    assert world.running.compiled() == "", "a program that was read from a cache"
+    assert world.running.compile_times_text() == "", "a program that was read from a cache"
     world.evaluate(A, 1.0, compiling=2.0)
-    assert world.running.compiled() == SHOWN["compiled-s-a-in-2-1"]
+    assert world.running.compile_times_text() == SHOWN["compiled-s-a-in-2-1"]
     world.evaluate(A, 1.0, compiling=2.0, is_cached=True)
-    assert world.running.compiled() == SHOWN["loaded-s-a-from-a"]
+    assert world.running.compile_times_text() == SHOWN["loaded-s-a-from-a"]
     world.evaluate(A, 1.0, compiling=2.0, is_cached=True)
     world.evaluate(B, 1.0, compiling=3.0)
-    assert world.running.compiled() == SHOWN["compiled-1-program-and-loaded"]
+    assert world.running.compile_times_text() == SHOWN["compiled-1-program-and-loaded"]
     for name in "abcde":
         world.evaluate(case_info(name), 1.0, compiling=2.0)
-    assert world.running.compiled().endswith("2 more 4.0 s")
+    assert world.running.compile_times_text().endswith("2 more 4.0 s")
 
 
 def test_the_time_left_is_that_of_what_is_left_without_compiling_on_all_cores() -> None:
     world = World()
     left = Left(evaluations={A.program_key: 4, B.program_key: 2}, num_admitted=3, num_waiting=2, num_cores=2)
-    assert world.running.left(left) == SHOWN["in-work-2-waiting-6"], "nothing is known yet"
+    assert world.running.remaining_text(left) == SHOWN["in-work-2-waiting-6"], "nothing is known yet"
     world.evaluate(A, 1.0, compiling=60.0)
     world.evaluate(A, 3.0)
     world.evaluate(B, 12.0)
-    assert world.running.left(left) == SHOWN["in-work-2-waiting-6-evaluations"]
-    assert world.running.left(Left(evaluations={A.program_key: 1}, num_admitted=1)).startswith(SHOWN["evaluation-left"])
-    assert world.running.left(Left()) == ""
+    assert world.running.remaining_text(left) == SHOWN["in-work-2-waiting-6-evaluations"]
+    assert world.running.remaining_text(Left(evaluations={A.program_key: 1}, num_admitted=1)).startswith(
+        SHOWN["evaluation-left"]
+    )
+    assert world.running.remaining_text(Left()) == ""
 
 
 def test_a_new_program_compiles_and_then_counts_its_steps() -> None:
     world = World()
     world.running.leased(7, STEP, A)
     world.now += 12
-    assert world.running.rows() == [(SHOWN["outer-step-3-s-a"], "compiling 12 s")]
+    assert world.running.progress_rows() == [(SHOWN["outer-step-3-s-a"], "compiling 12 s")]
     assert world.running.status_text() == SHOWN["evaluations-done-1-running-outer"]
     world.running.step(7, 5)
-    assert world.running.rows() == [(SHOWN["outer-step-3-s-a"], "5/10")]
+    assert world.running.progress_rows() == [(SHOWN["outer-step-3-s-a"], "5/10")]
     world.evaluate(A, 1.0)
     world.running.leased(8, STEP, A)
-    assert world.running.rows()[-1][1] == "0/10", "what has run before is compiled"
+    assert world.running.progress_rows()[-1][1] == "0/10", "what has run before is compiled"
 
 
 def test_which_of_the_planned_programs_compiles_and_how_long_that_takes() -> None:
@@ -95,13 +97,16 @@ def test_which_of_the_planned_programs_compiles_and_how_long_that_takes() -> Non
     world.running.planned([command.program_key])
     world.running.leased(6, STEP, command)
     world.running.leased(7, STEP, A)
-    assert [far for _, far in world.running.rows()] == [SHOWN["runs-for-0-0-s"], "compiling 1 of 2 programs, 0.0 s"]
+    assert [far for _, far in world.running.progress_rows()] == [
+        SHOWN["runs-for-0-0-s"],
+        "compiling 1 of 2 programs, 0.0 s",
+    ]
     world.evaluate(A, 1.0, compiling=4.0)
     world.evaluate(A, 1.0, compiling=0.1)
     world.running.leased(9, STEP, B)
     world.now += 3
-    assert world.running.rows()[-1][1] == SHOWN["compiling-2-of-2-programs"]
-    assert world.running.rows(is_narrow=True)[-1][1] == "compiling 3.0 s"
+    assert world.running.progress_rows()[-1][1] == SHOWN["compiling-2-of-2-programs"]
+    assert world.running.progress_rows(is_narrow=True)[-1][1] == "compiling 3.0 s"
 
 
 def test_names_and_durations() -> None:

@@ -10,13 +10,13 @@ from shown import texts_of
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.wording import significant
 from lobench.report.tables.text import (
-    described_list,
+    description_list,
+    factor_mark,
+    factor_text,
     ratio_cell,
     terminal_width,
     text_table,
-    times,
-    times_mark,
-    wrapped,
+    wrap_lines,
 )
 
 SHOWN = texts_of("report")
@@ -50,7 +50,7 @@ def test_what_does_not_fit_is_in_panels_that_begin_with_the_name_of_the_row() ->
 
 
 def test_description_that_is_too_long_is_wrapped_beside_its_name() -> None:
-    text = described_list(
+    text = description_list(
         [("agem", "projects gradients onto those of a memory"), ("a-name-of-30-letters-or-a-bit-more", "x")], 30
     )
     assert text.splitlines() == [
@@ -88,15 +88,15 @@ def test_wide_characters_take_two_columns() -> None:
 
 def test_commands_and_what_stands_in_backquotes_stay_whole() -> None:
     command = "`lobench results --store a/b/c --by method`"
-    assert command in wrapped(f"{'word ' * 15}{command} {'word ' * 15}", 60)
+    assert command in wrap_lines(f"{'word ' * 15}{command} {'word ' * 15}", 60)
     again = "  again: pytest 'suites/demo/test_demo.py::test_demo[a]' --lobench-checkpoint runs/today/theta_60.npz"
-    assert wrapped(again, 60) == again
+    assert wrap_lines(again, 60) == again
 
 
 @given(st.lists(st.text(st.sampled_from("ab 1.`"), max_size=30), max_size=12), st.integers(20, 90))
 def test_wrapping_keeps_every_word(words: list[str], width: int) -> None:
     line = " ".join(words)
-    assert wrapped(line, width).split() == line.split()
+    assert wrap_lines(line, width).split() == line.split()
 
 
 def test_width_is_that_of_the_variable_or_100(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +113,10 @@ def test_numbers_have_three_digits_in_every_format(value: float, text: str) -> N
 
 
 def test_factors_have_no_exponent() -> None:
-    assert [times(value) for value in (0.37, 33.0, 1234.0, 4.61e5, 2e-9)] == [
+    assert [factor_text(value) for value in (0.37, 33.0, 1234.0, 4.61e5, 2e-9)] == [
         *("0.370", "33.0", "1,230", "> 10,000", "< 0.0001")
     ]
-    assert [times_mark(value) for value in (1.25, 1234.0, 4.61e5)] == ["x1.25", "x1,230", "> 10,000 times"]
+    assert [factor_mark(value) for value in (1.25, 1234.0, 4.61e5)] == ["x1.25", "x1,230", "> 10,000 times"]
     far = Interval(mean=3e7, lower=2e7, upper=4e7)
     assert ratio_cell(far) == "> 10,000 times" and ratio_cell(Interval(mean=1.5, lower=1, upper=2e4)).endswith(
         "[1.00, > 10,000]"
@@ -124,5 +124,5 @@ def test_factors_have_no_exponent() -> None:
 
 
 def test_alignment_of_a_folded_line_is_kept() -> None:
-    lines = wrapped(f"ok     plugins: {'a_plugin, ' * 12}", 60).splitlines()
+    lines = wrap_lines(f"ok     plugins: {'a_plugin, ' * 12}", 60).splitlines()
     assert len(lines) > 1 and lines[0].startswith(SHOWN["ok-plugins-a-plugin"])

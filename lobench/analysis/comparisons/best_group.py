@@ -38,7 +38,7 @@ class BoldEntries:
     tests: frozenset[Method] = frozenset()
 
 
-def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alone: bool = False) -> BoldEntries:
+def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, only_best: bool = False) -> BoldEntries:
     """Returns the cells to print in bold: the best mean, and all cells that are not significantly worse.
 
     Means are as in the table. A cell with a diverged or exploded seed, or without a planned seed, cannot be the best.
@@ -49,7 +49,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
       cells: Results of each method on one case. None if a method was not evaluated.
       metric: Name of the metric.
       scales: Scales of the cases.
-      alone: Whether to return only the best, and cells with an equal mean.
+      only_best: Whether to return only the best, and cells with an equal mean.
     """
     finals = [cell.converged_finals(metric) if cell is not None else {} for cell in cells]
     case = next((cell.case for cell in cells if cell is not None), None)
@@ -68,7 +68,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, alo
     if all(map(math.isnan, means)):
         return BoldEntries()
     best_index = int(np.nanargmin(means))
-    if alone:
+    if only_best:
         return BoldEntries(indices=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
     other_indices = [index for index, mean in enumerate(means) if index != best_index and not math.isnan(mean)]
     alpha = _ALPHA / max(1, len(other_indices))
@@ -99,9 +99,9 @@ def _values_to_compare(best_cell: Cell, cell: Cell, metric: str, scales: Scales)
 
 
 def bold_means(
-    summary: Summary, subjects: Sequence[int], metric: str, suite: str = "", *, alone: bool = False
+    summary: Summary, subject_indices: Sequence[int], metric: str, suite: str = "", *, only_best: bool = False
 ) -> BoldEntries:
-    """Returns the indices in `subjects` of the best mean score, and of all that are not significantly worse.
+    """Returns the indices in `subject_indices` of the best mean score, and of all that are not significantly worse.
 
     Subjects that lack a planned seed are excluded, because a crash must not make a subject the best. So are subjects
     whose seeds all diverged or exploded: their mean score is -1 by definition, and with few seeds a test may not
@@ -110,15 +110,15 @@ def bold_means(
 
     Args:
       summary: Summary of the store.
-      subjects: Indices of the subjects.
+      subject_indices: Indices of the subjects.
       metric: Name of the metric, or "primary".
       suite: Suite whose cases the means are taken over. "": all suites.
-      alone: Whether to return only the best, and subjects with an equal mean.
+      only_best: Whether to return only the best, and subjects with an equal mean.
     """
-    mean_scores = [summary.mean_score(subject, metric, suite) for subject in subjects]
+    mean_scores = [summary.mean_score(subject, metric, suite) for subject in subject_indices]
     # A mean over fewer, easier cases is not comparable.
     max_cases = max((mean_score.num_cases for mean_score in mean_scores), default=0)
-    stored_subjects = [summary.snapshot.subjects[subject] for subject in subjects]
+    stored_subjects = [summary.snapshot.subjects[subject] for subject in subject_indices]
     means = [
         mean_score.interval.mean
         if mean_score.num_cases == max_cases
@@ -130,16 +130,16 @@ def bold_means(
     if all(map(math.isnan, means)):
         return BoldEntries()
     best_index = int(np.nanargmax(means))
-    if alone:
+    if only_best:
         return BoldEntries(indices=frozenset(index for index, mean in enumerate(means) if mean == means[best_index]))
     survived_cases = mean_scores[best_index].survived_cases
     subjects_by_index = {
-        index: subjects[index]
+        index: subject_indices[index]
         for index, mean in enumerate(means)
         if index != best_index and not math.isnan(mean) and survived_cases <= mean_scores[index].survived_cases
     }
     verdicts = _mean_verdicts(
-        summary, subjects[best_index], subjects_by_index, metric, suite, _ALPHA / max(1, len(subjects_by_index))
+        summary, subject_indices[best_index], subjects_by_index, metric, suite, _ALPHA / max(1, len(subjects_by_index))
     )
     tests = {test for _, test_names in verdicts.values() for test in test_names}
     return _make_bold(best_index, {index: verdict is Effect.WORSE for index, (verdict, _) in verdicts.items()}, tests)

@@ -81,14 +81,14 @@ def _replay_looks(samples: Mapping[str, Samples], rules: GateRules) -> GateRepor
         return gate_cases(samples, rules)
     max_seeds = max(len(values) for values in samples.values())
     sizes: Iterable[int] = [size for size in rules.looks.sizes if size <= max_seeds] or [max_seeds]
-    previous: dict[str, GateResult] = {}
+    previous_results: dict[str, GateResult] = {}
     for size in sizes:
         seen_samples = {
             case: values.first_seeds(num_usable_seeds(min(size, len(values)), rules))
             for case, values in samples.items()
         }
-        report = gate_cases(seen_samples, rules, previous=previous)
-        previous = {result.case: result for result in report.cases}
+        report = gate_cases(seen_samples, rules, previous_results=previous_results)
+        previous_results = {result.case: result for result in report.cases}
         if len(samples) > 1:
-            previous[""] = report.overall
+            previous_results[""] = report.overall
     return report

@@ -186,7 +186,7 @@ def gate_cases(
     samples: Mapping[str, Samples],
     rules: GateRules | None = None,
     *,
-    previous: Mapping[str, GateResult] | None = None,
+    previous_results: Mapping[str, GateResult] | None = None,
 ) -> GateReport:
     """Returns the verdicts on all cases of one checkpoint, and on their mean.
 
@@ -194,8 +194,8 @@ def gate_cases(
       samples: Scores of both sides, by case. With looks, cases may be at different looks, because only undecided cases
         get more seeds.
       rules: Rules of the gate. None: the defaults.
-      previous: With looks, the results of the previous look by case (the mean's under ""). A rejection at one look
-        remains at later ones.
+      previous_results: With looks, the results of the previous look by case (the mean's under ""). A rejection at one
+        look remains at later ones.
 
     Raises:
       ValueError: `cases` is empty, or a number of seeds is not a planned look.
@@ -207,7 +207,7 @@ def gate_cases(
     half_alpha = rules.alpha / 2 if has_several_cases else rules.alpha
     measured_cases = {case: _measure_case(values, case) for case, values in samples.items()}
     case_results = [_test_measurement(measured_case, rules) for measured_case in measured_cases.values()]
-    case_results = [_with_previous(result, (previous or {}).get(result.case)) for result in case_results]
+    case_results = [_with_previous(result, (previous_results or {}).get(result.case)) for result in case_results]
     adjusted_p_values = holm([result.p_regressed for result in case_results])
     cases = tuple(
         _with_bounds(
@@ -216,7 +216,7 @@ def gate_cases(
             rules,
             alpha=half_alpha,
             num_tests=len(samples),
-            previous=(previous or {}).get(result.case),
+            previous_result=(previous_results or {}).get(result.case),
         )
         for result, p_holm in zip(case_results, adjusted_p_values, strict=True)
     )
@@ -224,11 +224,11 @@ def gate_cases(
     groups = tuple[tuple[str, ...], ...]()
     if has_several_cases:
         measured_mean, groups = _measure_mean(measured_cases.values())
-        previous_mean = (previous or {}).get("")
+        previous_mean = (previous_results or {}).get("")
         mean = _with_verdict(
             _with_previous(_test_measurement(measured_mean, rules), previous_mean), rules, alpha=half_alpha, num_tests=1
         )
-        overall = _with_bounds(mean, measured_mean, rules, alpha=half_alpha, num_tests=1, previous=previous_mean)
+        overall = _with_bounds(mean, measured_mean, rules, alpha=half_alpha, num_tests=1, previous_result=previous_mean)
     verdicts = {overall.verdict, *(case.verdict for case in cases)}
     worst_verdict = next(v for v in (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.PASS) if v in verdicts)
     return GateReport(cases=cases, overall=overall, verdict=worst_verdict, rules=rules, groups=groups)
@@ -420,74 +420,74 @@ def _measure_mean(cases: Collection[_Measurement]) -> tuple[_Measurement, tuple[
     return measured_mean, groups
 
 
-def _test_measurement(measured_case: _Measurement, rules: GateRules) -> GateResult:
+def _test_measurement(measurement: _Measurement, rules: GateRules) -> GateResult:
     """Returns the p-values and bounds of a test. `_with_verdict` adds the verdict and the number of seeds to decide."""
     sequential_looks = rules.looks
     alpha = rules.alpha
-    difference = measured_case.difference
-    counts = [lost.counts for lost in measured_case.lost_seeds]
+    difference = measurement.difference
+    counts = [lost.counts for lost in measurement.lost_seeds]
     lost_a, num_a, lost_b, num_b = (sum(side) for side in zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
     result = GateResult(
-        case=measured_case.case,
+        case=measurement.case,
         verdict=Verdict.INCONCLUSIVE,
-        num_seeds=measured_case.num_seeds,
-        num_converged=measured_case.num_converged,
-        harm=measured_case.harm,
+        num_seeds=measurement.num_seeds,
+        num_converged=measurement.num_converged,
+        harm=measurement.harm,
         num_a=num_a,
         num_b=num_b,
         diverged_a=lost_a,
         diverged_b=lost_b,
         most_diverged=most_share(lost_b, num_b, alpha) if num_b else math.nan,
-        missing_a=measured_case.num_missing[0],
-        missing_b=measured_case.num_missing[1],
-        note=measured_case.note,
+        missing_a=measurement.num_missing[0],
+        missing_b=measurement.num_missing[1],
+        note=measurement.note,
     )
     p_diverged = (
-        max(LEAST_P, p_more([lost.worst_counts for lost in measured_case.lost_seeds])) if lost_a + lost_b else math.nan
+        max(LEAST_P, p_more([lost.worst_counts for lost in measurement.lost_seeds])) if lost_a + lost_b else math.nan
     )
     if difference is None and math.isnan(p_diverged):
         return result
     # The harm is -(b - a), so it is above the margin if b - a is below -margin.
-    p_regressed = difference.p_below(-rules.margin - measured_case.hidden_harm) if difference else 1.0
+    p_regressed = difference.p_below(-rules.margin - measurement.hidden_harm) if difference else 1.0
     p_pass = difference.p_above(-rules.margin) if difference else 1.0
     # Smallest share of equal seeds if the harm is the case's margin.
-    equal_share = 1.0 - (rules.margin + measured_case.extra_margin) / _UNSEEN_STEP
-    if difference and measured_case.has_one_value and 0 < equal_share < 1:
-        p_pass = max(p_pass, equal_share**measured_case.num_converged)
+    equal_share = 1.0 - (rules.margin + measurement.extra_margin) / _UNSEEN_STEP
+    if difference and measurement.has_one_value and 0 < equal_share < 1:
+        p_pass = max(p_pass, equal_share**measurement.num_converged)
         needed_seeds = math.ceil(math.log(alpha) / math.log(equal_share))
         if p_pass > alpha:
-            note = f"too few seeds: all {measured_case.num_converged} have one value; {needed_seeds} are needed"
+            note = f"too few seeds: all {measurement.num_converged} have one value; {needed_seeds} are needed"
             result = dataclasses.replace(_with_note(result, note), seeds_to_decide=needed_seeds)
     if not math.isnan(p_diverged):
         p_regressed = two_sided(p_regressed, p_diverged)
-    if sequential_looks is not None and measured_case.num_seeds:
-        alpha = sequential_looks.level(measured_case.num_seeds, alpha)
-        p_regressed, p_pass = (sequential_looks.p_value(measured_case.num_seeds, p) for p in (p_regressed, p_pass))
+    if sequential_looks is not None and measurement.num_seeds:
+        alpha = sequential_looks.level(measurement.num_seeds, alpha)
+        p_regressed, p_pass = (sequential_looks.p_value(measurement.num_seeds, p) for p in (p_regressed, p_pass))
     low, high = difference.bounds(alpha) if difference else (math.nan, math.nan)
-    if difference and measured_case.has_one_value:
-        low = min(low, measured_case.extra_margin - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measured_case.num_converged)))
+    if difference and measurement.has_one_value:
+        low = min(low, measurement.extra_margin - _UNSEEN_STEP * (1.0 - alpha ** (1.0 / measurement.num_converged)))
     degrees = difference.estimate.degrees if difference else math.nan
     return dataclasses.replace(
         result,
-        lower=0.0 - high - measured_case.hidden_harm,
+        lower=0.0 - high - measurement.hidden_harm,
         upper=0.0 - low,
         p_regressed=p_regressed,
         p_pass=p_pass,
         p_holm=p_regressed,
         p_diverged=p_diverged,
-        sd=difference.error * math.sqrt(measured_case.num_converged) if difference else math.nan,
+        sd=difference.error * math.sqrt(measurement.num_converged) if difference else math.nan,
         degrees=degrees,
     )
 
 
 def _with_bounds(
     result: GateResult,
-    measured_case: _Measurement,
+    measurement: _Measurement,
     rules: GateRules,
     *,
     alpha: float,
     num_tests: int,
-    previous: GateResult | None = None,
+    previous_result: GateResult | None = None,
 ) -> GateResult:
     """Returns a result whose bounds have the levels of its verdict.
 
@@ -496,33 +496,33 @@ def _with_bounds(
     of an earlier look keeps the bound of that look. `alpha` is the level of REGRESSED for all `num_tests` tests
     together.
     """
-    difference = measured_case.difference
+    difference = measurement.difference
     if difference is None:
         return result
     num_tests_of_case = 1 if math.isnan(result.p_diverged) else 2  # harm and divergence have half of the level each
 
     def lower_bound(level: float) -> float:
-        nominal = rules.looks.level(measured_case.num_seeds, level) if rules.looks is not None else level
-        return 0.0 - difference.bounds(nominal / num_tests_of_case)[1] - measured_case.hidden_harm
+        nominal = rules.looks.level(measurement.num_seeds, level) if rules.looks is not None else level
+        return 0.0 - difference.bounds(nominal / num_tests_of_case)[1] - measurement.hidden_harm
 
     lower = lower_bound(alpha / num_tests)
     upper = result.upper
     is_decided = result.verdict is Verdict.REGRESSED and result.p_holm > 0
     if is_decided and not lower > rules.margin:
         lower = max(lower, lower_bound(alpha * result.p_regressed / result.p_holm))
-    if previous is not None and previous.p_regressed <= result.p_regressed and is_decided:
-        lower = max(lower, previous.lower)
-    if previous is not None and previous.p_pass <= result.p_pass and result.verdict is Verdict.PASS:
-        upper = min(upper, previous.upper)
+    if previous_result is not None and previous_result.p_regressed <= result.p_regressed and is_decided:
+        lower = max(lower, previous_result.lower)
+    if previous_result is not None and previous_result.p_pass <= result.p_pass and result.verdict is Verdict.PASS:
+        upper = min(upper, previous_result.upper)
     return dataclasses.replace(result, lower=lower, upper=upper)
 
 
-def _with_previous(result: GateResult, previous: GateResult | None) -> GateResult:
+def _with_previous(result: GateResult, previous_result: GateResult | None) -> GateResult:
     """Returns a result with the smaller p-values of two looks."""
-    if previous is None or math.isnan(previous.p_regressed):
+    if previous_result is None or math.isnan(previous_result.p_regressed):
         return result
-    p_regressed = min(result.p_regressed, previous.p_regressed)
-    p_pass = min(result.p_pass, previous.p_pass)
+    p_regressed = min(result.p_regressed, previous_result.p_regressed)
+    p_pass = min(result.p_pass, previous_result.p_pass)
     return dataclasses.replace(result, p_regressed=p_regressed, p_pass=p_pass, p_holm=p_regressed)
 
 

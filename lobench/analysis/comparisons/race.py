@@ -100,8 +100,8 @@ def race_result(
       LobenchError: No case has a scale.
     """
     out_at: list[int | None] = [None] * len(entrants)
-    gaps: list[Standing | None] = [None] * len(entrants)
-    level = log_threshold(len(entrants), rules.alpha)
+    standings: list[Standing | None] = [None] * len(entrants)
+    evidence_threshold = log_threshold(len(entrants), rules.alpha)
     num_looks = 0
     leader = None
     ending = None
@@ -117,42 +117,40 @@ def race_result(
             scales = _race_scales(entrants, rules, suite_paths)
         subjects = [_subject_so_far(entrants[index], rules, num_looks) for index in racing_methods]
         pairs = _pair_sums(subjects, rules.block * num_looks, scales)
-        is_out, beats = eliminated_methods(pairs, level)
-        width = pairs.half_width(level)
+        is_out, beats = eliminated_methods(pairs, evidence_threshold)
+        width = pairs.half_width(evidence_threshold)
         leader_index = _leader_index(subjects, scales, is_out)
         for index, method in enumerate(racing_methods):
             rivals = np.flatnonzero(beats[:, index]) if is_out[index] else np.array([leader_index])
             rival = int(rivals[np.argmax((pairs.mean - width)[rivals, index])])
-            gaps[method] = None if index == leader_index else _standing(pairs, width, index, rival, racing_methods)
+            standings[method] = None if index == leader_index else _standing(pairs, width, index, rival, racing_methods)
             out_at[method] = num_looks if is_out[index] else None
         leader = racing_methods[leader_index]
         racing_methods = [method for index, method in enumerate(racing_methods) if not is_out[index]]
-        ending = _end_reason([gaps[method] for method in racing_methods if method != leader], num_looks, rules)
-    sizes = [sum(case.num_inner_steps for case in entrant.cases) * rules.block for entrant in entrants]
+        ending = _end_reason([standings[method] for method in racing_methods if method != leader], num_looks, rules)
+    steps_per_round = [sum(case.num_inner_steps for case in entrant.cases) * rules.block for entrant in entrants]
     return RaceResult(
         labels=tuple(entrant.label for entrant in entrants),
         looks=num_looks,
         out_at=tuple(out_at),
-        standings=tuple(gaps),
+        standings=tuple(standings),
         leader=leader,
         ending=ending,
         steps=tuple(
             size * (num_looks if exit_look is None else exit_look)
-            for size, exit_look in zip(sizes, out_at, strict=True)
+            for size, exit_look in zip(steps_per_round, out_at, strict=True)
         ),
-        all_steps=max(sizes) * rules.rounds,
+        all_steps=max(steps_per_round) * rules.rounds,
         missing_evaluations=missing_texts,
         scale="" if scales is None else scales.describe().replace(_STORED_MEAN, "the best mean of the first round"),
         edge_notes=() if leader is None else tuple(edge_notes_among([entrant.subject for entrant in entrants], leader)),
     )
 
 
-def _end_reason(gaps: Sequence[Standing | None], num_looks: int, rules: Race) -> EndReason | None:
-    if not gaps:
+def _end_reason(standings: Sequence[Standing | None], num_looks: int, rules: Race) -> EndReason | None:
+    if not standings:
         return "one left"
-    if rules.margin and all(
-        gap_to_leader is not None and gap_to_leader.score_gap.upper < rules.margin for gap_to_leader in gaps
-    ):
+    if rules.margin and all(standing is not None and standing.score_gap.upper < rules.margin for standing in standings):
         return "within the margin"
     return "all seeds" if num_looks == rules.rounds else None
 

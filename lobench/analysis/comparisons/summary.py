@@ -260,22 +260,22 @@ class Summary:
             none = " (no baseline fits)" if self.scales.baselines.problems else " (no baseline found)"
         return f"0 is {self.scales.zero_text}, 1 is {self.scales.one_text}{none}"
 
-    def metric_of(self, case: int, metric: str) -> str:
-        return self.snapshot.cases[case].primary_metric if metric == "primary" else metric
+    def metric_of(self, case_index: int, metric: str) -> str:
+        return self.snapshot.cases[case_index].primary_metric if metric == "primary" else metric
 
     def metric_label(self, metric: str) -> str:
         names = sorted({self.metric_of(case, metric) for case in range(len(self.snapshot.cases))})
         return names[0] if len(names) == 1 else "primary metric"
 
-    def case_baseline(self, case: int) -> BaselineCase | None:
-        return self.scales.baselines.baseline_by_case.get(self.snapshot.cases[case].identity)
+    def case_baseline(self, case_index: int) -> BaselineCase | None:
+        return self.scales.baselines.baseline_by_case.get(self.snapshot.cases[case_index].identity)
 
-    def mean_score(self, subject: int, metric: str, suite: str = "") -> MeanScore:
+    def mean_score(self, subject_index: int, metric: str, suite: str = "") -> MeanScore:
         """Returns a subject's mean score over the cases of a suite, or over all."""
-        key = (subject, metric, suite)
+        key = (subject_index, metric, suite)
         if key not in self._mean_cache:
-            mean = self._own_mean(subject, metric)
-            mean = mean.over_cases(self.common_cases(metric)) if subject in self.compared else mean
+            mean = self._own_mean(subject_index, metric)
+            mean = mean.over_cases(self.common_cases(metric)) if subject_index in self.compared else mean
             self._mean_cache[key] = mean.over_cases(self.cases_of(suite)) if suite else mean
         return self._mean_cache[key]
 
@@ -283,17 +283,17 @@ class Summary:
         """Returns the identities of a suite's cases."""
         return frozenset(case.identity for case in self.snapshot.cases if case.suite == suite)
 
-    def _own_mean(self, subject: int, metric: str) -> MeanScore:
-        stored_subject = self.snapshot.subjects[subject]
+    def _own_mean(self, subject_index: int, metric: str) -> MeanScore:
+        stored_subject = self.snapshot.subjects[subject_index]
         key = (id(stored_subject), metric)
         if key not in self._own_means:
             cases = [case.identity for case in self.snapshot.cases]
             self._own_means[key] = mean_score(stored_subject, _metric_or_none(metric), self.scales, cases)
         return self._own_means[key]
 
-    def own_scores(self, subject: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+    def own_scores(self, subject_index: int, metric: str) -> Mapping[str, Mapping[int, float]]:
         """Returns a subject's scores by case and seed, on all its cases, whatever the other subjects have."""
-        return self._own_mean(subject, metric).scores
+        return self._own_mean(subject_index, metric).scores
 
     def common_cases(self, metric: str) -> frozenset[str]:
         """Returns the cases on which all compared subjects have a score."""
@@ -325,13 +325,13 @@ class Summary:
         groups = case_groups([self.snapshot.subjects[index].cells for index in sorted(self.compared)], cases)
         return groups_text([[self.snapshot.case_names[case] for case in group] for group in groups])
 
-    def common_cases_text(self, metric: str, *, names: bool = True) -> str:
+    def common_cases_text(self, metric: str, *, with_names: bool = True) -> str:
         """Returns the cases in the compared means, and the subjects that lack other cases; "" if none lacks any."""
         missing = self.omitted_cases(metric)
         num_common = len(self.common_cases(metric))
         lacking_subjects = "; ".join(f"{case}: not of {', '.join(labels)}" for case, labels in sorted(missing.items()))
         text = f"the {num_common} of {counted(len(self.snapshot.cases), 'case')} that all methods have"
-        return (f"{text} ({lacking_subjects})" if names else text) if missing else ""
+        return (f"{text} ({lacking_subjects})" if with_names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
         """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
@@ -352,9 +352,9 @@ class Summary:
         headlines = {case.headline for case in self.snapshot.cases}
         return headlines.pop() if len(headlines) == 1 else HEADLINES[0]
 
-    def has_smooth_envelope(self, case: int) -> bool:
+    def has_smooth_envelope(self, case_index: int) -> bool:
         """Returns whether a case has a baseline whose budget covers at least one smoothing window of its envelope."""
-        baseline = self.case_baseline(case)
+        baseline = self.case_baseline(case_index)
         return (
             baseline is not None
             and baseline.training.num_inner_steps >= SMOOTHING_WINDOW * baseline.training.eval_every
@@ -407,9 +407,9 @@ class Summary:
             return race_result(self.snapshot.experiment.race.entrants, self.snapshot.experiment.race.rules)
         return None
 
-    def interquartile_mean(self, subject: int, metric: str) -> Interval:
+    def interquartile_mean(self, subject_index: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all seeds of all cases, which is robust to outliers."""
-        return self.mean_score(subject, metric).interquartile_mean()
+        return self.mean_score(subject_index, metric).interquartile_mean()
 
     def tuned_cell(self, case: CaseInfo, metric: str) -> Cell | None:
         """Returns the final values of the tuned baseline's own seeds as a cell; None if no baseline has the metric."""
@@ -444,7 +444,7 @@ class Summary:
         return compare_cases(samples_by_case) if samples_by_case else None
 
     def comparison(
-        self, before: int, after: int, metric: str, *, alpha: float = 0.05, suite: str = ""
+        self, index_a: int, index_b: int, metric: str, *, alpha: float = 0.05, suite: str = ""
     ) -> PairComparison | None:
         """Compares two subjects, paired by seed. Returns None if they share no case.
 
@@ -454,7 +454,7 @@ class Summary:
           alpha: Level of the verdicts.
           suite: Suite whose cases are compared. "": all suites.
         """
-        subjects = [self.snapshot.subjects[index] for index in (before, after)]
+        subjects = [self.snapshot.subjects[index] for index in (index_a, index_b)]
         if not subjects[0].cells.keys() & subjects[1].cells.keys():
             return None
         values_by_case = paired_differences(subjects[0], subjects[1], _metric_or_none(metric), self.scales)
@@ -491,18 +491,20 @@ class Summary:
             if (finding := self.case_finding(self.headline_index, case, comparison)) is not None
         ]
 
-    def case_finding(self, subject: int, case: int, comparison: PairComparison | None) -> CaseFinding | None:
+    def case_finding(
+        self, subject_index: int, case_index: int, comparison: PairComparison | None
+    ) -> CaseFinding | None:
         """Returns the results of a subject on a case; None if it has no curve."""
-        cell = self.snapshot.cell(subject, case)
+        cell = self.snapshot.cell(subject_index, case_index)
         if cell is None or not cell.seeds:
             return None
-        means = {metric: self._own_mean(subject, metric) for metric in self.metrics}
-        identity = self.snapshot.cases[case].identity
+        means = {metric: self._own_mean(subject_index, metric) for metric in self.metrics}
+        identity = self.snapshot.cases[case_index].identity
         effects = {effect.case: effect for effect in comparison.cases} if comparison else {}
-        best_single, envelope = _speedups(cell, self.case_baseline(case))
-        names = [self.metric_of(case, metric) for metric in self.metrics]
+        best_single, envelope = _speedups(cell, self.case_baseline(case_index))
+        names = [self.metric_of(case_index, metric) for metric in self.metrics]
         return CaseFinding(
-            case_index=case,
+            case_index=case_index,
             final_means={
                 name: mean_of(list(cell.finals(name).values())) for name in names if name in cell.final_values
             },
@@ -519,20 +521,20 @@ class Summary:
             effect=effects.get(identity),
         )
 
-    def times_to_tuned(self, subjects: Sequence[int]) -> np.ndarray:
+    def times_to_tuned(self, subject_indices: Sequence[int]) -> np.ndarray:
         """Returns the inner steps to the tuned baseline's final training loss: float64[num_subjects + 1, num_cases].
 
         The last row is the baseline's own. Steps are infinite if the loss was never reached. Cases without a baseline
         are left out.
         """
-        rows: list[list[float]] = [[] for _ in range(len(subjects) + 1)]
+        rows: list[list[float]] = [[] for _ in range(len(subject_indices) + 1)]
         for case in range(len(self.snapshot.cases)):
             baseline = self.case_baseline(case)
             if baseline is None:
                 continue
             target = baseline.tuned_mean("train/loss")
             target += 1e-5 * abs(target) + 1e-30  # means of float32 curves, so equality is up to rounding
-            for row, subject in zip(rows, subjects, strict=False):
+            for row, subject in zip(rows, subject_indices, strict=False):
                 cell = self.snapshot.cell(subject, case)
                 if cell is None or "train/loss" not in cell.final_values:
                     row.append(math.inf)
@@ -555,7 +557,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       BaselineError: A baseline file cannot be read.
     """
     snapshot = snapshot or read_store(store, summarized=True)
-    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, among=snapshot.scale_subjects))
+    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, all_subjects=snapshot.scale_subjects))
 
 
 def summary_of_methods(store: Path, experiment: str | None = None, *, include_all: bool = False) -> Summary:

@@ -82,11 +82,11 @@ class ViewerIndex:
             finals[subject_indices, cases] = bands(rows, metric, direction)[:, :3, 0]
         return finals
 
-    def keys_of(self, subject: int) -> list[CurveKey]:
+    def keys_of(self, subject_index: int) -> list[CurveKey]:
         """Returns the curves that a subject may have."""
-        cells = ((case, self.snapshot.cell(subject, case)) for case in range(len(self.snapshot.cases)))
+        cells = ((case, self.snapshot.cell(subject_index, case)) for case in range(len(self.snapshot.cases)))
         return [
-            (subject, case, metric)
+            (subject_index, case, metric)
             for case, cell in cells
             if cell is not None and cell.curves_by_seed
             for metric in self.metrics

@@ -50,9 +50,9 @@ class BaselineGrid:
         """Names of the hyperparameters."""
         return list(self.points[0])
 
-    def train(self, run: TrainPoints) -> BaselineGrid:
+    def train(self, train_points: TrainPoints) -> BaselineGrid:
         """Trains all points at once and returns the grid."""
-        run(self.points)
+        train_points(self.points)
         return self
 
 
@@ -77,14 +77,14 @@ class BaselineSearch:
         """Names of the hyperparameters."""
         return [parameter.path for parameter in self.space.parameters]
 
-    def train(self, run: TrainPoints) -> BaselineGrid:
+    def train(self, train_points: TrainPoints) -> BaselineGrid:
         """Trains one wave after another, and returns a grid of all their points."""
         history = TrialHistory(
             self.strategy, self.space, seed=search_seed(0, self.name), width=_WAVE, num_trials=self.num_trials
         )
-        while new := history.advance():
-            worth = run([_numeric_parameters(trial.parameters) for trial in new])
-            for trial, value in zip(new, worth, strict=True):
+        while new_trials := history.advance():
+            fitness_values = train_points([_numeric_parameters(trial.parameters) for trial in new_trials])
+            for trial, value in zip(new_trials, fitness_values, strict=True):
                 history.set(trial.number, "done", value)
         points = tuple(_numeric_parameters(trial.parameters) for trial in history.trials)
         return BaselineGrid(name=self.name, points=points, studies=(0,) * len(points))

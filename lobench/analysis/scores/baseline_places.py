@@ -59,12 +59,12 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> BaselineFolders:
     lobench versions lack it: then the path of the case's file is resolved against the folders around the store and the
     working directory. The baselines of lobench's own suites are found by the suite's name.
     """
-    texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
+    read_texts = functools.cache(lambda suite: [file.read_text() for file in find_baselines(suite)])
     find_folder = functools.cache(_permitted_folder)
     folders: set[Path] = set()
     notes: dict[str, None] = {}
     for case in cases:
-        folder, note = _baselines_of_case(case, find_folder, texts)
+        folder, note = _baselines_of_case(case, find_folder, read_texts)
         if folder is not None:
             folders.add(folder)
         if note:
@@ -82,12 +82,12 @@ def folder_of_suite(case: CaseInfo) -> Path | None:
 def _baselines_of_case(
     case: CaseInfo,
     find_folder: Callable[[SuitePlace, str], tuple[Path | None, str]],
-    texts: Callable[[Path], Sequence[str]],
+    read_texts: Callable[[Path], Sequence[str]],
 ) -> tuple[Path | None, str]:
     """Returns the folder whose baselines apply to a case, if any, and a note if they differ from the recorded ones."""
 
-    def serves(folder: Path) -> bool:
-        return any(case.problem in text for text in texts(folder))
+    def has_baseline(folder: Path) -> bool:
+        return any(case.problem in text for text in read_texts(folder))
 
     file = case.node_id.partition("::")[0]
     folders_and_notes = [
@@ -95,9 +95,9 @@ def _baselines_of_case(
     ]
     folders = [(folder, note) for folder, note in folders_and_notes if folder is not None]
     # If a store has two suites with one name, the suite with a baseline of the case counts.
-    best = next((candidate for candidate in folders if serves(candidate[0])), folders[0] if folders else None)
+    best = next((candidate for candidate in folders if has_baseline(candidate[0])), folders[0] if folders else None)
     builtin_suite = shipped_suite(case.suite)
-    if (best is None or not find_baselines(best[0])) and builtin_suite is not None and serves(builtin_suite):
+    if (best is None or not find_baselines(best[0])) and builtin_suite is not None and has_baseline(builtin_suite):
         return builtin_suite, ""  # a user's suite may have the name of a built-in one
     return best if best is not None else (None, folders_and_notes[0][1])
 

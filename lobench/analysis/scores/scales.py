@@ -86,21 +86,21 @@ class CaseBaselines:
     moved_notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, cases: Mapping[str, CaseInfo], places: Sequence[Path] | None) -> CaseBaselines:
+    def of(cls, cases: Mapping[str, CaseInfo], baseline_paths: Sequence[Path] | None) -> CaseBaselines:
         """Returns the baselines of cases.
 
         Args:
           cases: The cases, by identity.
-          places: Suites, or baseline files. None: the suites of the cases, as recorded in their stores.
+          baseline_paths: Suites, or baseline files. None: the suites of the cases, as recorded in their stores.
 
         Raises:
           BaselineError: A file cannot be read.
         """
         moved_notes: tuple[str, ...] = ()
-        if places is None:
+        if baseline_paths is None:
             located_baselines = baselines_of_cases(cases.values())
-            places, moved_notes = located_baselines.folders, located_baselines.notes
-        loaded_baselines = [Baseline.load(path) for path in baseline_files(places)]
+            baseline_paths, moved_notes = located_baselines.folders, located_baselines.notes
+        loaded_baselines = [Baseline.load(path) for path in baseline_files(baseline_paths)]
         loaded_baselines = [baseline for baseline in loaded_baselines if baseline.label == loaded_baselines[0].label]
         tuned: dict[str, BaselineCase] = {}
         problems = []
@@ -145,18 +145,19 @@ class Scales:
     def of(
         cls,
         subjects: Iterable[StoredSubject],
-        places: Sequence[Path] | None = (),
+        baseline_paths: Sequence[Path] | None = (),
         *,
-        among: Iterable[StoredSubject] | None = None,
+        all_subjects: Iterable[StoredSubject] | None = None,
     ) -> Scales:
         """Returns the scales of all cases that the subjects have.
 
         Args:
           subjects: Subjects that are shown.
-          places: Suites, or baseline files. Only baselines with the optimizer and protocol of the first one are used.
+          baseline_paths: Suites, or baseline files. Only baselines with the optimizer and protocol of the first one are
+            used.
             None: the suites of the cases, as recorded in their stores (`baselines_of_cases`).
-          among: All subjects in the stores, so that a score does not depend on which subjects are shown. Without a
-            tuned baseline the best of their means scores 1. None: `subjects`.
+          all_subjects: All subjects in the stores, so that a score does not depend on which subjects are shown. Without
+            a tuned baseline the best of their means scores 1. None: `subjects`.
 
         Raises:
           BaselineError: A file cannot be read.
@@ -164,7 +165,7 @@ class Scales:
         subjects = tuple(subjects)
         cells = dict[str, list[Cell]]()
         labels = dict[int, str]()
-        scale_subjects = subjects if among is None else tuple(among)
+        scale_subjects = subjects if all_subjects is None else tuple(all_subjects)
         # A file without a step (`last.pt`) has the number of its arrival, so that it comes before `ckpt_20.pt`, and
         # would set the score 0.
         scale_subjects = tuple(
@@ -180,7 +181,7 @@ class Scales:
         return cls(
             all_cells=cells,
             label_by_cell_id=labels,
-            baselines=CaseBaselines.of(current_cases, places),
+            baselines=CaseBaselines.of(current_cases, baseline_paths),
             cases=current_cases,
         )
 
@@ -276,7 +277,7 @@ class Scales:
             all_cells = self.all_cells.get(identity, ())
             primary_metric = all_cells[0].case.primary_metric if all_cells else metric
             primary_block = self._column(identity, primary_metric).block if metric != primary_metric else None
-            block = CellBlock.of(all_cells, metric, like=primary_block)
+            block = CellBlock.of(all_cells, metric, primary_block=primary_block)
             cells = list[Cell]() if block is None else block.cells
             values = list[float]()
             if len(cells) < len(all_cells):

@@ -314,18 +314,18 @@ def fallback_scale(
 
 
 def scores(
-    final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
+    final_values: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None, diverged: ArrayLike | None = None
 ) -> FloatArray:
     """Returns the score of each seed. It is -1 for a diverged seed. All are NaN without a scale.
 
     Args:
-      final: L, the final value of each seed, float[num_seeds]. A non-finite value counts as diverged.
+      final_values: L, the final value of each seed, float[num_seeds]. A non-finite value counts as diverged.
       scale: Scale of the case.
       starts: U_s, float[num_seeds], from one run for all subjects compared. L0 replaces values that are unknown or not
         above 0. A linear scale does not use them.
       diverged: Whether the seed met a non-finite loss at any inner step, bool[num_seeds].
     """
-    values = np.asarray(final, np.float64)
+    values = np.asarray(final_values, np.float64)
     if not scale.is_usable:
         return np.full(values.shape, np.nan)
     is_lost = _is_lost(values, diverged)
@@ -346,17 +346,17 @@ def scores(
     )
 
 
-def is_signed(final: ArrayLike, scale: ScoreScale) -> bool:
+def is_signed(final_values: ArrayLike, scale: ScoreScale) -> bool:
     """Returns whether a loss is below 0 by more than rounding on a log scale without a declared minimum."""
     if scale.kind is ScaleKind.LINEAR or scale.minimum is not None:
         return False
-    values = np.asarray(final, np.float64)
+    values = np.asarray(final_values, np.float64)
     return bool((values[np.isfinite(values)] < ROUNDED_ZERO * scale.untrained).any())
 
 
-def are_log_ratios(final: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
+def are_log_ratios(final_values: ArrayLike, scale: ScoreScale, *, starts: ArrayLike | None = None) -> BoolArray:
     """Returns whether a seed's score is the logarithm itself, so differences are ratios of losses: bool[num_seeds]."""
-    values = np.asarray(final, np.float64)
+    values = np.asarray(final_values, np.float64)
     if scale.kind is ScaleKind.LINEAR or not scale.is_usable:
         return np.zeros(values.shape, bool)
     distances = values - (scale.minimum or 0.0)
@@ -384,12 +384,12 @@ def uninformative_seeds_note(num_silent: int, num_seeds: int) -> str:
     return f"{seeds} both are clipped alike or at the floor, and so show nothing"
 
 
-def ordering_values(final: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
+def ordering_values(final_values: ArrayLike, scale: ScoreScale, *, diverged: ArrayLike | None = None) -> FloatArray:
     """Returns the values by which seeds are ordered for P(better): higher is better, unclipped, a diverged seed worst.
 
     A log scale that is not usable has the floor 0. A linear scale has no floor.
     """
-    values = np.asarray(final, np.float64)
+    values = np.asarray(final_values, np.float64)
     is_lost = _is_lost(values, diverged)
     floor = scale.floor if scale.is_usable or scale.kind is ScaleKind.LINEAR else 0.0
     floored_values = np.maximum(np.where(is_lost, 0.0, values), floor + (scale.minimum or 0.0))

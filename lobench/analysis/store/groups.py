@@ -39,29 +39,30 @@ class MethodGroups:
         """Whether there are at least two methods, where a run counts as one."""
         return len(self.runs) + len(self.single_indices) > 1
 
-    def run_of(self, subject: int) -> tuple[int, ...]:
+    def run_of(self, subject_index: int) -> tuple[int, ...]:
         """Returns the run that contains a subject, or ()."""
-        return next((run for run in self.runs if subject in run), ())
+        return next((run for run in self.runs if subject_index in run), ())
 
-    def short_table_indices(self, shown: int) -> list[int]:
+    def short_table_indices(self, headline_index: int) -> list[int]:
         """Returns the indices of the first and last subject of each run, for tables too small for all checkpoints.
 
         Args:
-          shown: Index of the subject in the headlines. It replaces the last one of its run, which may be unfinished.
+          headline_index: Index of the subject in the headlines. It replaces the last one of its run, which may be
+            unfinished.
         """
         indices = set(self.single_indices)
         for run in self.runs:
-            indices |= {run[0], shown if shown in run else run[-1]}
+            indices |= {run[0], headline_index if headline_index in run else run[-1]}
         return sorted(indices)
 
-    def chart_indices(self, shown: int) -> list[int]:
+    def chart_indices(self, headline_index: int) -> list[int]:
         """Returns the subjects of a chart: the headlines' subject, the first of its run, then every other method.
 
         Other runs are represented by their last checkpoint.
         """
-        run_of_shown = self.run_of(shown)
-        other_subjects = sorted([*self.single_indices, *(run[-1] for run in self.runs if run != run_of_shown)])
-        return list(dict.fromkeys([shown, *run_of_shown[:1], *other_subjects]))
+        headline_run = self.run_of(headline_index)
+        other_subjects = sorted([*self.single_indices, *(run[-1] for run in self.runs if run != headline_run)])
+        return list(dict.fromkeys([headline_index, *headline_run[:1], *other_subjects]))
 
 
 def method_groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = False) -> MethodGroups:
@@ -77,11 +78,11 @@ def method_groups_of(subjects: Sequence[StoredSubject], *, are_methods: bool = F
     """
     groups: dict[object, list[int]] = {}
     for index, subject in enumerate(subjects):
-        who = subject.subject
-        if who.has_theta and not are_methods:
-            folder, _, name = who.uri.rstrip("/").rpartition("/")
-            place = (who.run,) if who.run else (folder, _NUMBER.sub("#", name))
-            groups.setdefault((place, who.variant), []).append(index)
+        identity = subject.subject
+        if identity.has_theta and not are_methods:
+            folder, _, name = identity.uri.rstrip("/").rpartition("/")
+            series_key = (identity.run,) if identity.run else (folder, _NUMBER.sub("#", name))
+            groups.setdefault((series_key, identity.variant), []).append(index)
     divided_runs = [run_indices for group in groups.values() for run_indices in _by_optimizer(subjects, group)]
     runs = [tuple(sorted(_by_step(subjects, run_indices).values())) for run_indices in divided_runs]
     runs = [run for run in runs if len(run) > 1]

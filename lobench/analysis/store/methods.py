@@ -433,7 +433,8 @@ def _cell_of_seeds(cell: Cell, seeds: Collection[int]) -> Cell:
 
     def keep_seeds(values: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
         return {
-            name: {seed: value for seed, value in row.items() if seed in kept_seeds} for name, row in values.items()
+            name: {seed: value for seed, value in value_by_seed.items() if seed in kept_seeds}
+            for name, value_by_seed in values.items()
         }
 
     return dataclasses.replace(
@@ -452,8 +453,8 @@ def _cell_of_sessions(cells: Mapping[int, Cell]) -> Cell:
     def join_values(field: str) -> dict[str, dict[int, float]]:
         values_by_metric: dict[str, dict[int, float]] = {}
         for session, cell in sorted(cells.items()):
-            for metric, row in getattr(cell, field).items():
-                values = [math.nan if seed in cell.diverged_at else value for seed, value in row.items()]
+            for metric, value_by_seed in getattr(cell, field).items():
+                values = [math.nan if seed in cell.diverged_at else value for seed, value in value_by_seed.items()]
                 values_by_metric.setdefault(metric, {})[session] = mean_of(values)
         return values_by_metric
 

@@ -31,7 +31,7 @@ class StoreReading:
         self._evaluated_hashes: set[str] = set()  # hashes of the subjects of the rows
         self._sightings: dict[int, Subject] = {}
         self._current_cases = CurrentCases()
-        self._made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] = {}
+        self._subject_cache: dict[Subject, tuple[int, list[StoredSubject]]] = {}
         self._last_event = 0
         self.num_read = 0  # evaluations that the last call of `read` took from the store
 
@@ -62,9 +62,9 @@ class StoreReading:
             identities_before = self._current_cases.identities
             current = current.seen_before(self._current_cases).seen(new_rows) if is_kept else current.seen(new_rows)
             if not is_kept or current.identities != identities_before:
-                self._made_subjects = {}
-            for subject in [subject for subject in self._made_subjects if subject.sha256 in planned_hashes]:
-                del self._made_subjects[subject]
+                self._subject_cache = {}
+            for subject in [subject for subject in self._subject_cache if subject.sha256 in planned_hashes]:
+                del self._subject_cache[subject]
             self._unchanged_part = unchanged_part
             self._rows = (*kept_rows, *new_rows)
             self._rows_by_subject = rows_by_subject(new_rows, self._rows_by_subject if is_kept else None)
@@ -83,8 +83,8 @@ class StoreReading:
                 events=events,
                 num_skipped=ledger.num_skipped(),
                 current=current,
-                made_subjects=self._made_subjects,
-                groups=self._rows_by_subject,
+                subject_cache=self._subject_cache,
+                grouped_rows=self._rows_by_subject,
             )
 
     def _has_only_new_subjects(self, sightings: dict[int, Subject]) -> bool:

@@ -69,16 +69,16 @@ def num_infeasible(rows: Sequence[TrialRow], method: str) -> int:
 
 
 def best_trial_subject(
-    sessions: Mapping[int, Sequence[_Part]], make: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
+    sessions: Mapping[int, Sequence[_Part]], make_subject: Callable[[Mapping[int, Sequence[_Part]]], StoredSubject]
 ) -> tuple[StoredSubject, BestTrial]:
     """Returns the best trial on fresh seeds, if there are some, and on the seeds that chose it."""
     search_sessions = _filtered_sessions(sessions, lambda part: part.seed < FIRST_REPORT_SEED)
     fresh_sessions = _filtered_sessions(sessions, lambda part: part.seed >= FIRST_REPORT_SEED)
     if not search_sessions or not fresh_sessions:
-        subject = make(search_sessions or fresh_sessions)
+        subject = make_subject(search_sessions or fresh_sessions)
         return subject, BestTrial(subject=subject, has_fresh_seeds=False)
-    search_subject = make(search_sessions)
-    return dataclasses.replace(make(fresh_sessions), subject=search_subject.subject), BestTrial(
+    search_subject = make_subject(search_sessions)
+    return dataclasses.replace(make_subject(fresh_sessions), subject=search_subject.subject), BestTrial(
         subject=search_subject, has_fresh_seeds=True
     )
 
@@ -191,19 +191,21 @@ def edge_notes_by_label(snapshot: Snapshot) -> dict[str, list[str]]:
     return {label: lines for label, lines in edges_by_label.items() if lines}
 
 
-def edge_notes_among(subjects: Sequence[Subject], best: int) -> list[str]:
+def edge_notes_among(subjects: Sequence[Subject], best_index: int) -> list[str]:
     """Returns the lines of `edge_notes_of` for one subject among others that bind other values of the same settings.
 
     Args:
       subjects: The subjects.
-      best: Index of the subject.
+      best_index: Index of the subject.
     """
     settings = [_settings(subject) for subject in subjects]
     same_form_indices = [
-        index for index, setting in enumerate(settings) if _settings_form(setting) == _settings_form(settings[best])
+        index
+        for index, setting in enumerate(settings)
+        if _settings_form(setting) == _settings_form(settings[best_index])
     ]
-    axes = [_axis(path, [settings[index][path] for index in same_form_indices]) for path in settings[best]]
-    return _edge_notes(axes, same_form_indices.index(best))
+    axes = [_axis(path, [settings[index][path] for index in same_form_indices]) for path in settings[best_index]]
+    return _edge_notes(axes, same_form_indices.index(best_index))
 
 
 def _settings(subject: Subject) -> dict[str, str | float]:
@@ -223,11 +225,11 @@ def _settings_form(settings: Mapping[str, str | float]) -> tuple[object, ...]:
     return settings[""], *sorted((path, isinstance(value, float)) for path, value in settings.items())
 
 
-def _edge_notes(axes: Sequence[Axis], best: int) -> list[str]:
+def _edge_notes(axes: Sequence[Axis], best_index: int) -> list[str]:
     lines = []
     for axis in axes:
         tried_values = sorted({value for value in axis.values if not math.isnan(value)})
-        value = axis.values[best]
+        value = axis.values[best_index]
         if not axis.names and len(tried_values) > 2 and value in (tried_values[0], tried_values[-1]):
             end = "least" if value == tried_values[0] else "largest"
             lines.append(f"the best {axis.path}, {value:.6g}, is the {end} that was tried: the optimum may lie beyond")

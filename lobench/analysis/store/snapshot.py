@@ -136,8 +136,8 @@ class Snapshot:
         events: Sequence[tuple[str, Mapping[str, object]]] = (),
         num_skipped: int = 0,
         current: CurrentCases | None = None,
-        made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] | None = None,
-        groups: Mapping[Subject, list[EvaluationRow]] | None = None,
+        subject_cache: dict[Subject, tuple[int, list[StoredSubject]]] | None = None,
+        grouped_rows: Mapping[Subject, list[EvaluationRow]] | None = None,
     ) -> Snapshot:
         """Returns a snapshot of a store's rows.
 
@@ -148,14 +148,14 @@ class Snapshot:
           events: Kind and detail of each event, in order.
           num_skipped: Number of checkpoints that `--checkpoints` left out.
           current: Current cases of the store. None: those of the rows, without plans.
-          made_subjects: Subjects of an earlier snapshot, as in `subjects_of`.
-          groups: Rows by subject, as in `subjects_of`.
+          subject_cache: Subjects of an earlier snapshot, as in `subjects_of`.
+          grouped_rows: Rows by subject, as in `subjects_of`.
         """
         superseded_subjects = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
         if superseded_subjects and not any(row.present for row in rows):
             # All runs are superseded, so they are shown.
             rows, superseded_subjects = [replace(row, superseded=()) for row in rows], ()
-            groups = None
+            grouped_rows = None
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = current.which_are_current(rows)
         cases_by_identity = dict[str, CaseInfo]()
@@ -165,7 +165,7 @@ class Snapshot:
                 cases_by_identity[case.identity] = case
             else:
                 former_counts[f"{case.suite}/{case.name}"] += 1
-        subjects = tuple(subjects_of(rows, positions, current, made_subjects=made_subjects, groups=groups))
+        subjects = tuple(subjects_of(rows, positions, current, subject_cache=subject_cache, grouped_rows=grouped_rows))
         shown_identities = {identity for subject in subjects for identity in subject.cells}
         repeated_cases = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
         cases_by_identity = {
@@ -262,9 +262,9 @@ class Snapshot:
         """Subjects as runs and single subjects."""
         return method_groups_of(self.subjects, are_methods=bool(self.experiment.method_names))
 
-    def cell(self, subject: int, case: int) -> Cell | None:
+    def cell(self, subject_index: int, case_index: int) -> Cell | None:
         """Returns the results of a subject on a case, given by their indices; None if it was not evaluated."""
-        return self.subjects[subject].cells.get(self.cases[case].identity)
+        return self.subjects[subject_index].cells.get(self.cases[case_index].identity)
 
     def measured_rows(
         self, rows: Iterable[EvaluationRow] | None = None
@@ -307,13 +307,13 @@ class Snapshot:
         with Ledger.open(self.store, read_only=True) as ledger:
             return edited_code(ledger, self.rows)
 
-    def search_of(self, subject: int) -> BestTrial | None:
+    def search_of(self, subject_index: int) -> BestTrial | None:
         """Returns the search that chose the subject at an index; None if no search did."""
-        return self.experiment.searches[subject] if self.experiment.searches else None
+        return self.experiment.searches[subject_index] if self.experiment.searches else None
 
-    def case_name(self, case: int) -> str:
+    def case_name(self, case_index: int) -> str:
         """Returns the name of the case at an index."""
-        return self.case_names[self.cases[case].identity]
+        return self.case_names[self.cases[case_index].identity]
 
 
 def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Subject]) -> list[str]:

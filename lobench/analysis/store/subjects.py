@@ -406,21 +406,21 @@ class CellBlock:
     metrics: frozenset[str]
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], metric: str, *, like: CellBlock | None = None) -> CellBlock | None:
+    def of(cls, cells: Sequence[Cell], metric: str, *, primary_block: CellBlock | None = None) -> CellBlock | None:
         """Returns the values of the cells of a case that are read as summaries and have the same seeds.
 
         Args:
           cells: Cells of a case.
           metric: Name of the metric.
-          like: Block of the case's primary metric in the same cells. If all of its cells have the metric too, these
-            are the cells of the block.
+          primary_block: Block of the case's primary metric in the same cells. If all of its cells have the metric too,
+            these are the cells of the block.
 
         Returns:
           None if there are no such cells.
         """
-        if like is not None and metric in like.metrics:
-            finals, untrained = _finals_and_starts([cell._curves for cell in like.cells], metric)
-            return dataclasses.replace(like, finals=finals, untrained=untrained)
+        if primary_block is not None and metric in primary_block.metrics:
+            finals, untrained = _finals_and_starts([cell._curves for cell in primary_block.cells], metric)
+            return dataclasses.replace(primary_block, finals=finals, untrained=untrained)
         candidates = [cell for cell in cells if isinstance(cell, _OneBlockCell)]
         if not candidates:
             return None
@@ -629,8 +629,8 @@ def subjects_of(
     positions: Mapping[Subject, int] | None = None,
     current: CurrentCases | None = None,
     *,
-    made_subjects: dict[Subject, tuple[int, list[StoredSubject]]] | None = None,
-    groups: Mapping[Subject, list[EvaluationRow]] | None = None,
+    subject_cache: dict[Subject, tuple[int, list[StoredSubject]]] | None = None,
+    grouped_rows: Mapping[Subject, list[EvaluationRow]] | None = None,
 ) -> list[StoredSubject]:
     """Returns the subjects of a store's evaluations, by generation, outer step and first sight.
 
@@ -645,26 +645,26 @@ def subjects_of(
       rows: Evaluations in the order of the ledger.
       positions: Order in which the subjects were first seen. None: that of their first evaluations.
       current: Current cases of the store. None: those of the rows, without plans.
-      made_subjects: Subjects of an earlier call, each with its number of evaluations. They are used if they have as
+      subject_cache: Subjects of an earlier call, each with its number of evaluations. They are used if they have as
         many evaluations now, and the others are added.
-      groups: `rows_by_subject` of the rows. None: computed here.
+      grouped_rows: `rows_by_subject` of the rows. None: computed here.
     """
-    rows = list(rows) if groups is None else rows
-    made_subjects = {} if made_subjects is None else made_subjects
+    rows = list(rows) if grouped_rows is None else rows
+    subject_cache = {} if subject_cache is None else subject_cache
     current = CurrentCases.of_rows(rows) if current is None else current
-    groups = rows_by_subject(rows) if groups is None else groups
+    grouped_rows = rows_by_subject(rows) if grouped_rows is None else grouped_rows
     subjects = list[StoredSubject]()
-    for key, members in groups.items():
-        if key in made_subjects and made_subjects[key][0] == len(members):
-            subjects += made_subjects[key][1]
+    for key, members in grouped_rows.items():
+        if key in subject_cache and subject_cache[key][0] == len(members):
+            subjects += subject_cache[key][1]
             continue
         ordered_rows = current.ordered(key, members)
         counting_rows = current.with_bindings(ordered_rows, key)
         # If the present bindings have no result yet, nothing is current.
         row_groups = _rows_by_optimizer(counting_rows) if counting_rows else [ordered_rows]
         identities = current.identities if counting_rows else frozenset[str]()
-        made_subjects[key] = len(members), [subject_of(key, group, identities) for group in row_groups]
-        subjects += made_subjects[key][1]
+        subject_cache[key] = len(members), [subject_of(key, group, identities) for group in row_groups]
+        subjects += subject_cache[key][1]
     position_by_subject = positions or {}
 
     def sort_key(subject: StoredSubject) -> tuple[int, int, int]:
@@ -750,33 +750,35 @@ def _rows_by_optimizer(rows: Sequence[EvaluationRow]) -> list[Sequence[Evaluatio
     return list(rows_by_optimizer.values())
 
 
-def subject_of(who: Subject, rows: Sequence[EvaluationRow], current: Collection[str]) -> StoredSubject:
+def subject_of(subject: Subject, rows: Sequence[EvaluationRow], current_identities: Collection[str]) -> StoredSubject:
     """Returns one subject from the rows of its evaluations. The last evaluation of a seed counts.
 
     Args:
-      who: The checkpoint or optimizer.
+      subject: The checkpoint or optimizer.
       rows: Evaluations in order of precedence.
-      current: Identities of the current cases. All others are former forms.
+      current_identities: Identities of the current cases. All others are former forms.
     """
     rows_by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         rows_by_case.setdefault(row.case.identity, []).append(row)
     cells = {identity: _join_rows(members) for identity, members in rows_by_case.items()}
-    repeated_identities = _repeated_identities([cell for identity, cell in cells.items() if identity in current])
+    repeated_identities = _repeated_identities(
+        [cell for identity, cell in cells.items() if identity in current_identities]
+    )
     cells = _with_missing_seeds(
         {identity: cell for identity, cell in cells.items() if identity not in repeated_identities}
     )
     origins = [curves.origin for cell in cells.values() for curves in cell.blocks]
     origins = list({id(origin): origin for origin in origins}.values())  # most cells share one object
     return StoredSubject(
-        subject=who,
+        subject=subject,
         optimizer_hashes=frozenset(row.key.optimizer_hash for row in rows),
-        cells={identity: cell for identity, cell in cells.items() if identity in current},
-        former_cells={identity: cell for identity, cell in cells.items() if identity not in current},
+        cells={identity: cell for identity, cell in cells.items() if identity in current_identities},
+        former_cells={identity: cell for identity, cell in cells.items() if identity not in current_identities},
         repeated_identities=frozenset(repeated_identities),
         git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
-        programs=_programs([row for row in rows if row.case.identity in current]),
-        codes=frozenset(_code_record(row) for row in rows if row.code and row.case.identity in current),
+        programs=_programs([row for row in rows if row.case.identity in current_identities]),
+        codes=frozenset(_code_record(row) for row in rows if row.code and row.case.identity in current_identities),
     )
 
 

@@ -65,10 +65,10 @@ def plot_results(
     return axes[0] if len(axes) == 1 else np.asarray(axes)
 
 
-def _chart(snapshot: Snapshot, subjects: Sequence[int], case: int, metric: str) -> Chart:
+def _chart(snapshot: Snapshot, subject_indices: Sequence[int], case_index: int, metric: str) -> Chart:
     series = []
-    for subject, style in zip(subjects, every_style(), strict=False):
-        cell = snapshot.cell(subject, case)
+    for subject, style in zip(subject_indices, every_style(), strict=False):
+        cell = snapshot.cell(subject, case_index)
         if cell is not None and metric in cell.final_values:
             series.append(curve_of_seeds(snapshot.labels[subject], cell.steps, cell.curves_of_seeds(metric), style))
-    return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.case_name(case))
+    return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.case_name(case_index))

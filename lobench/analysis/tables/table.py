@@ -271,8 +271,8 @@ def _is_name_list(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
 
 
-def _maps_to(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(isinstance(k, str) and is_right(v) for k, v in value.items())
+def _maps_to(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(isinstance(k, str) and is_valid(v) for k, v in value.items())
 
 
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -312,8 +312,8 @@ def read_table(path: Path) -> TableSpec:
                 expected=", ".join(f"Table.{key}" for key in keys),
                 next_step=next_step,
             )
-        expected, is_right = _EXPECTED[key]
-        if not is_right(statement.value):
+        expected, is_valid = _EXPECTED[key]
+        if not is_valid(statement.value):
             raise ConfigError(f"Table.{key}", where=statement.where, got=repr(statement.value), expected=expected)
         values[key] = statement.value
     return TableSpec(**values)

@@ -152,9 +152,9 @@ class _TableMaker:
             cases_by_suite.setdefault(case.suite, []).append(index)
         return cases_by_suite if len(cases_by_suite) > 1 else {}
 
-    def _case_title(self, case: int) -> str:
+    def _case_title(self, case_index: int) -> str:
         snapshot = self._summary.snapshot
-        return snapshot.case_name(case).removeprefix(f"{snapshot.cases[case].suite}/")
+        return snapshot.case_name(case_index).removeprefix(f"{snapshot.cases[case_index].suite}/")
 
     def _metric_title(self, metric: str) -> str:
         label = self._summary.metric_label(metric)
@@ -307,22 +307,24 @@ class _TableMaker:
         names = {self._summary.metric_of(case, metric) for case, _ in self._case_headings}
         return max((self._spec.precision.get(name, self._digits) for name in names), default=self._digits)
 
-    def _entries(self, case: int, metric: str) -> list[Entry | None]:
+    def _entries(self, case_index: int, metric: str) -> list[Entry | None]:
         """Returns the cells of one case, by method."""
-        name = self._summary.metric_of(case, metric)
-        cells = [self._cell(method, case, name) for method, _ in self._method_headings]
+        name = self._summary.metric_of(case_index, metric)
+        cells = [self._cell(method, case_index, name) for method, _ in self._method_headings]
         columns = [cell.finals(name) if cell is not None else {} for cell in cells]
         bold = self._bold_columns(name, cells)
         entries = self._entries_of_columns(columns, name, bold)
         entries = [_with_counts(entry, cell) for entry, cell in zip(entries, cells, strict=True)]
         return [
-            self._with_search(entry, method, lambda subject: self._case_mean(subject, case, name))
+            self._with_search(entry, method, lambda subject: self._case_mean(subject, case_index, name))
             for entry, (method, _) in zip(entries, self._method_headings, strict=True)
         ]
 
-    def _with_search(self, entry: Entry | None, method: int, mean: Callable[[StoredSubject], float]) -> Entry | None:
+    def _with_search(
+        self, entry: Entry | None, method_index: int, mean: Callable[[StoredSubject], float]
+    ) -> Entry | None:
         """Returns a cell with the search's result on the seeds on which it chose the method."""
-        search = self._summary.snapshot.search_of(method) if method >= 0 else None
+        search = self._summary.snapshot.search_of(method_index) if method_index >= 0 else None
         if entry is None or search is None:
             return entry
         if not search.has_fresh_seeds:
@@ -330,17 +332,17 @@ class _TableMaker:
             return dataclasses.replace(entry, is_on_search_seeds=has_value, is_bold=False)
         return dataclasses.replace(entry, search_mean=mean(search.subject))
 
-    def _case_mean(self, subject: StoredSubject, case: int, metric: str) -> float:
-        cell = subject.cells.get(self._summary.snapshot.cases[case].identity)
+    def _case_mean(self, subject: StoredSubject, case_index: int, metric: str) -> float:
+        cell = subject.cells.get(self._summary.snapshot.cases[case_index].identity)
         column = cell.finals(metric) if cell is not None else {}
         return mean_of(list(column.values())) if column else math.nan
 
-    def _cell(self, method: int, case: int, metric: str) -> Cell | None:
-        if method in self._eliminated_methods:
+    def _cell(self, method_index: int, case_index: int, metric: str) -> Cell | None:
+        if method_index in self._eliminated_methods:
             return None  # its few seeds are those that eliminated it
-        if method < 0:
-            return self._summary.tuned_cell(self._summary.snapshot.cases[case], metric)
-        return self._summary.snapshot.cell(method, case)
+        if method_index < 0:
+            return self._summary.tuned_cell(self._summary.snapshot.cases[case_index], metric)
+        return self._summary.snapshot.cell(method_index, case_index)
 
     def _entries_of_columns(
         self, columns: Sequence[Mapping[int, float]], metric: str, bold: Collection[int] = ()
@@ -363,7 +365,7 @@ class _TableMaker:
         """
         if self._spec.bold == "none":
             return frozenset()
-        bold = bold_cells(cells, metric, self._summary.scales, alone=self._spec.bold == "best")
+        bold = bold_cells(cells, metric, self._summary.scales, only_best=self._spec.bold == "best")
         self._tests_used |= bold.tests
         return bold.indices
 
@@ -412,14 +414,14 @@ class _TableMaker:
         else:
             self._notes.append(new_note)
 
-    def _scores(self, method: int, metric: str) -> Mapping[str, Mapping[int, float]]:
+    def _scores(self, method_index: int, metric: str) -> Mapping[str, Mapping[int, float]]:
         """Returns the scores of a method, or of the tuned baseline's own seeds, by case and seed."""
-        if method < 0:
+        if method_index < 0:
             return self._summary.tuned_scores(metric)
-        search = self._summary.snapshot.search_of(method)
-        if method in self._eliminated_methods:
+        search = self._summary.snapshot.search_of(method_index)
+        if method_index in self._eliminated_methods:
             return {}
-        return {} if search and not search.has_fresh_seeds else self._summary.mean_score(method, metric).scores
+        return {} if search and not search.has_fresh_seeds else self._summary.mean_score(method_index, metric).scores
 
     def _mean_score_entries(self, metric: str) -> list[Entry | None]:
         """Returns each method's mean score, where the tuned baseline scores 1; [] if no case has a scale."""
@@ -447,7 +449,7 @@ class _TableMaker:
         )
         bold_indices: set[int] = set()
         if self._spec.bold != "none":
-            bold_methods = bold_means(self._summary, method_indices, metric, alone=self._spec.bold == "best")
+            bold_methods = bold_means(self._summary, method_indices, metric, only_best=self._spec.bold == "best")
             self._tests_used |= bold_methods.tests
             bold_indices = {method_indices[index] for index in bold_methods.indices}
             # The tuned baseline scores 1 by definition.
@@ -529,17 +531,17 @@ def _eliminated_entries(summary: Summary, snapshot: Snapshot) -> dict[int, Entry
     full_snapshot = summary.snapshot
     labels = full_snapshot.method_labels | snapshot.method_labels
     entries = {}
-    for name, exit_look, gap_to_leader in zip(
+    for name, exit_look, standing in zip(
         full_snapshot.experiment.method_names, summary.race.out_at, summary.race.standings, strict=True
     ):
-        if exit_look is not None and gap_to_leader is not None and name in snapshot.experiment.method_names:
+        if exit_look is not None and standing is not None and name in snapshot.experiment.method_names:
             entries[snapshot.experiment.method_names.index(name)] = Entry(
-                interval=gap_to_leader.score_gap,
+                interval=standing.score_gap,
                 num_lost=0,
                 num_seeds=0,
                 is_bold=False,
                 is_score=True,
-                eliminated_by=labels[full_snapshot.experiment.method_names[gap_to_leader.rival]],
+                eliminated_by=labels[full_snapshot.experiment.method_names[standing.rival]],
             )
     return entries
 
@@ -565,11 +567,11 @@ def race_notes(summary: Summary, *, has_bounds: bool) -> list[str]:
     ]
     leader = race.labels[race.leader]
     notes = [f"race: {leader} leads after {look_texts[-1]}; {race.ending or 'it goes on'}"]
-    for label, exit_look, gap_to_leader in zip(race.labels, race.out_at, race.standings, strict=True):
-        if exit_look is not None and gap_to_leader is not None:
+    for label, exit_look, standing in zip(race.labels, race.out_at, race.standings, strict=True):
+        if exit_look is not None and standing is not None:
             opponent, (num_diverged, num_diverged_of_other) = (
-                race.labels[gap_to_leader.rival],
-                gap_to_leader.diverged_counts,
+                race.labels[standing.rival],
+                standing.diverged_counts,
             )
             divergence_text = (
                 f"; diverged on {num_diverged} where {opponent} did not, and the other way round on "

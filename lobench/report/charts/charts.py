@@ -20,7 +20,7 @@ from lobench.core.wording import counted, described, headline
 from lobench.drawing.heat_map import HeatMap, share
 from lobench.drawing.svg import STYLES, Chart, Series, inner_chart, is_wide
 from lobench.plugins import Registered, load_plugins
-from lobench.report.charts.runs_chart import along_runs, side_by_side
+from lobench.report.charts.runs_chart import methods_section, runs_section
 from lobench.report.charts.search_figure import search_section
 from lobench.report.charts.sections import Figure, Section, View
 from lobench.report.charts.styles import method_styles
@@ -59,8 +59,8 @@ def _every_section(summary: Summary) -> list[Section]:
     all_subjects = range(len(summary.snapshot.subjects))
     drawn_indices = [index for index, _, _ in _drawn_subjects(summary)]
     charts = [
-        (along_runs(summary), [*(index for run in groups.runs for index in run), *groups.single_indices]),
-        (side_by_side(summary), groups.short_table_indices(summary.headline_index)),
+        (runs_section(summary), [*(index for run in groups.runs for index in run), *groups.single_indices]),
+        (methods_section(summary), groups.short_table_indices(summary.headline_index)),
         (_profiles_section(summary), drawn_indices),
         (_cases_section(summary), drawn_indices),
         (_accuracy_section(summary), all_subjects),
@@ -189,8 +189,8 @@ def _ratio_profile(summary: Summary, drawn_subjects: Sequence[tuple[int, str, st
     taus = np.geomspace(1, 20, 100)
     rows = ratio_profile(time_ratios(times), taus)
     names = [*((label, style) for _, label, style in with_curves), (summary.baseline_label, "s3 dashed")]
-    opening = summary.snapshot.capitalized_labels[summary.headline_index]
-    never = f"{opening} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
+    subject_label = summary.snapshot.capitalized_labels[summary.headline_index]
+    never = f"{subject_label} never reached it on {int(np.isinf(times[0]).sum())} of {counted(times.shape[1], 'case')}."
     return Figure(
         title="Ratio profile",
         chart=Chart(
@@ -206,7 +206,7 @@ def _ratio_profile(summary: Summary, drawn_subjects: Sequence[tuple[int, str, st
             y_range=(0.0, 1.0),
         ),
         note="Inner steps to the tuned baseline's final training loss. "
-        + (never if with_curves[:1] == drawn_subjects[:1] else f"{opening} gave no curve."),
+        + (never if with_curves[:1] == drawn_subjects[:1] else f"{subject_label} gave no curve."),
     )
 
 
@@ -239,14 +239,14 @@ def _has_test(drawn_subjects: Sequence[tuple[int, str, str]]) -> bool:
     return len(drawn_subjects) <= _MOST_WITH_TEST
 
 
-def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int, str, str]]) -> Figure | None:
+def _case_figure(summary: Summary, case_index: int, drawn_subjects: Sequence[tuple[int, str, str]]) -> Figure | None:
     """Returns the curves of a case; None if no drawn subject has any."""
     snapshot = summary.snapshot
-    metric = snapshot.cases[case].primary_metric
+    metric = snapshot.cases[case_index].primary_metric
     test = "test/loss" if metric.endswith("/loss") and metric != "test/loss" and _has_test(drawn_subjects) else ""
     series = []
     for index, label, style in drawn_subjects:
-        cell = snapshot.cell(index, case)
+        cell = snapshot.cell(index, case_index)
         if cell is None or metric not in cell.final_values:
             continue
         for name, kind in ((metric, style), (test, f"{style} dashed")):
@@ -256,7 +256,7 @@ def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int
                 series.append(Series(label=f"{label}, {split}", x=x, y=y, lower=lower, upper=upper, style=kind))
     if not series:
         return None
-    baseline = summary.case_baseline(case)
+    baseline = summary.case_baseline(case_index)
     if baseline is not None:
         is_within = baseline.curves.steps <= baseline.training.num_inner_steps
         for name, kind in ((metric, "s3"), (test, "s3 dashed")):
@@ -267,8 +267,8 @@ def _case_figure(summary: Summary, case: int, drawn_subjects: Sequence[tuple[int
                 series.append(Series(label=label, x=x, y=y, style=kind))
     is_log = is_wide(series)
     return Figure(
-        title=snapshot.case_name(case),
-        chart=inner_chart(snapshot.case_name(case), metric, series, log_y=is_log),
+        title=snapshot.case_name(case_index),
+        chart=inner_chart(snapshot.case_name(case_index), metric, series, log_y=is_log),
         note=f"{metric}{', log scale' if is_log else ''}.",
     )
 
@@ -294,14 +294,14 @@ def _accuracy_section(summary: Summary) -> Section | None:
     return Section(id="matrix", title="Accuracy by task", note=note, kind="small", figures=drawn_figures, view="cases")
 
 
-def _accuracy_figure(summary: Summary, subject: int, case: int) -> Figure | None:
+def _accuracy_figure(summary: Summary, subject_index: int, case_index: int) -> Figure | None:
     snapshot = summary.snapshot
-    cell = snapshot.cell(subject, case)
+    cell = snapshot.cell(subject_index, case_index)
     matrix = accuracy_matrix(cell) if cell is not None and cell.curves_by_seed else None
     if matrix is None:
         return None
     split, values = matrix
-    title = f"{snapshot.case_name(case)}, {snapshot.labels[subject]}"
+    title = f"{snapshot.case_name(case_index)}, {snapshot.labels[subject_index]}"
     return Figure(
         title=title,
         chart=HeatMap(

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from lobench.analysis.comparisons.summary import Summary
 from lobench.core.film import Film
 
-__all__ = ["FilmFigure", "films", "moving"]
+__all__ = ["FilmFigure", "film_svg", "films"]
 
 _SIDE = 200
 _MAX_FILMS = 12  # films on a page
@@ -45,11 +45,11 @@ def films(summary: Summary) -> list[FilmFigure]:
             note = (
                 f"{film.scene.title}, seed {film.seed}, after the last step: {seconds:.3g} s of {len(frames)} frames."
             )
-            figures.append(FilmFigure(title=title, svg=moving(film, f"An episode of {title}"), note=note))
+            figures.append(FilmFigure(title=title, svg=film_svg(film, f"An episode of {title}"), note=note))
     return figures
 
 
-def moving(film: Film, description: str) -> Markup:
+def film_svg(film: Film, description: str) -> Markup:
     """Returns a film as markup.
 
     Args:

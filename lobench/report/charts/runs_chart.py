@@ -18,7 +18,7 @@ from lobench.report.charts.styles import method_styles
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
 
-__all__ = ["along_runs", "side_by_side"]
+__all__ = ["methods_section", "runs_section"]
 
 _MAX_POINTS = 400
 _MOST_DOTS = 60
@@ -27,7 +27,7 @@ _MOST_NAMED = 4
 _MOST_COMPARED = 16  # methods compared with the best, each by a test on every case
 
 
-def along_runs(summary: Summary) -> Section | None:
+def runs_section(summary: Summary) -> Section | None:
     """Returns the chart of scores by outer step; None if no run has two checkpoints."""
     runs = summary.snapshot.groups.runs
     if not runs:
@@ -36,11 +36,11 @@ def along_runs(summary: Summary) -> Section | None:
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if (num_drawn := sum(map(len, drawn_runs))) < (num_checkpoints := sum(map(len, runs))):
         note += f" {num_drawn} of {num_checkpoints} checkpoints are drawn, evenly spaced."
-    figures = tuple(_along_figure(summary, metric, drawn_runs) for metric in summary.metrics)
+    figures = tuple(_runs_figure(summary, metric, drawn_runs) for metric in summary.metrics)
     return Section(id="outer", title="Along the run", note=note, kind="wide", figures=figures)
 
 
-def _along_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
+def _runs_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -> Figure:
     subjects = summary.snapshot.subjects
     label = summary.metric_label(metric)
     is_by_step = steps_increase(subjects, runs)
@@ -122,7 +122,7 @@ def _lacking_note(summary: Summary, metric: str, indices: Iterable[int]) -> str:
     return " ".join(notes)
 
 
-def side_by_side(summary: Summary) -> Section | None:
+def methods_section(summary: Summary) -> Section | None:
     """Returns the chart of mean scores by method, the best one on top; None if there are fewer than two methods.
 
     If there are several suites, each has an additional figure. A run is represented by its first and last checkpoints.

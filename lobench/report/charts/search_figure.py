@@ -30,7 +30,7 @@ def search_section(history: SearchHistory, lines: Sequence[str] = ()) -> Section
         return None
     figures = [_trials_figure(history, history.fitness), _parallel_figure(history, best_index)]
     figures += [_trials_figure(history, axis) for axis in history.parameters]
-    figures += [_slice(history, axis, best_index) for axis in history.parameters]
+    figures += [_parameter_figure(history, axis, best_index) for axis in history.parameters]
     values = (
         f"{axis.path} = {_value_text(axis, best_index)}"
         for axis in history.parameters
@@ -86,7 +86,7 @@ def _trials_figure(history: SearchHistory, axis: Axis) -> Figure:
     )
 
 
-def _slice(history: SearchHistory, axis: Axis, best_index: int) -> Figure:
+def _parameter_figure(history: SearchHistory, axis: Axis, best_index: int) -> Figure:
     """Draws the fitness against a parameter."""
     y = history.fitness.values
     return Figure(

@@ -58,17 +58,17 @@ def _panels(names: set[str]) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in matches if match is not None]
 
 
-def _panel(snapshot: Snapshot, styles: Mapping[int, str], case: int, metric: str) -> Figure:
+def _panel(snapshot: Snapshot, styles: Mapping[int, str], case_index: int, metric: str) -> Figure:
     series = []
     for index, style in styles.items():
-        cell = snapshot.cell(index, case)
+        cell = snapshot.cell(index, case_index)
         if cell is None or metric not in cell.final_values:
             continue
         x = cell.steps.tolist()
         y = cell.mean_curve(metric).tolist()
         series.append(Series(label=snapshot.labels[index], x=x, y=y, style=style))
     is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
-    name = snapshot.case_name(case)
+    name = snapshot.case_name(case_index)
     note = "Log scale." if is_log else ""
     return Figure(
         title=f"{name}: {metric}",

@@ -29,7 +29,7 @@ from lobench.report.tables.text import subject_name
 if TYPE_CHECKING:
     from lobench.analysis.scores.live_scores import Fallback, ScoredSubject, StoreScores
 
-__all__ = ["BAD", "BEST", "CheckpointLines", "beside_best"]
+__all__ = ["BAD", "BEST", "CheckpointLines", "difference_from_best"]
 
 BEST, BAD = "green", "yellow"  # colours of lines, if colours are enabled
 
@@ -47,7 +47,7 @@ LogLine = Callable[[str, str], None]  # a line, and its colour or ""
 @dataclass(frozen=True, slots=True)
 class _Finished:
     subject: Subject
-    left: str
+    remaining_text: str
 
 
 class CheckpointLines:
@@ -64,20 +64,20 @@ class CheckpointLines:
     """
 
     def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], log: LogLine) -> None:
-        self._open_reader, self._places, self._log = open_reader, [Path(suite) for suite in suites], log
-        self._waiting: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
+        self._open_reader, self._suite_paths, self._log = open_reader, [Path(suite) for suite in suites], log
+        self._finished_queue: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
         self._ledger: Ledger | None = None
         self._scores: StoreScores | None = None
         # A baseline is tuned on tasks, and a command has none.
         is_tunable = not takes_any_checkpoint(*suites)
         self._lines = _Lines(shlex.join(["lobench", "baseline", *suites]) if is_tunable else "")
-        self._scale = ""
-        self._last: tuple[object, int] | None = None
+        self._scale_label = ""
+        self._last_logged: tuple[object, int] | None = None
         self._num_logged = 0
         self._subjects_by_name: dict[str, SubjectKey] = {}  # the first subject of each name
         self._end_requested = threading.Event()
         with open_reader() as ledger:
-            self._before = ledger.finished()
+            self._finished_before = ledger.finished()
         self._thread = threading.Thread(target=self._run, name="checkpoint lines", daemon=True)
         self._thread.start()
 
@@ -88,21 +88,21 @@ class CheckpointLines:
           subject: The subject.
           remaining: Text on the remaining work, appended to the line.
         """
-        self._waiting.put(_Finished(subject, remaining))
+        self._finished_queue.put(_Finished(subject, remaining))
 
     def close(self) -> None:
         """Waits until all lines are logged, at most ten seconds."""
         self._end_requested.set()
-        self._waiting.put(None)
+        self._finished_queue.put(None)
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         goes_on = True
         while goes_on:
-            batch = [self._waiting.get()]
+            batch = [self._finished_queue.get()]
             with contextlib.suppress(queue.Empty):
                 while True:
-                    batch.append(self._waiting.get_nowait())
+                    batch.append(self._finished_queue.get_nowait())
             goes_on = None not in batch
             start_time = time.monotonic()
             self._log_scores([subject for subject in batch if subject is not None])
@@ -114,28 +114,28 @@ class CheckpointLines:
         if not finished:
             return
         try:
-            scores = self._look([finished_subject.subject for finished_subject in finished])
+            scores = self._compute_scores([finished_subject.subject for finished_subject in finished])
         except LobenchError as error:
             scores, problem = {}, f"no score: {error}"
         else:
             problem = "no score"
         with contextlib.suppress(OSError, LobenchError):  # the next write in the chief's thread raises
             for finished_subject in finished:
-                self._log_one(
+                self._log_subject(
                     finished_subject,
                     scores.get((finished_subject.subject.key, finished_subject.subject.outer_step)),
                     problem,
                 )
 
-    def _log_one(self, event: _Finished, subject_score: ScoredSubject | None, problem: str) -> None:
-        if (event.subject.key, event.subject.outer_step) == self._last:
+    def _log_subject(self, event: _Finished, subject_score: ScoredSubject | None, problem: str) -> None:
+        if (event.subject.key, event.subject.outer_step) == self._last_logged:
             return  # the same theta was found at two paths
-        self._last = (event.subject.key, event.subject.outer_step)
+        self._last_logged = (event.subject.key, event.subject.outer_step)
         text, colour = problem, BAD
         if subject_score is not None:
-            text, colour = self._lines.of(event.subject, subject_score)
-            if subject_score.baseline_label not in ("", self._scale) and not subject_score.num_untuned:
-                self._scale = subject_score.baseline_label
+            text, colour = self._lines.line_of(event.subject, subject_score)
+            if subject_score.baseline_label not in ("", self._scale_label) and not subject_score.num_untuned:
+                self._scale_label = subject_score.baseline_label
                 self._log(
                     f"scores: 0 is the untrained network, 1 {subject_score.baseline_label}; a diverged seed scores -1",
                     "",
@@ -143,7 +143,7 @@ class CheckpointLines:
         name = subject_name(event.subject)
         if self._subjects_by_name.setdefault(name, event.subject.key) != event.subject.key:
             name = f"{name} ({event.subject.sha256[:6]})"
-        self._log(f"{name}: " + "; ".join(filter(None, (text, event.left))), colour)
+        self._log(f"{name}: " + "; ".join(filter(None, (text, event.remaining_text))), colour)
         self._num_logged += subject_score is not None
         if self._num_logged == _MANY:
             from lobench.report.tables.verdict import MANY_LOOKS
@@ -151,19 +151,19 @@ class CheckpointLines:
             self._num_logged += 1  # so that the line is logged only once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
-    def _look(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], ScoredSubject]:
+    def _compute_scores(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], ScoredSubject]:
         from lobench.analysis.scores.live_scores import StoreScores  # slow to import, and often not needed
 
         is_first = self._scores is None
         if self._scores is None:
             self._ledger = self._open_reader()
-            self._scores = StoreScores(self._ledger, self._places)
+            self._scores = StoreScores(self._ledger, self._suite_paths)
         scores = self._scores.scores_of(subjects)
         if is_first:
             requested_keys = {subject.key for subject in subjects}
             for earlier_score in self._scores.all_scores():
-                if earlier_score.subject.subject.key in self._before - requested_keys:
-                    self._lines.know(earlier_score.subject.subject, earlier_score)
+                if earlier_score.subject.subject.key in self._finished_before - requested_keys:
+                    self._lines.register(earlier_score.subject.subject, earlier_score)
         return {(score.subject.subject.key, score.subject.subject.outer_step): score for score in scores}
 
 
@@ -175,7 +175,7 @@ class _Lines:
         self._means: list[float] = []
         self._best_by_cases: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
 
-    def know(self, identity: Subject, subject_score: ScoredSubject) -> str:
+    def register(self, subject: Subject, subject_score: ScoredSubject) -> str:
         """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first."""
         if subject_score.score is None or (mean := subject_score.score.interval.mean) != mean:
             return ""
@@ -183,16 +183,16 @@ class _Lines:
         self._means.append(mean)
         best = self._best_by_cases.get(cases)
         if best is None or mean > best[0]:
-            self._best_by_cases[cases] = (mean, subject_name(identity))
+            self._best_by_cases[cases] = (mean, subject_name(subject))
         if best is None:
             return ""
         value, name = best
-        return beside_best(mean, value, f"an earlier {name}" if name == subject_name(identity) else name)
+        return difference_from_best(mean, value, f"an earlier {name}" if name == subject_name(subject) else name)
 
-    def of(self, identity: Subject, subject_score: ScoredSubject) -> tuple[str, str]:
+    def line_of(self, identity: Subject, subject_score: ScoredSubject) -> tuple[str, str]:
         """Returns the line of a finished subject, and its colour."""
         subject = subject_score.subject
-        change = self.know(identity, subject_score)
+        change = self.register(identity, subject_score)
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.curves_by_seed) for cell in subject.cells.values())
         share_text = "" if num_done == len(subject.cells) else f"{num_done} of "
@@ -274,11 +274,11 @@ def _losses(fallback: Fallback, subject: Subject) -> str:
         else subject_name(best_subject)
     )
     # The best score is repeated, because it may have changed since the best checkpoint's line was logged.
-    difference = beside_best(mean, best, f"{name}, now {best:.3f}")
+    difference = difference_from_best(mean, best, f"{name}, now {best:.3f}")
     return f"{text}; score {interval_text(fallback.score.interval)}{difference}  scores {trend}"
 
 
-def beside_best(mean: float, best: float, name: str) -> str:
+def difference_from_best(mean: float, best: float, name: str) -> str:
     """Returns the difference of a score from the best before it: `, 0.050 below the best so far (outer step 30)`."""
     if math.isnan(mean) or math.isnan(best):
         return ""

@@ -20,11 +20,11 @@ from lobench.core.subject import Subject
 from lobench.core.wording import duration, one_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.live.checkpoint_lines import BEST, beside_best
-from lobench.report.live.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable
+from lobench.report.live.checkpoint_lines import BEST, difference_from_best
+from lobench.report.live.progress import Colour, LiveProgress, PlainProgress, is_coloured, is_terminal, writable_file
 from lobench.report.tables.verdict import score_text
 
-__all__ = ["Methods", "PlainMethods", "make_method_progress"]
+__all__ = ["MethodCounts", "PlainMethods", "make_method_progress"]
 
 _Planned = tuple[Mapping[str, int], Iterable[EvaluationRow]]
 _PLAIN_SECONDS = 10.0  # between two lines on one method
@@ -42,7 +42,7 @@ class MethodState:
       num_running: Number of running evaluations.
       score: Mean score so far, as text. "" before the first.
       trials: Progress and result of its search: `12 of 20 trials, best 1.31`. "" if it has none.
-      growing: Progress of the curves of running scripts: `mine-0 at step 300: val/loss 0.41, score 0.62`.
+      curve_progress: Progress of the curves of running scripts: `mine-0 at step 300: val/loss 0.41, score 0.62`.
     """
 
     name: str
@@ -51,26 +51,26 @@ class MethodState:
     num_running: int
     score: str
     trials: str = ""
-    growing: str = ""
+    curve_progress: str = ""
 
     @property
-    def count(self) -> str:
+    def count_text(self) -> str:
         return f"{self.num_done} of {self.num_planned}" if self.num_planned else str(self.num_done)
 
     @property
-    def is_through(self) -> bool:
+    def is_finished(self) -> bool:
         return self.num_done == self.num_planned
 
     def line(self, remaining: str, change: str = "") -> str:
         score = f", score {self.score}{change}" if self.score else ""
         running = f", {self.num_running} running" if self.num_running else ""
-        running += f" ({self.growing})" if self.growing else ""
+        running += f" ({self.curve_progress})" if self.curve_progress else ""
         trials = f"{self.trials}, " if self.trials else ""
-        noun = "evaluation" if self.count == "1" else "evaluations"
-        return f"{self.name}: {trials}{self.count} {noun}{score}{running}{remaining}"
+        noun = "evaluation" if self.count_text == "1" else "evaluations"
+        return f"{self.name}: {trials}{self.count_text} {noun}{score}{running}{remaining}"
 
 
-class Methods:
+class MethodCounts:
     """Counts and scores by method, updated while evaluations finish.
 
     Args:
@@ -79,7 +79,7 @@ class Methods:
         None: no scores.
       plan_of: Returns the arguments of `plan` once the cases are known. None: callers call `plan`.
       trials_of: Returns the progress of searches, by method.
-      growths_of: Returns the progress of running scripts' curves, by method.
+      curve_progress_of: Returns the progress of running scripts' curves, by method.
       clock: Returns seconds.
     """
 
@@ -90,7 +90,7 @@ class Methods:
         plan_of: Callable[[Sequence[CaseInfo]], _Planned] | None = None,
         *,
         trials_of: Callable[[], Mapping[str, str]] = dict,
-        growths_of: Callable[[], Mapping[str, Sequence[str]]] = dict,
+        curve_progress_of: Callable[[], Mapping[str, Sequence[str]]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._methods_of = methods_of
@@ -98,23 +98,23 @@ class Methods:
         self._clock = clock
         self._plan_of = plan_of
         self._trials_of = trials_of
-        self._growths_of = growths_of
+        self._curve_progress_of = curve_progress_of
         self._num_planned: dict[str, int] = {}
         self._rows: dict[tuple[str, str, Any], EvaluationRow] = {}  # by theta, case and block, so that each counts once
         self._num_done = Counter[str]()  # number of rows by method
         self._running: dict[int, tuple[str, ...]] = {}
         self._scores: dict[str, MeanScore] = {}
-        self._through: list[str] = []
+        self._finished_methods: list[str] = []
         self._is_over = False
         self._began_at: float | None = None
-        self._num_new = 0
+        self._num_finished_now = 0
         self._scored_until, self._scored_rows = -math.inf, 0
 
     def forget(self) -> None:
         """Forgets all evaluations and plans, for a run that begins again."""
         self._num_planned, self._rows, self._num_done, self._running = {}, {}, Counter[str](), {}
         self._scores = {}
-        self._through = []
+        self._finished_methods = []
         self._scored_until = -math.inf
         self._scored_rows = 0
 
@@ -122,13 +122,13 @@ class Methods:
         """Sets the number of evaluations of each method, in display order, and adds evaluations that exist already."""
         self._num_planned = {**dict.fromkeys(counts, 0), **self._num_planned, **counts}
         for row in rows:
-            self._keep(row)
+            self._add_row(row)
 
-    def know_cases(self, cases: Sequence[CaseInfo]) -> None:
+    def register_cases(self, cases: Sequence[CaseInfo]) -> None:
         if self._plan_of is not None:
             self.plan(*self._plan_of(cases))
 
-    def names(self, subject: Subject) -> set[str]:
+    def method_names(self, subject: Subject) -> set[str]:
         """Returns the names of the methods that a subject belongs to."""
         return set(self._methods_of(subject))
 
@@ -143,10 +143,10 @@ class Methods:
         """Counts an evaluation. Returns its methods."""
         if lease is not None:
             self._running.pop(lease, None)
-        self._num_new += self._keep(evaluation_row_of(event, self._clock()))
+        self._num_finished_now += self._add_row(evaluation_row_of(event, self._clock()))
         return tuple(self._methods_of(event.subject))
 
-    def _keep(self, row: EvaluationRow) -> bool:
+    def _add_row(self, row: EvaluationRow) -> bool:
         key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
         old_row = self._rows.get(key)
         # The subjects of several methods.
@@ -159,16 +159,16 @@ class Methods:
         """Returns the names of the methods that an evaluation belongs to."""
         return {name for subject in row.sightings for name in self._methods_of(subject)}
 
-    def states(self, *, anew: bool = False) -> list[MethodState]:
+    def states(self, *, refresh_scores: bool = False) -> list[MethodState]:
         """Returns the progress of each method.
 
         Args:
-          anew: Whether scores must include all evaluations. If False, they may lag a little.
+          refresh_scores: Whether scores must include all evaluations. If False, they may lag a little.
         """
-        self._score(anew)
+        self._score(refresh_scores)
         trials = self._trials_of()
-        growths = self._growths_of()
-        running = Counter({name: len(texts) for name, texts in growths.items()})
+        curve_progress = self._curve_progress_of()
+        running = Counter({name: len(texts) for name, texts in curve_progress.items()})
         for names in self._running.values():
             running.update(names)
         return [
@@ -179,21 +179,21 @@ class Methods:
                 num_running=running[name],
                 score="" if name in trials else self._score_text(name),
                 trials=trials.get(name, ""),
-                growing=", ".join(filter(None, growths.get(name, ()))),
+                curve_progress=", ".join(filter(None, curve_progress.get(name, ()))),
             )
             for name in dict.fromkeys([*self._num_planned, *self._num_done, *running])
         ]
 
-    def _score(self, anew: bool) -> None:
+    def _score(self, refresh_scores: bool) -> None:
         now = self._clock()
-        if len(self._rows) == self._scored_rows or (now < self._scored_until and not anew):
+        if len(self._rows) == self._scored_rows or (now < self._scored_until and not refresh_scores):
             return
         if self._snapshot_of is not None:
             snapshot = self._snapshot_of(list(self._rows.values()))
             # Only finished methods decide which cases are common, since others may still evaluate them.
             finished_indices = [index for index, name in enumerate(snapshot.labels) if self._is_through(name)]
             summary = Summary(
-                snapshot, Scales.of(snapshot.subjects, None, among=snapshot.scale_subjects), finished_indices
+                snapshot, Scales.of(snapshot.subjects, None, all_subjects=snapshot.scale_subjects), finished_indices
             )
             self._scores = {name: summary.mean_score(index, "primary") for index, name in enumerate(snapshot.labels)}
         self._scored_rows = len(self._rows)
@@ -215,7 +215,7 @@ class Methods:
         """
         self._is_over, self._scored_rows = True, 0
 
-    def through(self, name: str) -> tuple[str, bool]:
+    def finish_method(self, name: str) -> tuple[str, bool]:
         """Called when a method is finished. Returns its difference from the best one so far, and whether it is best.
 
         Current scores are compared, because without a baseline a better method changes the scale for earlier ones too.
@@ -224,36 +224,36 @@ class Methods:
         if score is None or not score.num_cases:
             return "", False
         # Means over different cases cannot be compared.
-        earlier_scores = [(self._scores[other], other) for other in self._through if other != name]
+        earlier_scores = [(self._scores[other], other) for other in self._finished_methods if other != name]
         comparable_scores = [
             (earlier_score.interval.mean, other)
             for earlier_score, other in earlier_scores
             if earlier_score.scores.keys() == score.scores.keys()
         ]
-        self._through.append(name)
+        self._finished_methods.append(name)
         if not comparable_scores:
             return "", False
         best = max(comparable_scores)
-        return beside_best(score.interval.mean, *best), score.interval.mean > best[0]
+        return difference_from_best(score.interval.mean, *best), score.interval.mean > best[0]
 
-    def time_left(self) -> str:
+    def remaining_time_text(self) -> str:
         """Returns the estimated time for the remaining work, from this call's work so far; "" if unknown."""
         num_left = sum(max(planned - self._num_done[name], 0) for name, planned in self._num_planned.items())
-        if self._began_at is None or not self._num_new or not num_left:
+        if self._began_at is None or not self._num_finished_now or not num_left:
             return ""
-        return f", about {duration((self._clock() - self._began_at) / self._num_new * num_left)} left"
+        return f", about {duration((self._clock() - self._began_at) / self._num_finished_now * num_left)} left"
 
 
-class _Methods(PlainProgress):
+class _MethodProgress(PlainProgress):
     """Base of both displays of an experiment: counts evaluations, and reports when a method is finished."""
 
-    _methods: Methods
+    _methods: MethodCounts
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
-        self.start_beating()
+        self.start_status_thread()
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
-        self._methods.know_cases(cases)
+        self._methods.register_cases(cases)
         super().cases(cases)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
@@ -268,20 +268,20 @@ class _Methods(PlainProgress):
         super().finished(event, lease)
         names = self._methods.finished(event, lease)
         for state in self._methods.states():
-            if state.name in names and not (state.trials and state.is_through):
+            if state.name in names and not (state.trials and state.is_finished):
                 self.report_state(state)
 
     def grown(self) -> None:
         for state in self._methods.states():
-            if state.growing and not state.is_through:
+            if state.curve_progress and not state.is_finished:
                 self.report_state(state)
 
     def completed(self, subject: Subject, left: Left) -> None:
         """Reports searches that are finished now, because their last trial has its fitness."""
-        self.log_compiled()
-        names = self._methods.names(subject)
+        self.log_compile_times()
+        names = self._methods.method_names(subject)
         for state in self._methods.states():
-            if state.name in names and state.trials and state.is_through:
+            if state.name in names and state.trials and state.is_finished:
                 self.report_state(state)
 
     def closed(self) -> None:
@@ -294,23 +294,25 @@ class _Methods(PlainProgress):
 
     def report_state(self, state: MethodState) -> None:
         """Reports a method that has changed."""
-        if state.is_through:
+        if state.is_finished:
             self._report_end(state)
 
     def _report_end(self, state: MethodState) -> None:
-        state = next(fresh_state for fresh_state in self._methods.states(anew=True) if fresh_state.name == state.name)
-        change, is_best = self._methods.through(state.name)
-        self.log_compiled()
-        self.log(state.line(self._methods.time_left(), change), BEST if is_best else "")
+        state = next(
+            fresh_state for fresh_state in self._methods.states(refresh_scores=True) if fresh_state.name == state.name
+        )
+        change, is_best = self._methods.finish_method(state.name)
+        self.log_compile_times()
+        self.log(state.line(self._methods.remaining_time_text(), change), BEST if is_best else "")
 
 
-class PlainMethods(_Methods):
+class PlainMethods(_MethodProgress):
     """Logs a line for each method that has changed, at most every ten seconds, and one when it is finished."""
 
     def __init__(
         self,
         file: TextIO,
-        methods: Methods,
+        methods: MethodCounts,
         *,
         verbose: bool = False,
         colour: bool = False,
@@ -322,17 +324,17 @@ class PlainMethods(_Methods):
 
     def report_state(self, state: MethodState) -> None:
         now = self.clock()
-        if state.is_through or now - self._reported_at.get(state.name, -math.inf) >= _PLAIN_SECONDS:
+        if state.is_finished or now - self._reported_at.get(state.name, -math.inf) >= _PLAIN_SECONDS:
             self._reported_at[state.name] = now
-            if not state.is_through:
-                self.log(state.line(self._methods.time_left()))
+            if not state.is_finished:
+                self.log(state.line(self._methods.remaining_time_text()))
         super().report_state(state)
 
 
-class _LiveMethods(_Methods, LiveProgress):
+class _LiveMethods(_MethodProgress, LiveProgress):
     """Shows the methods as a table above the running evaluations."""
 
-    def __init__(self, file: TextIO, methods: Methods, *, verbose: bool = False, colour: bool = True) -> None:
+    def __init__(self, file: TextIO, methods: MethodCounts, *, verbose: bool = False, colour: bool = True) -> None:
         self._states: tuple[Sequence[MethodState], str] = ((), "")  # read by the thread that draws
         super().__init__(file, verbose=verbose, colour=colour)
         self._methods = methods
@@ -358,9 +360,9 @@ class _LiveMethods(_Methods, LiveProgress):
         self._update()
 
     def _update(self) -> None:
-        self._states = (self._methods.states(), self._methods.time_left().removeprefix(", "))
+        self._states = (self._methods.states(), self._methods.remaining_time_text().removeprefix(", "))
 
-    def shown(self) -> Any:
+    def renderable(self) -> Any:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -370,16 +372,16 @@ class _LiveMethods(_Methods, LiveProgress):
         for title in ("method", "evaluations", "so far", "running"):
             table.add_column(title, no_wrap=True, overflow="ellipsis")
         for state in states:
-            so_far = ", ".join(filter(None, (state.trials or state.score, state.growing)))
-            cells = (one_line(state.name), state.count, so_far, str(state.num_running or ""))
+            so_far = ", ".join(filter(None, (state.trials or state.score, state.curve_progress)))
+            cells = (one_line(state.name), state.count_text, so_far, str(state.num_running or ""))
             table.add_row(*map(Text, cells))  # a name may look like markup
-        return Group(table, *([Text(remaining)] if remaining else []), super().shown())
+        return Group(table, *([Text(remaining)] if remaining else []), super().renderable())
 
 
 def make_method_progress(
-    file: TextIO, methods: Methods, *, verbose: bool = False, color: Colour = "auto"
+    file: TextIO, methods: MethodCounts, *, verbose: bool = False, color: Colour = "auto"
 ) -> PlainProgress:
     """Returns a live table on a terminal, plain lines elsewhere. `verbose` adds a line for each evaluation."""
-    file = writable(file)
+    file = writable_file(file)
     kind = _LiveMethods if is_terminal(file) else PlainMethods
     return kind(file, methods, verbose=verbose, colour=is_coloured(file, color))

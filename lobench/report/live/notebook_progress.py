@@ -19,7 +19,7 @@ from lobench.core.wording import counted
 from lobench.drawing.html import paragraph, table
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.live.methods import Methods
+from lobench.report.live.methods import MethodCounts
 from lobench.report.live.progress import PlainProgress, SilentProgress
 
 __all__ = ["NotebookProgress", "default_progress", "in_notebook"]
@@ -29,7 +29,7 @@ _SECONDS = 0.25  # between two pictures
 _MOST_ROWS = 12
 
 
-def default_progress(methods: Methods | None = None) -> WatchProgress:
+def default_progress(methods: MethodCounts | None = None) -> WatchProgress:
     """Returns the default progress of functions: a display in notebooks, nothing elsewhere.
 
     Args:
@@ -64,7 +64,7 @@ class NotebookProgress(PlainProgress):
     def __init__(
         self,
         show: Callable[[str], object],
-        methods: Methods | None = None,
+        methods: MethodCounts | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,16 +73,16 @@ class NotebookProgress(PlainProgress):
         self._log_lines: deque[str] = deque(maxlen=_LINES)
         self._drawn_at, self._drawing = -_SECONDS, threading.Lock()
 
-    def start_beating(self) -> None:
+    def start_status_thread(self) -> None:
         """No-op: the display shows running evaluations itself."""
 
     def log(self, line: str, colour: str = "") -> None:
         self._log_lines.append(line)
-        self._draw(anew=True)
+        self._draw(force=True)
 
     def cases(self, cases: Sequence[CaseInfo]) -> None:
         if self._methods is not None:
-            self._methods.know_cases(cases)
+            self._methods.register_cases(cases)
         super().cases(cases)
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
@@ -105,35 +105,40 @@ class NotebookProgress(PlainProgress):
         if self._methods is not None:
             self._methods.finished(event, lease)
         super().finished(event, lease)
-        self._draw(anew=not self._running.rows())
+        self._draw(force=not self._running.progress_rows())
 
     def completed(self, subject: Subject, left: Left) -> None:
         super().completed(subject, left)
-        self._draw(anew=True)
+        self._draw(force=True)
 
     def closed(self) -> None:
         super().closed()
-        self._draw(anew=True)
+        self._draw(force=True)
 
-    def _draw(self, *, anew: bool = False) -> None:
-        """Updates the display. Skipped if the last update was a moment ago, unless `anew`."""
+    def _draw(self, *, force: bool = False) -> None:
+        """Updates the display. Skipped if the last update was a moment ago, unless `force`."""
         with self._drawing:
             now = self.clock()
-            if anew or now - self._drawn_at >= _SECONDS:
+            if force or now - self._drawn_at >= _SECONDS:
                 self._drawn_at = now
                 self._show(self.html())
 
     def html(self) -> str:
         """Returns the display as HTML: log lines, methods and running evaluations."""
-        rows = self._running.rows()
+        rows = self._running.progress_rows()
         elements: list[str] = [paragraph(line) for line in self._log_lines]
         if self._methods is not None and (states := self._methods.states()):
             method_rows = [
-                [state.name, _progress_bar(state.num_done, state.num_planned), state.count, state.trials or state.score]
+                [
+                    state.name,
+                    _progress_bar(state.num_done, state.num_planned),
+                    state.count_text,
+                    state.trials or state.score,
+                ]
                 for state in states
             ]
             elements.append(table(["method", "", "evaluations", "so far"], method_rows))
-            elements.append(paragraph(self._methods.time_left().removeprefix(", ")))
+            elements.append(paragraph(self._methods.remaining_time_text().removeprefix(", ")))
         else:
             elements.append(paragraph(f"{counted(self._running.num_done, 'evaluation')} done"))
         if rows:

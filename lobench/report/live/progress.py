@@ -22,7 +22,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.checkpoint_lines import BAD, CheckpointLines
-from lobench.report.live.running import Running
+from lobench.report.live.running import RunningEvaluations
 from lobench.report.tables.text import subject_name
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "is_coloured",
     "is_terminal",
     "make_progress",
-    "writable",
+    "writable_file",
 ]
 
 Colour = Literal["auto", "yes", "no"]
@@ -84,7 +84,7 @@ class PlainProgress(SilentProgress):
         self._quiet = quiet
         self._colour = colour
         self.clock, self._lock = clock, threading.Lock()
-        self._running = Running(clock)
+        self._running = RunningEvaluations(clock)
         self._lines: CheckpointLines | None = None
         self._logged_at, self._ended = clock(), threading.Event()
         self._errors: Counter[str] = Counter()  # by message without the checkpoint's path
@@ -116,9 +116,9 @@ class PlainProgress(SilentProgress):
 
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
         self._lines = CheckpointLines(open_reader, suites, self.log)
-        self.start_beating()
+        self.start_status_thread()
 
-    def start_beating(self) -> None:
+    def start_status_thread(self) -> None:
         """Starts a thread that logs running work if there was no line for a while."""
         if not self._quiet:
             self._ended.clear()
@@ -170,21 +170,21 @@ class PlainProgress(SilentProgress):
             if self._errors[message] > 1 and not self._verbose:
                 return  # `closed` counts it
         if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
-            self.log(describe(event), _colour_of(event))
+            self.log(evaluation_line(event), _colour_of(event))
 
     def completed(self, subject: Subject, left: Left) -> None:
-        self.log_compiled()
+        self.log_compile_times()
         if self._lines is not None:
-            self._lines.completed(subject, self._running.left(left))
+            self._lines.completed(subject, self._running.remaining_text(left))
 
-    def log_compiled(self) -> None:
+    def log_compile_times(self) -> None:
         """Logs the compilation times since the last call, if they are long enough."""
-        if not self._quiet and (line := self._running.compiled()):
+        if not self._quiet and (line := self._running.compile_times_text()):
             self.log(line)
 
     def _beat(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS / 10):
-            if self.clock() - self._logged_at >= _BEAT_SECONDS and self._running.rows():
+            if self.clock() - self._logged_at >= _BEAT_SECONDS and self._running.progress_rows():
                 with contextlib.suppress(OSError, LobenchError):  # the next line of the chief's thread raises
                     self.log(self._running.status_text())
 
@@ -199,7 +199,7 @@ class LiveProgress(PlainProgress):
         super().__init__(file, verbose=verbose, quiet=quiet, colour=colour)
         self._console = Console(file=file, no_color=not colour, highlight=False)
         self._live = Live(
-            console=self._console, refresh_per_second=4, transient=True, get_renderable=self.shown, screen=False
+            console=self._console, refresh_per_second=4, transient=True, get_renderable=self.renderable, screen=False
         )
 
     def log(self, line: str, colour: str = "") -> None:
@@ -207,10 +207,10 @@ class LiveProgress(PlainProgress):
 
         self._console.print(Text(one_line(line), style=colour))
 
-    def start_beating(self) -> None:
+    def start_status_thread(self) -> None:
         """No-op: the region shows running evaluations itself."""
 
-    def shown(self) -> Any:
+    def renderable(self) -> Any:
         """Returns what rich draws in the live region of the terminal.
 
         Long names are shortened, and rows are limited to the terminal's height.
@@ -220,7 +220,9 @@ class LiveProgress(PlainProgress):
         from rich.text import Text
 
         is_narrow = self._console.width < _WIDE
-        rows = [(one_line(name), progress_text) for name, progress_text in self._running.rows(is_narrow=is_narrow)]
+        rows = [
+            (one_line(name), progress_text) for name, progress_text in self._running.progress_rows(is_narrow=is_narrow)
+        ]
         max_rows = max(self._console.height - 4, 1)
         progress_width = max((len(progress_text) for _, progress_text in rows), default=0)
         room = self._console.width - progress_width - _MARGIN
@@ -244,12 +246,12 @@ class LiveProgress(PlainProgress):
 
 def make_progress(file: TextIO, *, verbose: bool = False, quiet: bool = False, color: Colour = "auto") -> PlainProgress:
     """Returns a live display on a terminal, plain lines elsewhere."""
-    file = writable(file)
+    file = writable_file(file)
     kind = LiveProgress if is_terminal(file) else PlainProgress
     return kind(file, verbose=verbose, quiet=quiet, colour=is_coloured(file, color))
 
 
-def writable(file: TextIO | None) -> TextIO:
+def writable_file(file: TextIO | None) -> TextIO:
     """Returns a file that accepts all characters.
 
     Characters that its encoding lacks are escaped. A closed output is replaced by the null device.
@@ -277,7 +279,7 @@ def is_coloured(file: TextIO, color: Colour, environ: Mapping[str, str] = os.env
     return bool(environ.get("FORCE_COLOR")) or is_terminal(file, environ)
 
 
-def describe(event: EvaluationFinished) -> str:
+def evaluation_line(event: EvaluationFinished) -> str:
     """Returns one line on an evaluation."""
     heading = f"{subject_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
     if event.curves is None:

@@ -13,7 +13,7 @@ from lobench.core.wording import counted, duration
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.tables.text import subject_name
 
-__all__ = ["Running"]
+__all__ = ["RunningEvaluations"]
 
 _WORTH_SECONDS = 0.5  # compilation times below this are not worth a line
 _MOST_NAMES = 3
@@ -27,9 +27,9 @@ class _Lease:
       name: Name of subject and case.
       program: Key of its program.
       num_steps: Number of inner steps.
-      since: Time of its start.
-      is_new: Whether its program has not run before, so that it is compiled first.
-      number: Number of its program, in the order of their first runs; 0 for a command.
+      started_at: Time of its start.
+      is_first_run: Whether its program has not run before, so that it is compiled first.
+      program_number: Number of its program, in the order of their first runs; 0 for a command.
       step: Current inner step.
       is_command: Whether it is a command, whose steps are unknown.
     """
@@ -37,14 +37,14 @@ class _Lease:
     name: str
     program: str
     num_steps: int
-    since: float
-    is_new: bool
-    number: int
+    started_at: float
+    is_first_run: bool
+    program_number: int
     step: int = 0
     is_command: bool = False
 
 
-class Running:
+class RunningEvaluations:
     """Counts and times evaluations. The chief's thread updates it; another thread may read it.
 
     Args:
@@ -54,16 +54,18 @@ class Running:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._leases: dict[int, _Lease] = {}
-        self._seconds: dict[str, tuple[float, int]] = {}  # by program: core-seconds without compilation, and runs
+        self._core_seconds_by_program: dict[
+            str, tuple[float, int]
+        ] = {}  # by program: core-seconds without compilation, and runs
         # Since the last printed line: seconds of compiling or loading by case; names of the programs that were
         # compiled or loaded; names of the programs that were compiled.
-        self._compiled: dict[str, float] = {}
-        self._made_programs: set[str] = set()
+        self._compile_seconds_by_case: dict[str, float] = {}
+        self._compiled_or_loaded_programs: set[str] = set()
         self._compiled_programs: set[str] = set()
         self._planned_programs: set[str] = set()  # including commands
-        self._numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
-        self._of_commands: set[str] = set()
-        self._compile_seconds: list[float] = []
+        self._program_numbers: dict[str, int] = {}  # of programs that have begun, but not of commands
+        self._command_programs: set[str] = set()
+        self._past_compile_seconds: list[float] = []
         self.num_done = 0
 
     def planned(self, programs: Iterable[str]) -> None:
@@ -74,16 +76,16 @@ class Running:
         program = case.program_key
         is_command = bool(case.evaluator)
         if is_command:
-            self._of_commands.add(program)
+            self._command_programs.add(program)
         else:
-            self._numbers.setdefault(program, len(self._numbers) + 1)
+            self._program_numbers.setdefault(program, len(self._program_numbers) + 1)
         self._leases[lease] = _Lease(
             name=f"{subject_name(subject)}  {case.suite}/{case.name}",
             program=program,
             num_steps=case.num_inner_steps,
-            since=self._clock(),
-            is_new=program not in self._seconds,
-            number=self._numbers.get(program, 0),
+            started_at=self._clock(),
+            is_first_run=program not in self._core_seconds_by_program,
+            program_number=self._program_numbers.get(program, 0),
             is_command=is_command,
         )
 
@@ -104,32 +106,32 @@ class Running:
         if running is None or event.curves is None:
             return
         compile_seconds = event.curves.compile_seconds
-        total, count = self._seconds.get(running.program, (0.0, 0))
-        run_seconds = max(self._clock() - running.since - compile_seconds, event.curves.wall_seconds)
-        self._seconds[running.program] = (total + run_seconds * max(event.case.num_cpus, 1), count + 1)
+        total, count = self._core_seconds_by_program.get(running.program, (0.0, 0))
+        run_seconds = max(self._clock() - running.started_at - compile_seconds, event.curves.wall_seconds)
+        self._core_seconds_by_program[running.program] = (total + run_seconds * max(event.case.num_cpus, 1), count + 1)
         if compile_seconds > 0:
-            if compile_seconds >= _WORTH_SECONDS and running.is_new:
-                self._compile_seconds.append(compile_seconds)
+            if compile_seconds >= _WORTH_SECONDS and running.is_first_run:
+                self._past_compile_seconds.append(compile_seconds)
             name = f"{event.case.suite}/{event.case.name}"
-            self._compiled[name] = self._compiled.get(name, 0.0) + compile_seconds
-            self._made_programs.add(running.program)
+            self._compile_seconds_by_case[name] = self._compile_seconds_by_case.get(name, 0.0) + compile_seconds
+            self._compiled_or_loaded_programs.add(running.program)
             if event.curves.num_compilations:
                 self._compiled_programs.add(running.program)
 
-    def compiled(self) -> str:
+    def compile_times_text(self) -> str:
         """Returns a line on compilation times since the last call, the longest first; "" if they are too short.
 
         A program that XLA did not compile came from a cache.
         """
-        total = sum(self._compiled.values())
-        longest_first = sorted(self._compiled.items(), key=lambda item: -item[1])
+        total = sum(self._compile_seconds_by_case.values())
+        longest_first = sorted(self._compile_seconds_by_case.items(), key=lambda item: -item[1])
         if total < _WORTH_SECONDS:
             return ""
-        self._compiled = {}
+        self._compile_seconds_by_case = {}
         num_compiled = len(self._compiled_programs)
-        num_loaded = len(self._made_programs) - num_compiled
+        num_loaded = len(self._compiled_or_loaded_programs) - num_compiled
         self._compiled_programs.clear()
-        self._made_programs.clear()
+        self._compiled_or_loaded_programs.clear()
         if len(longest_first) == 1:
             name = longest_first[0][0]
             return f"{f'compiled {name}' if num_compiled else f'loaded {name} from a cache'} in {duration(total)}"
@@ -140,19 +142,21 @@ class Running:
         text_parts += [f"loaded {counted(num_loaded, 'program')} from a cache"] * bool(num_loaded)
         return f"{' and '.join(text_parts)} in {duration(total)}: {', '.join(names)}"
 
-    def left(self, left: Left) -> str:
+    def remaining_text(self, remaining: Left) -> str:
         """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if none remains."""
-        num_left = sum(left.evaluations.values())
-        text_parts = [f"{left.num_waiting} waiting"] * bool(left.num_waiting)
+        num_left = sum(remaining.evaluations.values())
+        text_parts = [f"{remaining.num_waiting} waiting"] * bool(remaining.num_waiting)
         if num_left:
-            text_parts = [f"{left.num_admitted} in work", *text_parts] if left.num_admitted > 1 or text_parts else []
+            text_parts = (
+                [f"{remaining.num_admitted} in work", *text_parts] if remaining.num_admitted > 1 or text_parts else []
+            )
             text_parts.append(f"{counted(num_left, 'evaluation')} left")
-        seconds = self._seconds_left(left)
+        seconds = self._remaining_seconds(remaining)
         return ", ".join([*text_parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else text_parts)
 
-    def _seconds_left(self, remaining: Left) -> float:
+    def _remaining_seconds(self, remaining: Left) -> float:
         """Returns the estimated seconds for the remaining work on all cores; 0 if nothing has run yet."""
-        means = {program: total / count for program, (total, count) in self._seconds.items()}
+        means = {program: total / count for program, (total, count) in self._core_seconds_by_program.items()}
         if not means:
             return 0.0
         typical = sum(means.values()) / len(means)
@@ -161,7 +165,7 @@ class Running:
             / remaining.num_cores
         )
 
-    def rows(self, *, is_narrow: bool = False) -> list[tuple[str, str]]:
+    def progress_rows(self, *, is_narrow: bool = False) -> list[tuple[str, str]]:
         """Returns the name and progress of each running evaluation.
 
         Args:
@@ -170,23 +174,23 @@ class Running:
         return [(lease.name, self._progress_text(lease, is_narrow=is_narrow)) for lease in list(self._leases.values())]
 
     def _progress_text(self, lease: _Lease, *, is_narrow: bool) -> str:
-        seconds = self._clock() - lease.since
+        seconds = self._clock() - lease.started_at
         if lease.is_command:
             return f"runs for {duration(seconds)}"
         if lease.step:
             return f"{lease.step}/{lease.num_steps}"
-        if not lease.is_new:
+        if not lease.is_first_run:
             return f"0/{lease.num_steps}"
-        total = len((self._planned_programs | self._numbers.keys()) - self._of_commands)
+        total = len((self._planned_programs | self._program_numbers.keys()) - self._command_programs)
         if is_narrow or total < 2:
             return f"compiling {duration(seconds)}"
-        past_seconds = self._compile_seconds
+        past_seconds = self._past_compile_seconds
         expected = f" of about {duration(sum(past_seconds) / len(past_seconds))}" if past_seconds else ""
-        return f"compiling {lease.number} of {total} programs, {duration(seconds)}{expected}"
+        return f"compiling {lease.program_number} of {total} programs, {duration(seconds)}{expected}"
 
     def status_text(self) -> str:
         """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 2 of 3 programs, 35 s`."""
-        rows = self.rows()
+        rows = self.progress_rows()
         running_texts = [f"{name} {progress_text}" for name, progress_text in rows[:_MOST_NAMES]]
         running_texts += [f"{len(rows) - _MOST_NAMES} more"] if len(rows) > _MOST_NAMES else []
         running = f", {len(rows)} running: {', '.join(running_texts)}" if rows else ""

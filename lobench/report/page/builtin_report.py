@@ -58,10 +58,10 @@ class ReportSink:
     def __init__(self, context: SinkContext) -> None:
         self._store = store = context.store
         self._suites = context.suites
-        self._made_at = -_SECONDS
+        self._updated_at = -_SECONDS
         self._is_stale = False
         self._page = store / PAGE
-        self._maker: subprocess.Popen[str] | None = None
+        self._page_process: subprocess.Popen[str] | None = None
         if not self._page.exists():
             with contextlib.suppress(OSError):  # writing the page itself raises
                 write_whole(self._page, _WAITING)
@@ -69,40 +69,40 @@ class ReportSink:
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         self._is_stale = True
         is_finished = any(isinstance(delivery.event, CheckpointFinished) for delivery in deliveries)
-        if is_finished or time.monotonic() - self._made_at > _SECONDS:
-            self._make()
+        if is_finished or time.monotonic() - self._updated_at > _SECONDS:
+            self._update_page()
 
     def close(self) -> None:
         try:
             if self._is_stale:
-                self._make()
+                self._update_page()
         finally:
-            self._end_maker()
+            self._end_page_process()
         text = self._page.read_text(encoding="utf-8") if self._page.exists() else ""
         if _REFRESH in text:
             write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
-    def _make(self) -> None:
-        problem = self._ask_maker()
+    def _update_page(self) -> None:
+        problem = self._request_page()
         if problem:
-            self._end_maker()
+            self._end_page_process()
             raise LobenchError("the report could not be made", got=problem[-300:])
         text = self._page.read_text(encoding="utf-8")
         write_whole(self._page, text.replace("<title>", f"{_REFRESH}\n<title>", 1))
-        self._made_at = time.monotonic()
+        self._updated_at = time.monotonic()
         self._is_stale = False
 
-    def _ask_maker(self) -> str:
+    def _request_page(self) -> str:
         """Writes the page in a separate process. Returns the reason if that failed, else "".
 
         The separate process keeps the chief responsive. It has a low priority, and reads only evaluations that are new
         since its last page.
         """
-        if self._maker is None or self._maker.poll() is not None:
-            self._end_maker()
+        if self._page_process is None or self._page_process.poll() is not None:
+            self._end_page_process()
             command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
             environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
-            self._maker = subprocess.Popen(
+            self._page_process = subprocess.Popen(
                 command,
                 text=True,
                 env=environment,
@@ -110,12 +110,12 @@ class ReportSink:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
-        assert self._maker.stdin is not None and self._maker.stdout is not None
+        assert self._page_process.stdin is not None and self._page_process.stdout is not None
         output_lines = list[str]()
         with contextlib.suppress(BrokenPipeError):
-            self._maker.stdin.write("make\n")
-            self._maker.stdin.flush()
-        for line in self._maker.stdout:
+            self._page_process.stdin.write("make\n")
+            self._page_process.stdin.flush()
+        for line in self._page_process.stdout:
             if line.endswith(_MADE):  # a library may have written before it without a line break
                 return ""
             output_lines.append(line)
@@ -123,10 +123,10 @@ class ReportSink:
                 break
         return "".join(output_lines).replace(_FAILED, "").strip() or "its process ended"
 
-    def _end_maker(self) -> None:
-        if self._maker is not None:
-            self._maker.communicate()
-            self._maker = None
+    def _end_page_process(self) -> None:
+        if self._page_process is not None:
+            self._page_process.communicate()
+            self._page_process = None
 
 
 def _write_on_request(store: str, page: str, *suites: str) -> None:

@@ -24,12 +24,12 @@ class ListedEvaluation(NamedTuple):
 
     Attributes:
       summary: Summary of the evaluation.
-      head: Case, outer step, generation, checkpoint, seeds and outcome.
+      leading_cells: Case, outer step, generation, checkpoint, seeds and outcome.
       counts: Numbers of diverged and exploded seeds.
     """
 
     summary: EvaluationSummary
-    head: tuple[object, ...]
+    leading_cells: tuple[object, ...]
     counts: tuple[int | None, int | None]
 
     @classmethod
@@ -42,7 +42,7 @@ class ListedEvaluation(NamedTuple):
         case = f"{row.case.suite}/{row.case.name}"
         return cls(
             summary=summary,
-            head=(case, *outer_position, name, row.key.seed_block.span, str(row.outcome)),
+            leading_cells=(case, *outer_position, name, row.key.seed_block.span, str(row.outcome)),
             counts=(summary.num_diverged, summary.num_exploded) if summary.num_diverged >= 0 else (None, None),
         )
 
@@ -108,7 +108,9 @@ def evaluation_list(
     return {"columns": columns, "rows": lines}
 
 
-def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_points: int) -> dict[str, Any] | None:
+def evaluation_record(
+    viewer_index: ViewerIndex, subject_index: int, case_index: int, most_points: int
+) -> dict[str, Any] | None:
     """Returns one subject on one case: the curve of each seed by metric, its facts, and its log.
 
     Args:
@@ -116,7 +118,7 @@ def evaluation_record(viewer_index: ViewerIndex, subject: int, case: int, most_p
       subject, case: Indices of the subject and the case in the snapshot.
       most_points: Largest number of points per curve. Longer curves are sampled evenly, with the first and last point.
     """
-    cell = viewer_index.snapshot.cell(subject, case)
+    cell = viewer_index.snapshot.cell(subject_index, case_index)
     if cell is None:
         return None
     failures = [f"{outcome}: {message}".rstrip(": ") for outcome, message in cell.failures]

@@ -50,10 +50,10 @@ class PageParts:
         self._subject_parts: dict[int, _SubjectPart] = {}  # by the `id` of the subject, which is held
         self.evaluations: dict[int, list[ListedEvaluation]] = {}
 
-    def of(self, snapshot: Snapshot) -> list[_SubjectPart]:
+    def parts_of_subjects(self, snapshot: Snapshot) -> list[_SubjectPart]:
         """Returns the part of each subject. Only the parts of this snapshot are kept."""
         earlier_parts = self._subject_parts if snapshot.cases == self._cases else {}
-        texts_of_cells: dict[int, _Texts] | None = None
+        texts_of_cells: dict[int, _CellTexts] | None = None
         seed_texts = _SeedTexts()
         parts = list[_SubjectPart]()
         for subject in snapshot.subjects:
@@ -66,15 +66,15 @@ class PageParts:
                     (texts_of_cells.get(id(cell)) or _cell_texts(cell, seed_texts)) if cell is not None else None
                     for cell in cells
                 )
-                paces = _paces(cells, snapshot.cases)
-                part = _SubjectPart(subject=subject, cells=cells, texts=tuple(texts), paces=paces)
+                paces = _step_durations(cells, snapshot.cases)
+                part = _SubjectPart(subject=subject, cells=cells, texts=tuple(texts), step_durations=paces)
             parts.append(part)
         self._cases = snapshot.cases
         self._subject_parts = {id(part.subject): part for part in parts}
         return parts
 
 
-_Texts: TypeAlias = tuple[str, str, str]  # description, gin bindings and seed options of a cell
+_CellTexts: TypeAlias = tuple[str, str, str]  # description, gin bindings and seed options of a cell
 _NO_TEXTS = ("", "", "")
 
 
@@ -86,16 +86,16 @@ class _SubjectPart:
       subject: The subject.
       cells: Cells of the subject by case. None without a cell.
       texts: Texts on these cells by case. None without a cell.
-      paces: Durations of an inner step by case; see `_paces`.
+      step_durations: Durations of an inner step by case; see `_step_durations`.
     """
 
     subject: StoredSubject
     cells: tuple[Cell | None, ...]
-    texts: tuple[_Texts | None, ...]
-    paces: NDArray[np.float64]
+    texts: tuple[_CellTexts | None, ...]
+    step_durations: NDArray[np.float64]
 
 
-def _texts_by_cell(parts: Iterable[_SubjectPart]) -> dict[int, _Texts]:
+def _texts_by_cell(parts: Iterable[_SubjectPart]) -> dict[int, _CellTexts]:
     """Returns the texts of the cells of subjects, by the cell's `id`."""
     pairs = ((cell, texts) for part in parts for cell, texts in zip(part.cells, part.texts, strict=True))
     return {id(cell): texts for cell, texts in pairs if texts is not None}
@@ -116,15 +116,15 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
     """
     snapshot = viewer_index.snapshot
     parts = parts or PageParts()
-    parts_of_subjects = parts.of(snapshot)
+    parts_of_subjects = parts.parts_of_subjects(snapshot)
     indices: dict[str, int] = {"": -1}  # index of each text; many cells share a text
-    indices_of_texts = dict[_Texts, list[int]]()
+    indices_of_texts = dict[_CellTexts, list[int]]()
     cells = list[int]()
     for texts in itertools.chain.from_iterable(part.texts for part in parts_of_subjects):
         if (cell_texts := texts or _NO_TEXTS) not in indices_of_texts:
             indices_of_texts[cell_texts] = [indices.setdefault(text, len(indices) - 1) for text in cell_texts]
         cells += indices_of_texts[cell_texts]
-    paces = np.reshape([part.paces for part in parts_of_subjects], (len(parts_of_subjects), 2, -1))
+    paces = np.reshape([part.step_durations for part in parts_of_subjects], (len(parts_of_subjects), 2, -1))
     curve_keys = [] if served else _embedded_keys(viewer_index)
     curves = band_curves_of(viewer_index, curve_keys, _num_points(viewer_index, curve_keys)) if curve_keys else {}
     subjects_with_curves = {subject for subject, *_ in curves}
@@ -175,7 +175,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
     }  # fmt: skip
 
 
-def _paces(cells: Sequence[Cell | None], cases: Sequence[CaseInfo]) -> NDArray[np.float64]:
+def _step_durations(cells: Sequence[Cell | None], cases: Sequence[CaseInfo]) -> NDArray[np.float64]:
     """Returns the duration of an inner step: float64[2, num_cases], NaN if unknown.
 
     The first value is in wall seconds, the second in bare gradient steps. The last of several seed blocks counts.

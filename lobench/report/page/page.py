@@ -33,9 +33,17 @@ from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
 from lobench.report.charts.films import films
 from lobench.report.page.explorer import explorer_data, subject_keys
-from lobench.report.page.templates import TableCell, rendered
+from lobench.report.page.templates import TableCell, render_template
 from lobench.report.tables.text import overhead_cell, step_cell
-from lobench.report.tables.verdict import cards, interval_text, pair_card, subtitle, title, verdict_lines, warnings
+from lobench.report.tables.verdict import (
+    cards,
+    interval_text,
+    pair_card,
+    report_subtitle,
+    report_title,
+    report_warnings,
+    verdict_lines,
+)
 
 __all__ = ["reading_page", "render_page", "waiting_page", "write_page"]
 
@@ -88,7 +96,7 @@ def render_page(
         explorer = version or _script_json(explorer_data(ViewerIndex(listed_parts.subjects), served=False))
     costs = _cost_columns(summary, cases)
     context: dict[str, Any] = {
-        "subtitle": subtitle(snapshot),
+        "subtitle": report_subtitle(snapshot),
         "version": version,
         "explorer": explorer,
         "cards": cards(summary, None),
@@ -97,7 +105,7 @@ def render_page(
         else [],
         "verdict_lines": verdict_lines(summary, comparison, cases),
         "warnings": [
-            *warnings(summary, cases),
+            *report_warnings(summary, cases),
             *([_left_out_note(listed_parts, snapshot)] if listed_parts.note else []),
         ],
         "chart_sections": chart_sections,
@@ -112,13 +120,13 @@ def render_page(
         "command": f"lobench results --store {shlex.quote(str(snapshot.store))} --format json",
         **_provenance_lists(summary),
     }
-    return rendered("page.html", title=title(snapshot), served=bool(version), script="page.js", **context)
+    return render_template("page.html", title=report_title(snapshot), served=bool(version), script="page.js", **context)
 
 
 def waiting_page(store: Path) -> str:
     """Returns the page that is served while the store has no evaluations."""
     text = f"{store} holds no evaluation yet. This page becomes the report when the first one is there."
-    return rendered(
+    return render_template(
         "waiting.html", title="lobench: waiting for results", served=True, heading="No result yet", text=text
     )
 
@@ -126,7 +134,7 @@ def waiting_page(store: Path) -> str:
 def reading_page(store: Path, num_evaluations: int) -> str:
     """Returns the page that is served until the store has been read for the first time."""
     text = f"{counted(num_evaluations, 'evaluation')} of {store}. This page becomes the report in a few seconds."
-    return rendered(
+    return render_template(
         "waiting.html",
         title="lobench: reading the store",
         served=True,
@@ -156,14 +164,14 @@ def _method_tables(summary: Summary, spec: TableSpec | None) -> dict[str, Any]:
         return {"method_panels": [], "method_legend": (), "method_bold": "", "method_notes": ()}
     table = tabulate(summary, spec or TableSpec(rows="method", costs=True))
     return {
-        "method_panels": [_panel(panel, table) for panel in table.panels],
+        "method_panels": [_panel_content(panel, table) for panel in table.panels],
         "method_legend": table.legend,
         "method_bold": table.bold,
         "method_notes": table.notes,
     }
 
 
-def _panel(panel: Panel, table: Tabulated) -> tuple[str, list[str], list[list[str | TableCell]]]:
+def _panel_content(panel: Panel, table: Tabulated) -> tuple[str, list[str], list[list[str | TableCell]]]:
     """Returns title, columns and rows of a panel. Cells of wide tables have several lines."""
     title = panel.heading or "mean score"
     num_columns = max((len(line.entries) for line in panel.lines), default=0)

@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from lobench.drawing.palette import style_variables
 from lobench.report.charts.sections import Figure
-from lobench.report.tables.text import without_controls
+from lobench.report.tables.text import escape_controls
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["TableCell", "charts_html", "page_part", "plain_page", "rendered", "table_html"]
+__all__ = ["TableCell", "charts_html", "page_part", "plain_page", "render_template", "table_html"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def page_part(name: str) -> str:
     return colours + "".join((_TEMPLATES / file).read_text(encoding="utf-8") for file in _PARTS[name])
 
 
-def rendered(
+def render_template(
     template: str, *, title: str, served: bool = False, script: str = "", folder: Path = _TEMPLATES, **context: Any
 ) -> str:
     """Returns a page as HTML.
@@ -69,7 +69,7 @@ def rendered(
     """
     parts = {"css": Markup(page_part("page.css")), "script": Markup(page_part(script)) if script else ""}
     page = _template(folder, template)
-    return without_controls(page.render(title=title, served=served, **parts, **context))
+    return escape_controls(page.render(title=title, served=served, **parts, **context))
 
 
 def _template(folder: Path, name: str) -> jinja2.Template:
@@ -115,4 +115,4 @@ def plain_page(title: str, body: Markup) -> str:
     >>> "<h1>" in plain_page("Results", markupsafe.Markup("<p>None yet.</p>"))
     True
     """
-    return rendered("plain.html", title=title, body=body)
+    return render_template("plain.html", title=title, body=body)

@@ -16,7 +16,7 @@ from lobench.core.wording import counted, one_line, seed_ranges
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.latex import engine_notes, escape
-from lobench.report.tables.text import fenced, markdown_line
+from lobench.report.tables.text import code_block, markdown_line
 
 __all__ = ["appendix_latex", "appendix_markdown"]
 
@@ -39,7 +39,7 @@ def appendix_markdown(summary: Summary, level: int = 1) -> str:
     Raises:
       StoreError: The store has no evaluations.
     """
-    parts, experiment = _parts(summary)
+    parts, experiment = _appendix_parts(summary)
     title, subtitle = "#" * level, "#" * (level + 1)
     lines = [f"{title} Appendix: how the evaluations were made"]
     for part in parts:
@@ -48,7 +48,7 @@ def appendix_markdown(summary: Summary, level: int = 1) -> str:
             f"- {f'**{markdown_line(name)}**: ' if name else ''}{markdown_line(text)}" for name, text in part.lines
         ]
     if experiment is not None:
-        lines += ["", f"{subtitle} Configuration", "", fenced("\n".join(_config(experiment)), "gin")]
+        lines += ["", f"{subtitle} Configuration", "", code_block("\n".join(_config_lines(experiment)), "gin")]
     return "\n".join([*lines, ""])
 
 
@@ -58,37 +58,37 @@ def appendix_latex(summary: Summary) -> str:
     Raises:
       StoreError: The store has no evaluations.
     """
-    parts, experiment = _parts(summary)
+    parts, experiment = _appendix_parts(summary)
     lines = ["% lobench report --format appendix", r"\section{How the evaluations were made}"]
     for part in parts:
         lines += [f"\\subsection*{{{escape(part.title)}}}", r"\begin{itemize}\raggedright"]
         for name, text in part.lines:
-            bold = f"\\textbf{{{_breaking(name)}}}: " if name else ""
-            lines.append(f"\\item {bold}{_breaking(text)}")
+            bold = f"\\textbf{{{_breakable_latex(name)}}}: " if name else ""
+            lines.append(f"\\item {bold}{_breakable_latex(text)}")
         lines.append(r"\end{itemize}")
     if experiment is not None:
         lines += [r"\subsection*{Configuration}", r"{\footnotesize\ttfamily\raggedright\noindent"]
-        lines += [_breaking(line) + r"\par\noindent" for line in _config(experiment) if line.strip()]
+        lines += [_breakable_latex(line) + r"\par\noindent" for line in _config_lines(experiment) if line.strip()]
         lines += ["\\par}"]
     return "\n".join([*engine_notes(lines), *lines, ""])
 
 
-def _config(experiment: ExperimentRow) -> list[str]:
+def _config_lines(experiment: ExperimentRow) -> list[str]:
     return [one_line(line) for line in experiment.config.splitlines()]
 
 
-def _breaking(text: str) -> str:
+def _breakable_latex(text: str) -> str:
     """Returns LaTeX text with break points in long names, which have no hyphenation."""
     return re.sub(r"([/.=,:;)]|\\_)(?=\S)", r"\1\\allowbreak{}", escape(text))
 
 
-def _parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
+def _appendix_parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None]:
     snapshot = summary.snapshot
     snapshot.require_rows()
     with Ledger.open(snapshot.store, read_only=True) as ledger:
         experiments = [row for row in ledger.experiments() if row.config]
-    fits = [row for row in experiments if _belongs_to(snapshot, row)]
-    experiment = fits[-1] if fits else None
+    matching_experiments = [row for row in experiments if _belongs_to(snapshot, row)]
+    experiment = matching_experiments[-1] if matching_experiments else None
     parts = [
         _methods_part(summary),
         _spaces_part(summary),

@@ -29,7 +29,7 @@ from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
 from lobench.drawing.svg import Chart, Series, every_style
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables
-from lobench.report.tables.text import interval_cell, p_cell, p_words, ratio_cell, text_table, times_mark
+from lobench.report.tables.text import factor_mark, interval_cell, p_cell, p_words, ratio_cell, text_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -393,20 +393,20 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
     geometric means of both sides, over the seeds of the ratio. Imports are usually published with arithmetic means, so
     their tables have arithmetic means, no ratios, and differences with the sign of the score.
     """
-    has_values = comparison.a.subject.is_imported or comparison.b.subject.is_imported
-    statistic = "means" if has_values or not effect.has_ratios else "geometric means"
+    uses_arithmetic_means = comparison.a.subject.is_imported or comparison.b.subject.is_imported
+    statistic = "means" if uses_arithmetic_means or not effect.has_ratios else "geometric means"
     header = [
         f"{statistic} of {effect.metric} by case",
         _short_label(comparison.a.label),
         _short_label(comparison.b.label),
     ]
-    header += ["as printed, + is better", _SCORE_HEADER] if has_values else [_DIFFERENCE_HEADER, "ratio"]
+    header += ["as printed, + is better", _SCORE_HEADER] if uses_arithmetic_means else [_DIFFERENCE_HEADER, "ratio"]
     rows = []
     for case_difference, gate in zip(effect.comparison.cases, effect.gate.cases, strict=True):
         paired = case_difference.paired
         difference = interval_cell(paired, _SIGNED_FORMAT) if not math.isnan(paired.lower) else paired.note
-        means = case_means(comparison, effect, case_difference.case, has_values=has_values)
-        if has_values:
+        means = case_means(comparison, effect, case_difference.case, uses_arithmetic_means=uses_arithmetic_means)
+        if uses_arithmetic_means:
             differences = [interval_cell(effect.improvements.get(case_difference.case), "+z.4g"), difference]
         else:
             ratio = effect.ratios.get(case_difference.case)
@@ -433,7 +433,9 @@ def overall_cells(effect: MetricEffect, replicate: str) -> dict[str, str]:
     return {_SCORE_HEADER: difference, _DIFFERENCE_HEADER: difference, "effect": verdict, "gate": gate}
 
 
-def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *, has_values: bool) -> list[str]:
+def case_means(
+    comparison: MethodComparison, effect: MetricEffect, name: str, *, uses_arithmetic_means: bool
+) -> list[str]:
     """Returns the means of A and of B on a case, with the numbers of seeds that are missing, diverged or exploded.
 
     Means are over the seeds that converge. If seeds are paired, they are over the seeds that converge on both sides.
@@ -442,17 +444,17 @@ def case_means(comparison: MethodComparison, effect: MetricEffect, name: str, *,
       comparison: The pair.
       effect: The metric.
       name: Name of the case.
-      has_values: Whether to use arithmetic means, as tables of imports do. Otherwise geometric means if the case has a
-        ratio.
+      uses_arithmetic_means: Whether to use arithmetic means, as tables of imports do. Otherwise geometric means if the
+        case has a ratio.
     """
     case = comparison.cases[name]
     metric = case.primary_metric if effect.metric == "primary" else effect.metric
     ratio = effect.ratios.get(name)
     cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
-    if has_values or ratio is None or not ratio.is_known:
+    if uses_arithmetic_means or ratio is None or not ratio.is_known:
         is_paired = name in effect.values and effect.values[name].is_paired
         means = _arithmetic_means(cells, metric, is_paired=is_paired)
-        digits = 6 if has_values else 4
+        digits = 6 if uses_arithmetic_means else 4
     else:
         means, digits = ratio.geometric_means, 4
     return [_mean_of_cell(cell, metric, mean, digits) for cell, mean in zip(cells, means, strict=True)]
@@ -475,7 +477,7 @@ def _arithmetic_means(cells: Sequence[Cell | None], metric: str, *, is_paired: b
 
 def _margin_cell(effect: MetricEffect, case: str) -> str:
     ratio = effect.tolerated_ratios[case]
-    return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" ({times_mark(ratio)})")
+    return f"{effect.margins[case]:g}" + ("" if math.isnan(ratio) else f" ({factor_mark(ratio)})")
 
 
 def _mean_of_cell(cell: Cell | None, metric: str, mean: float, digits: int) -> str:
@@ -528,14 +530,14 @@ def verdict_words(effect: Effect, gate: GateResult) -> str:
     return str(effect)
 
 
-def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str = "") -> str:
+def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, suffix: str = "") -> str:
     """Returns the difference of the mean in words that contradict neither the mean's gate nor the cases' gates.
 
     Args:
       effect: Results on a metric.
       a, b: Names of the two sides.
       undecided: Words for an undecided difference that the gate does not contradict.
-      on: Words after the two sides, such as " on train/loss".
+      suffix: Words after the two sides, such as " on train/loss".
     """
     comparison, gate = effect.comparison, effect.gate
     margin = f"the {margins_text(effect)} of the score"
@@ -543,15 +545,17 @@ def outcome_words(effect: MetricEffect, a: str, b: str, undecided: str, on: str 
         overall = gate.overall
         # `p_regressed` is twice the smaller of its two parts. False for NaN.
         is_by_seeds = 2 * overall.p_diverged <= overall.p_regressed
-        harm = f"loses more seeds than {a}{on}" if is_by_seeds else f"is worse than {a}{on} by more than {margin}"
+        harm = (
+            f"loses more seeds than {a}{suffix}" if is_by_seeds else f"is worse than {a}{suffix} by more than {margin}"
+        )
         two_sided_note = "two-sided, no difference is shown"
         if comparison.is_capped:
-            two_sided_note = f"two-sided undecided{on}, as planned seeds gave no result"
+            two_sided_note = f"two-sided undecided{suffix}, as planned seeds gave no result"
         return f"{b} {harm}, one-sided ({p_words(overall.p_regressed)}); {two_sided_note}"
     sentences = {
-        Effect.BETTER: f"{b} is better than {a}{on}",
-        Effect.WORSE: f"{b} is worse than {a}{on}",
-        Effect.MIXED: f"{b} is better than {a}{on} in one way and worse in the other",
+        Effect.BETTER: f"{b} is better than {a}{suffix}",
+        Effect.WORSE: f"{b} is worse than {a}{suffix}",
+        Effect.MIXED: f"{b} is better than {a}{suffix} in one way and worse in the other",
         Effect.UNDECIDED: undecided,
     }
     text = sentences[comparison.verdict]

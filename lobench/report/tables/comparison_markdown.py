@@ -21,7 +21,7 @@ from lobench.report.tables.comparison import (
     overall_cells,
     steps_text,
 )
-from lobench.report.tables.text import fenced, markdown_line, markdown_table, text_table
+from lobench.report.tables.text import code_block, markdown_line, markdown_table, text_table
 
 __all__ = ["MOST_LETTERS", "comparison_markdown"]
 
@@ -48,7 +48,7 @@ def comparison_markdown(
     for most_cases, most_curves in ((_MOST_CASES, _MOST_CASES), (_MOST_CASES, 0), (10, 0), (0, 0)):
         parts = [f"### {_MARKS.get(worst, '❓')} lobench: {worst}"]
         for pair, steps_of_pair in zip(comparisons, steps or [()] * len(comparisons), strict=True):
-            parts += _pair(pair, steps_of_pair, most_cases, most_curves)
+            parts += _pair_sections(pair, steps_of_pair, most_cases, most_curves)
         parts.append("".join(f"<sub>{markdown_line(line)}</sub>\n" for line in scale.splitlines()))
         text = "\n\n".join(filter(None, parts)).rstrip() + "\n"
         if len(text.encode("utf-16-le")) // 2 <= MOST_LETTERS:
@@ -56,7 +56,9 @@ def comparison_markdown(
     return parts[0] + "\n\nIt is too long for a comment: `--format table` has it all.\n"
 
 
-def _pair(comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int) -> Iterator[str]:
+def _pair_sections(
+    comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: int, most_curves: int
+) -> Iterator[str]:
     title, counts = comparison_head(comparison)
     yield f"**{markdown_line(title)}**: {markdown_line(comparison_sentence(comparison))}"
     header, *rows = case_rows(comparison, comparison.primary)
@@ -75,24 +77,24 @@ def _pair(comparison: MethodComparison, steps: Sequence[CaseSteps], most_cases: 
     )
     folded = [steps_text(comparison, steps)] if steps else []
     if most_curves:
-        folded.append(_curves(comparison, most_curves))
+        folded.append(_curves_table(comparison, most_curves))
     if folded:
-        inner = fenced("\n\n".join(folded))
+        inner = code_block("\n\n".join(folded))
         metric = markdown_line(comparison.primary.metric)
         yield f"<details><summary>Curves of {metric}</summary>\n\n{inner}\n\n</details>"
 
 
-def _curves(comparison: MethodComparison, max_cases: int) -> str:
+def _curves_table(comparison: MethodComparison, max_cases: int) -> str:
     rows = [["case", comparison.a.label, comparison.b.label]]
     for case_difference in comparison.primary.comparison.cases[:max_cases]:
         case = comparison.cases[case_difference.case]
         metric = case.primary_metric if comparison.primary.metric == "primary" else comparison.primary.metric
         cells = [subject.cells.get(case.identity) for subject in (comparison.a, comparison.b)]
-        rows.append([case_difference.case, *(_bars(cell, metric) for cell in cells)])
+        rows.append([case_difference.case, *(_curve_bars(cell, metric) for cell in cells)])
     return text_table(rows, width=0)
 
 
-def _bars(cell: Cell | None, metric: str) -> str:
+def _curve_bars(cell: Cell | None, metric: str) -> str:
     """Returns the mean curve over the seeds as bars, with its first and last values."""
     if cell is None:
         return "-"

@@ -44,7 +44,7 @@ def comparison_text(
     steps: Sequence[Sequence[CaseSteps]] = (),
     costs: Sequence[Sequence[CaseCosts]] = (),
     details: bool = False,
-    hidden: str = _DETAILS_HINT,
+    details_hint: str = _DETAILS_HINT,
 ) -> str:
     """Returns the verdict of each pair, then a table of its cases, then the description of the scores.
 
@@ -54,7 +54,7 @@ def comparison_text(
       steps: Steps to the target for each pair. Empty without a target.
       costs: Costs of steps for each pair, shown with `details`.
       details: Whether to add the metrics' tables, the costs and all notes.
-      hidden: Last line if `details` is False. It names the option that shows the details.
+      details_hint: Last line if `details` is False. It names the option that shows the details.
     """
     answers = [line for pair in comparisons for line in comparison_answer(pair)]
     sections = ["\n".join(map(one_line, answers))]
@@ -72,7 +72,7 @@ def comparison_text(
     if details:
         notes = [note for pair, cost in zip(comparisons, costs, strict=False) for note in cost_notes(cost)]
         sections.append("\n".join(map(one_line, dict.fromkeys(notes))))
-    sections.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [hidden])]))
+    sections.append("\n".join([*map(one_line, scale.splitlines()), *([] if details else [details_hint])]))
     return "\n\n".join(filter(None, sections))
 
 
@@ -192,9 +192,9 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
     has_several_cases = len(comparison.primary.comparison.cases) > 1
     holm_text = "Holm, " if has_several_cases else ""
     alpha = effect.comparison.alpha
-    has_values = comparison.a.subject.is_imported or comparison.b.subject.is_imported
+    uses_arithmetic_means = comparison.a.subject.is_imported or comparison.b.subject.is_imported
     has_ratio = {
-        case_difference.case: not has_values and _has_ratio(effect, case_difference)
+        case_difference.case: not uses_arithmetic_means and _has_ratio(effect, case_difference)
         for case_difference in effect.comparison.cases
     }
     units = {
@@ -214,7 +214,7 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
             interval = ratio_cell(effect.ratios[case_difference.case].interval)
         else:
             interval = interval_cell(case_difference.paired, _SIGNED_FORMAT)
-        means = case_means(comparison, effect, case_difference.case, has_values=has_values)
+        means = case_means(comparison, effect, case_difference.case, uses_arithmetic_means=uses_arithmetic_means)
         rows.append(
             [case_difference.case, *means, interval, _case_verdict(case_difference, gates[case_difference.case])]
         )

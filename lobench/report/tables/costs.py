@@ -11,7 +11,7 @@ from lobench.analysis.stats.comparison import MeanDifference
 from lobench.core.json_numbers import record_from
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE
-from lobench.report.tables.text import interval_cell, overhead_cell, p_cell, step_cell, times_mark
+from lobench.report.tables.text import factor_mark, interval_cell, overhead_cell, p_cell, step_cell
 
 __all__ = ["CostRecord", "cost_notes", "cost_records", "cost_tables"]
 
@@ -57,7 +57,7 @@ def cost_tables(case_costs: Sequence[CaseCosts], labels: tuple[str, str]) -> lis
     steps = list[list[str]]()
     times = list[list[str]]()
     for costs, budget, side_costs in shared_costs:
-        ratio = times_mark(side_costs[1].seconds.median / side_costs[0].seconds.median)
+        ratio = factor_mark(side_costs[1].seconds.median / side_costs[0].seconds.median)
         overheads = [overhead_cell(side.overhead) for side in side_costs] if has_gradient else []
         seconds = [step_cell(side.seconds) for side in side_costs]
         steps.append([costs.case, *seconds, ratio, *overheads, *(f"{side.state_bytes:,}" for side in side_costs)])

@@ -71,12 +71,12 @@ def _record(label: str, stored_subject: StoredSubject, results: list[dict[str, A
     }
 
 
-def _case_results(summary: Summary, subject: int, case: int) -> Iterator[dict[str, Any]]:
-    finding = summary.case_finding(subject, case, None)
+def _case_results(summary: Summary, subject_index: int, case_index: int) -> Iterator[dict[str, Any]]:
+    finding = summary.case_finding(subject_index, case_index, None)
     if finding is None:
         return
-    info = summary.snapshot.cases[case]
-    metric = summary.metric_of(case, "primary")
+    info = summary.snapshot.cases[case_index]
+    metric = summary.metric_of(case_index, "primary")
     direction = summary.scales.direction(info, metric)
     details = {"diverged_seeds": str(finding.num_diverged), "exploded_seeds": str(finding.num_exploded)}
     if math.isfinite(finding.final_means.get(metric, math.nan)) and direction is not None:

@@ -32,10 +32,10 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
     metric_names = [name for block in blocks[:1] for name in block.metrics if not name.startswith("batch/")]
     relevant = [case.primary_metric, *(name for name in sorted(metric_names) if name in message)]
     names = [name for name in dict.fromkeys(relevant) if all(name in block.metrics for block in blocks)][:_MOST_METRICS]
-    return text_table([(name, _line(name, blocks)) for name in names], width=0).splitlines()
+    return text_table([(name, _metric_line(name, blocks)) for name in names], width=0).splitlines()
 
 
-def _line(name: str, blocks: Sequence[Curves]) -> str:
+def _metric_line(name: str, blocks: Sequence[Curves]) -> str:
     curve = np.concatenate([np.asarray(block.metrics[name], np.float64) for block in blocks]).mean(axis=0)
     bars = sparkline(curve[evenly(len(curve), _MOST_BARS)])
     replicates = [

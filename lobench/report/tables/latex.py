@@ -66,7 +66,7 @@ def latex_table(
       summary: Summary of the store.
       spec: Content of a table's file. None: the default layout.
       precision: Significant digits of the means, unless the file sets them.
-      width: Width at which the table is split into several (see `points_of`). "": one table of any width.
+      width: Width at which the table is split into several (see `points_of_width`). "": one table of any width.
       numbers: "siunitx" uses `\num`, so that the paper's own settings apply, except for bold means.
     Raises:
       StoreError: The store has no evaluations.
@@ -79,7 +79,7 @@ def latex_table(
     lines = [
         *(f"% {one_line(note)}" for note in table.notes),
         f"% lobench report; \\usepackage{{{packages}}}. Seed mean and its 95% interval; {bold}.",
-        *_tabular_lines(table, points_of(width) if width else math.inf, _LatexStyle(numbers)),
+        *_tabular_lines(table, points_of_width(width) if width else math.inf, _LatexStyle(numbers)),
     ]
     lines += [r"\par\smallskip", f"{{\\footnotesize\\noindent\\raggedright {_caption(table)}\\par}}"]
     if table.legend:
@@ -88,7 +88,7 @@ def latex_table(
     return "\n".join([*engine_notes(lines), *lines, ""])
 
 
-def points_of(width: str) -> float:
+def points_of_width(width: str) -> float:
     r"""Returns the largest width of a table, in points.
 
     Only TeX knows the value of `\linewidth`. It is assumed to be a column of a two-column 10pt article, and
@@ -157,7 +157,7 @@ def _tabular_lines(table: Tabulated, max_width: float, style: CellStyle) -> list
     lines: list[str] = []
     for column_group in column_groups:
         partial_table = _with_columns(table, column_group)
-        count = 1 + len(column_group)
+        num_columns = 1 + len(column_group)
         lines += ["\\par\\medskip"] if lines else []
         lines += ["\\noindent"] if math.isfinite(max_width) else []
         lines += [
@@ -165,7 +165,7 @@ def _tabular_lines(table: Tabulated, max_width: float, style: CellStyle) -> list
             "\\toprule",
             *_group_lines(partial_table.columns),
             " & ".join(["", *(escape(column.label) for column in partial_table.columns)]) + r" \\",
-            *(line for panel in partial_table.panels for line in _panel_lines(panel, count, style)),
+            *(line for panel in partial_table.panels for line in _panel_lines(panel, num_columns, style)),
             "\\bottomrule",
             "\\end{tabular}",
         ]
@@ -258,10 +258,10 @@ class _LatexStyle(CellStyle):
             else f"${text}\\,[{self._number_text(lower, digits)}, {self._number_text(upper, digits)}]$"
         )
 
-    def exploded(self, entry: Entry) -> str:
+    def exploded_mark(self, entry: Entry) -> str:
         return "$^{\\dagger}$"
 
-    def searched(self, entry: Entry, digits: int | None) -> str:
+    def search_mark(self, entry: Entry, digits: int | None) -> str:
         return "$^{s}$" if math.isnan(entry.search_mean) else f" $({_latex_number(entry.search_mean, digits)})^{{s}}$"
 
     def _number_text(self, value: float, digits: int | None) -> str:

@@ -45,12 +45,10 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
     """Returns the record for `--format json`."""
     assert result.leader is not None and result.ending is not None
     methods = []
-    for index, (label, out_at, gap_to_opponent) in enumerate(
-        zip(result.labels, result.out_at, result.standings, strict=True)
-    ):
-        gap = gap_to_opponent.score_gap if gap_to_opponent is not None else None
-        diverged = gap_to_opponent.diverged_counts if gap_to_opponent is not None else (0, 0)
-        opponent = result.labels[gap_to_opponent.rival] if gap_to_opponent is not None else None
+    for index, (label, out_at, standing) in enumerate(zip(result.labels, result.out_at, result.standings, strict=True)):
+        gap = standing.score_gap if standing is not None else None
+        diverged = standing.diverged_counts if standing is not None else (0, 0)
+        opponent = result.labels[standing.rival] if standing is not None else None
         methods.append(
             RacedRecord(
                 method=label,
@@ -79,16 +77,16 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
     """Returns the answer, a table and notes. The table has a row per method; methods that stayed longest come first."""
     rows = [["method", "out at", "against", "score against it", "diverged", "inner steps"]]
     for index in _longest_first(result):
-        gap_to_opponent = result.standings[index]
+        standing = result.standings[index]
         out_at = result.out_at[index]
         rows.append(
             [
                 result.labels[index],
                 f"look {out_at}" if out_at is not None else "in",
-                result.labels[gap_to_opponent.rival] if gap_to_opponent is not None else "leads",
-                interval_cell(_finite_bounds(gap_to_opponent.score_gap)) if gap_to_opponent is not None else "",
-                "{} : {}".format(*gap_to_opponent.diverged_counts)
-                if gap_to_opponent is not None and any(gap_to_opponent.diverged_counts)
+                result.labels[standing.rival] if standing is not None else "leads",
+                interval_cell(_finite_bounds(standing.score_gap)) if standing is not None else "",
+                "{} : {}".format(*standing.diverged_counts)
+                if standing is not None and any(standing.diverged_counts)
                 else "",
                 f"{result.steps[index]:,}",
             ]
@@ -100,10 +98,8 @@ def race_text(result: RaceResult, alpha: float, margin: float) -> str:
 def _longest_first(result: RaceResult) -> list[int]:
     def key(index: int) -> tuple[float, float]:
         out_at = result.out_at[index]
-        gap_to_opponent = result.standings[index]
-        return -(out_at or result.looks + 1), -(
-            gap_to_opponent.score_gap.mean if gap_to_opponent is not None else float("inf")
-        )
+        standing = result.standings[index]
+        return -(out_at or result.looks + 1), -(standing.score_gap.mean if standing is not None else float("inf"))
 
     return sorted(range(len(result.labels)), key=key)
 
@@ -133,9 +129,7 @@ def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[s
         f"scores against the method that eliminated it, or against the leader, with bounds that hold at all looks at "
         f"once; the chance that any method is eliminated although it is at least as good is at most {alpha:g}",
     ]
-    if any(
-        gap_to_opponent is not None and any(gap_to_opponent.diverged_counts) for gap_to_opponent in result.standings
-    ):
+    if any(standing is not None and any(standing.diverged_counts) for standing in result.standings):
         lines.append(
             "scores are of the seeds on which both converged; diverged: seeds of a method alone : of the other alone"
         )

@@ -23,7 +23,7 @@ from lobench.report.tables.text import interval_cell, text_table
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
 
 MOST_ROWS = 27  # most rows without --all
-_NAMED = 3
+_MAX_NAMED = 3
 _MOST_CASES = 4  # columns of final values, if there are no scores
 
 
@@ -32,13 +32,13 @@ class _Row:
     """Method or checkpoint of the table.
 
     Attributes:
-      place: Index of the subject.
+      index: Index of the subject.
       labels: Its labels, several if one checkpoint was seen at several steps or paths.
       score: Mean score.
       is_ranked: Whether the subject has a score on every case, and was evaluated on all planned seeds.
     """
 
-    place: int
+    index: int
     labels: tuple[str, ...]
     score: MeanScore
     is_ranked: bool
@@ -55,11 +55,11 @@ def ranking_text(summary: Summary, *, include_all: bool = False, names_options: 
     snapshot = summary.snapshot
     if not snapshot.rows or not snapshot.subjects:
         return snapshot.no_results_message
-    rows = _rows(summary)
+    rows = _ranking_rows(summary)
     shown_rows = rows if include_all else rows[:MOST_ROWS]
     hidden = len(rows) - len(shown_rows)
     omission_note = [f"{hidden:,} more{': --all' if names_options else ''}"] if hidden else []
-    answer_lines = [_answer(summary, rows, _not_worse(summary, rows)), *_next_steps(summary, rows)]
+    answer_lines = [_answer(summary, rows, _best_rows(summary, rows)), *_next_steps(summary, rows)]
     if snapshot.has_decisions:
         log = shlex.join(["lobench", "keep", "--log", "--store", str(snapshot.store)])
         answer_lines = [f"runs of `lobench keep`, which chose their seeds by results: `{log}` has its decisions"]
@@ -71,12 +71,12 @@ def ranking_text(summary: Summary, *, include_all: bool = False, names_options: 
 
 def best_lines(summary: Summary) -> list[str]:
     """Returns the first lines of `ranking_text`: the best of several methods or checkpoints; [] if there is none."""
-    rows = _rows(summary) if summary.snapshot.subjects and not summary.snapshot.has_decisions else []
-    equal = _not_worse(summary, rows) if len(rows) > 1 else []
+    rows = _ranking_rows(summary) if summary.snapshot.subjects and not summary.snapshot.has_decisions else []
+    equal = _best_rows(summary, rows) if len(rows) > 1 else []
     return [_answer(summary, rows, equal), *_next_steps(summary, rows)] if equal else []
 
 
-def _rows(summary: Summary) -> list[_Row]:
+def _ranking_rows(summary: Summary) -> list[_Row]:
     """Returns the rows, best first. Rows that cannot be ranked are last."""
     snapshot = summary.snapshot
     indices_by_content = dict[object, list[int]]()
@@ -96,13 +96,13 @@ def _rows(summary: Summary) -> list[_Row]:
     rivals = [snapshot.subjects[indices[0]] for indices in indices_by_content.values()]
     for indices in indices_by_content.values():
         score = scores[indices[0]]
-        is_whole = score.num_cases == max_cases and not snapshot.subjects[indices[0]].lacks_seeds(rivals)
+        is_complete = score.num_cases == max_cases and not snapshot.subjects[indices[0]].lacks_seeds(rivals)
         rows.append(
             _Row(
-                place=indices[0],
+                index=indices[0],
                 labels=tuple(dict.fromkeys(snapshot.labels[index] for index in indices)),
                 score=score,
-                is_ranked=is_whole and score.has_surviving_seed and indices[0] not in left_race,
+                is_ranked=is_complete and score.has_surviving_seed and indices[0] not in left_race,
             )
         )
     return sorted(rows, key=lambda row: (not row.is_ranked, math.isnan(row.score.mean), -row.score.mean))
@@ -115,29 +115,29 @@ def _methods_out_of_race(summary: Summary) -> Collection[int]:
     return [index for index, exit_look in enumerate(summary.race.out_at) if exit_look is not None]
 
 
-def _not_worse(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
+def _best_rows(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:
     """Returns the best row, and the rows that no test finds to be worse."""
     ranked_rows = [row for row in rows if row.is_ranked]
     if not ranked_rows:
         return []
-    not_worse = bold_means(summary, [row.place for row in ranked_rows], "primary").indices
+    not_worse = bold_means(summary, [row.index for row in ranked_rows], "primary").indices
     return [row for index, row in enumerate(ranked_rows) if index in not_worse]
 
 
-def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> str:
+def _answer(summary: Summary, rows: Sequence[_Row], best_rows: Sequence[_Row]) -> str:
     kind = "checkpoint" if all(subject.subject.has_theta for subject in summary.snapshot.subjects) else "method"
     if len(rows) == 1 and math.isnan(rows[0].score.mean):
-        return f"{_label(rows[0])}: no score"
-    if not equal:
+        return f"{_row_label(rows[0])}: no score"
+    if not best_rows:
         return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(summary, rows)}"
-    best, *equal_rows = equal
+    best, *equal_rows = best_rows
     score = interval_cell(best.score.interval)
     extent_text = f"{counted(best.score.num_cases, 'case')} x {_seeds_text(best.score, summary)}"
-    text = f"{_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {extent_text}"
+    text = f"{_row_label(best)} is the best of {counted(len(rows), kind)}: score {score} (95%), {extent_text}"
     if len(rows) == 1:
-        return f"{_label(best)}: score {score} (95%), {extent_text}"
+        return f"{_row_label(best)}: score {score} (95%), {extent_text}"
     if equal_rows:
-        return f"{text}; not significantly worse: {first_of([_label(row) for row in equal_rows], _NAMED)}"
+        return f"{text}; not significantly worse: {first_of([_row_label(row) for row in equal_rows], _MAX_NAMED)}"
     worse_text = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
     replicates = f"{replicate_of(summary.snapshot.cases)}s"
     where = f" on {replicates} that converge" if _has_lost_seeds(summary, rows) else ""
@@ -148,7 +148,7 @@ def _answer(summary: Summary, rows: Sequence[_Row], equal: Sequence[_Row]) -> st
 
 def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
     """Returns whether a ranked row has a diverged or exploded seed, which counts in scores and not in the test."""
-    subjects = [summary.snapshot.subjects[row.place] for row in rows if row.is_ranked]
+    subjects = [summary.snapshot.subjects[row.index] for row in rows if row.is_ranked]
     return any(subject.num_diverged or subject.num_exploded for subject in subjects)
 
 
@@ -165,13 +165,13 @@ def _seeds_text(score: MeanScore, summary: Summary) -> str:
     return counted(seed_counts[0], noun) if len(seed_counts) == 1 else f"{seed_counts[0]} to {seed_counts[-1]} {noun}s"
 
 
-def _label(row: _Row) -> str:
+def _row_label(row: _Row) -> str:
     return ", ".join(row.labels)
 
 
 def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     """Returns advice for a checkpoint that was chosen on the seeds of its score."""
-    is_checkpoint = summary.snapshot.subjects[rows[0].place].subject.has_theta
+    is_checkpoint = summary.snapshot.subjects[rows[0].index].subject.has_theta
     has_fresh_seeds = not all(case.fixed_seeds for case in summary.snapshot.cases)
     if not is_checkpoint or sum(row.is_ranked for row in rows) < 2:
         return []
@@ -185,8 +185,8 @@ def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
 
 def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     snapshot = summary.snapshot
-    has_lost = any(snapshot.subjects[row.place].num_missing for row in rows)
-    has_exploded = any(snapshot.subjects[row.place].num_exploded for row in rows)
+    has_lost = any(snapshot.subjects[row.index].num_missing for row in rows)
+    has_exploded = any(snapshot.subjects[row.index].num_exploded for row in rows)
     kind = "checkpoint" if all(subject.subject.has_theta for subject in snapshot.subjects) else "method"
     cases_without_score = _without_scores(summary) if all(math.isnan(row.score.mean) for row in rows) else []
     is_several = len(snapshot.cases) > 1
@@ -197,14 +197,14 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "training time"]
     table = [header]
     for rank, row in enumerate(rows, 1):
-        subject = snapshot.subjects[row.place]
+        subject = snapshot.subjects[row.index]
         num_cases = len(snapshot.cases)
         cases_text = (
             f"{row.score.num_cases}" if row.score.num_cases == num_cases else f"{row.score.num_cases} of {num_cases}"
         )
         line = [
             f"{rank}" if row.is_ranked else "-",
-            _label(row),
+            _row_label(row),
             *([_mean_cell(subject, case) for _, case in cases_without_score] or [interval_cell(row.score.interval)]),
             cases_text,
             f"{subject.num_diverged} of {subject.num_seeds}",
@@ -230,7 +230,7 @@ def _mean_cell(subject: StoredSubject, case: CaseInfo) -> str:
 
 def _time_cell(summary: Summary, row: _Row) -> str:
     """Returns the total seconds of a row's trainings."""
-    cells = summary.snapshot.subjects[row.place].cells.values()
+    cells = summary.snapshot.subjects[row.index].cells.values()
     curves = {id(block): block for cell in cells for block in cell.blocks}
     seconds = math.fsum(curve.wall_seconds for curve in curves.values())
     return duration(seconds) if seconds > 0 else "-"
@@ -242,9 +242,9 @@ def _best_settings_lines(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     edges = edge_notes_by_label(snapshot)
     lines = []
     for row in rows:
-        if snapshot.search_of(row.place) is not None:
-            label = snapshot.labels[row.place]
-            lines.append(f"{label}: {hyperparameters_text(snapshot, row.place)}")
+        if snapshot.search_of(row.index) is not None:
+            label = snapshot.labels[row.index]
+            lines.append(f"{label}: {hyperparameters_text(snapshot, row.index)}")
             lines += [f"{label}: {edge}" for edge in edges.get(label, ())]
     return lines
 
@@ -255,14 +255,14 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     lines = summary.scales.describe("`lobench baseline` tunes one").splitlines()
     if all(math.isnan(row.score.mean) for row in rows):
         lines = lines[1:]  # the first line describes scores, and there are none
-    if cases_text := summary.common_cases_text("primary", names=False):
+    if cases_text := summary.common_cases_text("primary", with_names=False):
         lines.append(f"scores are over {cases_text}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
         lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
     lines += race_notes(summary, has_bounds=False)
-    chosen = [row.labels[0] for row in rows if (search := snapshot.search_of(row.place)) and not search.has_fresh_seeds]
+    chosen = [row.labels[0] for row in rows if (search := snapshot.search_of(row.index)) and not search.has_fresh_seeds]
     if chosen:
-        lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _NAMED)}")
+        lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _MAX_NAMED)}")
     outcomes = Counter(str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED)
     if outcomes:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))

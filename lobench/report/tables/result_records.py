@@ -14,7 +14,7 @@ from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject, SubjectKind
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["ResultRecord", "ResultRecords", "records", "unread_records"]
+__all__ = ["ResultRecord", "ResultRecords", "result_records", "unread_records"]
 
 
 class SightingRecord(TypedDict):
@@ -108,11 +108,11 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def records(rows: Iterable[EvaluationRow], *, curves: bool) -> Iterator[ResultRecord]:
+def result_records(rows: Iterable[EvaluationRow], *, with_curves: bool) -> Iterator[ResultRecord]:
     """Yields a record for each evaluation and sighting. NaN and infinities become None, because JSON lacks them."""
     for row in rows:
         for subject in row.sightings:
-            yield _record(row, subject, curves)
+            yield _record(row, subject, with_curves)
 
 
 def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[ResultRecord]:
@@ -149,7 +149,7 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
             yield cast(ResultRecord, record)
 
 
-def _label(subject: Subject) -> str:
+def _record_label(subject: Subject) -> str:
     """Returns the label of a subject, preceded by the name of its run if it is a file name."""
     is_file = subject.has_theta and subject.label.startswith(subject.uri.rstrip("/").rsplit("/", 1)[-1])
     return f"{subject.run}/{subject.label}" if is_file and subject.run else subject.label
@@ -161,7 +161,7 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
     import_origin = provenance.pop("imported") if provenance else None  # origin of imported curves
     record: ResultRecord = {
         "kind": subject.kind,
-        "label": _label(subject),
+        "label": _record_label(subject),
         "bindings": list(subject.variant.bindings),
         "checkpoint": {
             "uri": subject.uri or None,

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
 
 __all__ = [
-    "described_list",
-    "fenced",
+    "code_block",
+    "description_list",
+    "escape_controls",
+    "factor_mark",
+    "factor_text",
     "has_outer_step",
     "interval_cell",
     "markdown_line",
@@ -37,10 +40,7 @@ __all__ = [
     "subjects_in_words",
     "terminal_width",
     "text_table",
-    "times",
-    "times_mark",
-    "without_controls",
-    "wrapped",
+    "wrap_lines",
 ]
 
 _Cells: TypeAlias = Sequence[Sequence[str]]
@@ -57,7 +57,7 @@ _KEPT_BLANK = "\x00"
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
-def without_controls(page: str) -> str:
+def escape_controls(page: str) -> str:
     """Returns a page with all control characters except line breaks escaped."""
     return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], page)
 
@@ -99,13 +99,13 @@ def ratio_cell(interval: Interval | None) -> str:
     if interval is None or math.isnan(interval.mean):
         return "-"
     if math.isnan(interval.lower):
-        return times(interval.mean)
+        return factor_text(interval.mean)
     if interval.lower > _MOST_TIMES or interval.upper < 1 / _MOST_TIMES:
-        return f"{times(interval.mean)} times"
-    return f"{times(interval.mean)} [{times(interval.lower)}, {times(interval.upper)}]"
+        return f"{factor_text(interval.mean)} times"
+    return f"{factor_text(interval.mean)} [{factor_text(interval.lower)}, {factor_text(interval.upper)}]"
 
 
-def times(value: float) -> str:
+def factor_text(value: float) -> str:
     """Formats a positive factor with three digits and no exponent: `0.37`, `33`, `> 10,000`, `< 0.0001`."""
     if value > _MOST_TIMES:
         return f"> {_MOST_TIMES:,}"
@@ -115,10 +115,10 @@ def times(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.{decimals}f}"
 
 
-def times_mark(value: float) -> str:
+def factor_mark(value: float) -> str:
     """Formats a positive factor as `x1.25`, or `> 10,000 times` if it is larger."""
     if not 1 / _MOST_TIMES <= value <= _MOST_TIMES:
-        return f"{times(value)} times"
+        return f"{factor_text(value)} times"
     return f"x{float(f'{value:.3g}'):,g}"
 
 
@@ -144,7 +144,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *body])
 
 
-def fenced(text: str, language: str = "text") -> str:
+def code_block(text: str, language: str = "text") -> str:
     """Returns text as a code block of Markdown, with a fence longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
@@ -153,7 +153,7 @@ def fenced(text: str, language: str = "text") -> str:
 def overhead_cell(overhead: Overhead) -> str:
     """Formats an overhead as `x1.25`, with `~` if it is unsteady; `-` if no gradient was timed."""
     unsteady_mark = "~" if overhead.is_unsteady else ""
-    return "-" if math.isnan(overhead.ratio) else f"{unsteady_mark}{times_mark(overhead.ratio)}"
+    return "-" if math.isnan(overhead.ratio) else f"{unsteady_mark}{factor_mark(overhead.ratio)}"
 
 
 def terminal_width() -> int:
@@ -191,7 +191,7 @@ def text_table(
         cells = [[row[column] for column in kept_columns] for row in cells]
         widths = [widths[column] for column in kept_columns]
         left = None if left is None else [index for index, column in enumerate(kept_columns) if column in left]
-        shortened_table = _shorten(cells, widths, max_width)
+        shortened_table = _shorten_names(cells, widths, max_width)
         # With panels, keys get a part of the line, and any other column may use all of the rest.
         if _line_width(shortened_table[1]) > max_width:
             shortened_table = cells, widths
@@ -204,7 +204,7 @@ def text_table(
     is_left = [left is None or column in left for column in range(len(widths))]
     panels = _panels(widths, max_width, keys) if max_width else [range(len(widths))]
     return "\n\n".join(
-        _lines(
+        _table_lines(
             [[row[column] for column in panel] for row in cells],
             [widths[column] for column in panel],
             [is_left[column] for column in panel],
@@ -213,7 +213,7 @@ def text_table(
     )
 
 
-def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
+def description_list(rows: Iterable[tuple[str, str]], width: int | None = None) -> str:
     """Returns a list of names with wrapped descriptions next to them.
 
     Args:
@@ -226,7 +226,7 @@ def described_list(rows: Iterable[tuple[str, str]], width: int | None = None) ->
     indent = min(max(name_widths, default=0), max_width // 2) + len(_GAP)
     lines = list[str]()
     for name, text in pairs:
-        first_line, *other_lines = wrapped(text, max_width - indent).split("\n")
+        first_line, *other_lines = wrap_lines(text, max_width - indent).split("\n")
         is_wide = _display_width(name) + len(_GAP) > indent
         lines += (
             [name, " " * indent + first_line]
@@ -250,7 +250,7 @@ def _line_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool]) -> str:
+def _table_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Sequence[bool]) -> str:
     if all(cell.isascii() or _display_width(cell) == len(cell) for cell in itertools.chain.from_iterable(cells)):
         line_format = _GAP.join(
             f"{{:{'<' if aligned_left else '>'}{width}}}" for aligned_left, width in zip(is_left, widths, strict=True)
@@ -264,7 +264,7 @@ def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], is_left: Seque
     return "\n".join(_GAP.join(map(pad, row, widths, is_left)).rstrip() for row in cells)
 
 
-def _shorten(cells: _Cells, widths: Sequence[int], max_width: int) -> tuple[_Cells, list[int]]:
+def _shorten_names(cells: _Cells, widths: Sequence[int], max_width: int) -> tuple[_Cells, list[int]]:
     """Shortens the longest names of a table until it fits, as far as possible. Returns its cells and widths."""
     new_widths = list(widths)
     names = [
@@ -336,7 +336,7 @@ def _panels(widths: Sequence[int], max_width: int, keys: int) -> list[Sequence[i
     return list(panels)
 
 
-def wrapped(text: str, width: int | None = None) -> str:
+def wrap_lines(text: str, width: int | None = None) -> str:
     """Breaks long lines of a text at blanks. Commands and texts in backquotes stay whole.
 
     Args:
@@ -352,12 +352,12 @@ def wrapped(text: str, width: int | None = None) -> str:
         indent = line[: len(line) - len(line.lstrip())]
         marked_line = _INNER_GAP.sub(lambda gap: _KEPT_BLANK * len(gap[0]), line.strip())
         words = [word.replace(" ", _KEPT_BLANK) for word in _WRAPPED_WORD.findall(marked_line)]
-        folded_lines = _fold(words, max_width, indent)
+        folded_lines = _join_words(words, max_width, indent)
         lines += [line.replace(_KEPT_BLANK, " ") for line in folded_lines]
     return "\n".join(lines)
 
 
-def _fold(words: Sequence[str], max_width: int, indent: str) -> list[str]:
+def _join_words(words: Sequence[str], max_width: int, indent: str) -> list[str]:
     """Joins words to lines of at most `max_width` columns, unlike `textwrap`, which counts characters."""
     lines = list[str]()
     current_line = indent + words[0]

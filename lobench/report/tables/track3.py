@@ -120,5 +120,5 @@ def track3_text(verdict: Track3) -> str:
 def _spread_note(result: JudgedResult) -> str:
     deviation = result.deviation
     spread = f"sd {deviation.value:.5f}, p = {p_cell(deviation.p_larger)}"
-    verb = f"{result.label}: its runs spread more than is assumed, {spread}"
-    return f"{verb}; Student's test, with their own, has p = {p_cell(deviation.p_t_test)}"
+    first_clause = f"{result.label}: its runs spread more than is assumed, {spread}"
+    return f"{first_clause}; Student's test, with their own, has p = {p_cell(deviation.p_t_test)}"

@@ -31,13 +31,13 @@ __all__ = [
     "cards",
     "interval_text",
     "pair_card",
+    "report_subtitle",
+    "report_title",
+    "report_warnings",
     "score_card",
     "score_text",
-    "subtitle",
-    "title",
     "verdict_lines",
     "verdict_text",
-    "warnings",
 ]
 
 _MAX_CENSORED_SHARE = 0.1
@@ -59,12 +59,12 @@ class Card:
     kind: str = ""
 
 
-def title(snapshot: Snapshot) -> str:
+def report_title(snapshot: Snapshot) -> str:
     """Returns the title of a report: "lobench" and the names of the suites."""
     return "lobench: " + ", ".join(sorted({case.suite for case in snapshot.cases}))
 
 
-def subtitle(snapshot: Snapshot) -> str:
+def report_subtitle(snapshot: Snapshot) -> str:
     """Returns the subtitle of a report: numbers of subjects, cases and evaluations, time and store."""
     last_time = max(map(operator.attrgetter("recorded_at"), snapshot.rows))
     time_text = datetime.fromtimestamp(last_time, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -89,10 +89,10 @@ def verdict_text(summary: Summary) -> str:
     comparison = summary.headline_comparison()
     cases = summary.shown_cases(comparison)
     sections = [
-        [title(snapshot), subtitle(snapshot)],
+        [report_title(snapshot), report_subtitle(snapshot)],
         [f"{card.label}: {card.value} ({card.note.replace(_NO_BREAK, ' ')})" for card in cards(summary, comparison)],
         verdict_lines(summary, comparison, cases),
-        [f"Note: {line}" for line in warnings(summary, cases)],
+        [f"Note: {line}" for line in report_warnings(summary, cases)],
     ]
     return "\n\n".join("\n".join(map(one_line, lines)) for lines in sections if lines)
 
@@ -160,7 +160,9 @@ def _score_card(summary: Summary, metric: str) -> Card:
     score = summary.mean_score(summary.headline_index, metric)
     name = summary.metric_label(metric)
     cases_note = counted(score.num_cases, "case")
-    if summary.headline_index in summary.compared and (cases_text := summary.common_cases_text(metric, names=False)):
+    if summary.headline_index in summary.compared and (
+        cases_text := summary.common_cases_text(metric, with_names=False)
+    ):
         cases_note = cases_text
     elif score.num_missing:
         cases_note += f" (without a score: {score.num_missing})"
@@ -269,7 +271,7 @@ def _outcomes_card(outcomes: Mapping[Outcome, int], count: int) -> Card:
 def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns a sentence on the meaning of each headline number."""
     snapshot = summary.snapshot
-    opening = snapshot.capitalized_labels[summary.headline_index]
+    subject_label = snapshot.capitalized_labels[summary.headline_index]
     replicate = replicate_of(snapshot.cases)
     limits_text = "" if replicate == "item" else "clipped to [-1, 2], "
     lines = [f"On the scale {summary.scale_label}; {limits_text}a diverged {replicate} counts as -1."]
@@ -285,7 +287,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             field_text = (
                 f"the {counted(len(subjects) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
             )
-        lines.insert(0, f"{opening} has the highest mean score of {field_text}.")
+        lines.insert(0, f"{subject_label} has the highest mean score of {field_text}.")
     for metric in summary.metrics:
         against_tuned = summary.comparison_with_tuned(metric)
         if against_tuned is None:
@@ -294,7 +296,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             against_tuned.verdict, "not significantly different from"
         )
         text = (
-            f"{opening} is {position_text} {summary.baseline_label} on {summary.metric_label(metric)}: "
+            f"{subject_label} is {position_text} {summary.baseline_label} on {summary.metric_label(metric)}: "
             "difference on common "
         )
         text += f"seeds {interval_text(against_tuned.overall)}"
@@ -308,7 +310,8 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         ]
         if role_texts:
             lines.append(
-                f"{opening}'s score on {summary.metric_label(metric)} by the role of cases: {'; '.join(role_texts)}."
+                f"{subject_label}'s score on {summary.metric_label(metric)} by the role of cases: "
+                f"{'; '.join(role_texts)}."
             )
     for metric in summary.metrics:
         interquartile_mean = summary.interquartile_mean(summary.headline_index, metric)
@@ -339,7 +342,9 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             for reference, speedups in _speedups(cases, summary)
             if speedups
         ]
-        lines.append(f"{opening}'s speed-up over {summary.baseline_label}: {'; '.join(speedup_texts) or 'on no case'}.")
+        lines.append(
+            f"{subject_label}'s speed-up over {summary.baseline_label}: {'; '.join(speedup_texts) or 'on no case'}."
+        )
     return lines
 
 
@@ -379,7 +384,7 @@ def _speedup_text(speedups: Sequence[Speedup]) -> str:
     return median_text + censored_text + (f", diverged on {num_diverged}" if num_diverged else "")
 
 
-def warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
+def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns limits of the numbers: stale or missing baselines, censored speed-ups, cases without results."""
     snapshot = summary.snapshot
     lines = [

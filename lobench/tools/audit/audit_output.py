@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypedDict
 from lobench.analysis.stats.rounding import NUM_PERTURBED
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, first_of, one_line
-from lobench.report.tables.text import without_controls
+from lobench.report.tables.text import escape_controls
 from lobench.tools.audit.audit import Audit, Checked
 from lobench.tools.audit.draw import Escape
 from lobench.tools.audit.findings import UNUSED_FILES, Contradiction
@@ -141,7 +141,7 @@ def audit_text(audited: Audit) -> str:
         lines.append(f"drawn by {audited.beacon!r}; chance that false results escaped, by their share: {chances}")
     lines.append(f"never audited, in any bundle (only the author says so): {'; '.join(audited.stated)}")
     lines += [f"note: {line}" for line in audited.notes]
-    return "\n".join(without_controls(line) for line in lines)
+    return "\n".join(escape_controls(line) for line in lines)
 
 
 def _group_claims(claims: Sequence[str]) -> list[str]:

@@ -28,7 +28,7 @@ from lobench.engine.store.current import PLAN, CasePlace, place_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
-from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
+from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
 from lobench.tools.audit.cases import code_findings, members_of_code, planned_case_findings
 from lobench.tools.audit.experiment_checks import experiment_findings, given_labels, seed_findings
 from lobench.tools.audit.findings import UNUSED_FILES, Contradiction, Finding, Unaudited
@@ -354,7 +354,9 @@ def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]
     if stated_about.get("lobench") != lobench_here():
         yield Unaudited("card.md, which another version of lobench wrote")
         return
-    expected_card = card_of(ledger.store, with_baselines(folders), stated_about["left_out"], patch_files_of(ledger))
+    expected_card = card_of(
+        ledger.store, folders_with_baselines(folders), stated_about["left_out"], patch_files_of(ledger)
+    )
     published_card = bundle.read("card.md").decode(errors="replace")
     if published_card != expected_card:
         pairs = itertools.zip_longest(published_card.splitlines(), expected_card.splitlines(), fillvalue="")

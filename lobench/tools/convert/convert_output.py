@@ -14,7 +14,7 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.json_numbers import record_from
 from lobench.engine.whole_file import require_writable, write_whole
-from lobench.report.tables.text import fenced, text_table
+from lobench.report.tables.text import code_block, text_table
 from lobench.tools.convert.forms import Converted
 from lobench.tools.convert.model_card import CARD, ExportedCheckpoint, model_card
 
@@ -95,7 +95,7 @@ def _usage(conversion: Converted) -> str:
         f"The files are for PyLO's {conversion.form}: `{conversion.form}.from_pretrained` loads the folder in torch."
     ]
     if conversion.bindings:
-        lines += ["Arguments of PyLO's optimizer that belong to theta:", fenced("\n".join(conversion.bindings))]
+        lines += ["Arguments of PyLO's optimizer that belong to theta:", code_block("\n".join(conversion.bindings))]
     return "\n\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.spool import checkpoint_sha256
 from lobench.engine.store.bundle import has_ledger, store_and_name
-from lobench.report.tables.text import fenced, interval_cell, markdown_line, markdown_table
+from lobench.report.tables.text import code_block, interval_cell, markdown_line, markdown_table
 
 __all__ = ["CARD", "ExportedCheckpoint", "model_card"]
 
@@ -93,7 +93,7 @@ def model_card(exported: ExportedCheckpoint, usage: str) -> str:
         f"A learned optimizer, exported by lobench. sha256 of theta: `{exported.sha256}`",
         usage,
         "## Bindings",
-        fenced("\n".join([*config, *bindings]) or "# none: the defaults", "gin"),
+        code_block("\n".join([*config, *bindings]) or "# none: the defaults", "gin"),
         "## Evaluations",
     ]
     evaluations = [section for store in exported.stores for section in _evaluations_in(store, exported.sha256)]
@@ -129,7 +129,7 @@ def _section(summary: Summary, subject: int) -> str:
     scale = f"{summary.scale_label}; intervals are of 95%, over seeds"
     revisions = ", ".join(sorted(filter(None, stored_subject.git_revisions)))
     variant = (
-        fenced("\n".join(stored_subject.subject.variant.bindings), "gin")
+        code_block("\n".join(stored_subject.subject.variant.bindings), "gin")
         if stored_subject.subject.variant.bindings
         else ""
     )

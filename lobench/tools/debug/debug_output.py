@@ -15,7 +15,7 @@ from lobench.core.wording import one_line, one_line_of
 from lobench.drawing.svg import Chart, Series, number
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure, Section
-from lobench.report.page.templates import rendered
+from lobench.report.page.templates import render_template
 from lobench.report.tables.text import text_table
 from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Training, update_ratios
 
@@ -166,7 +166,7 @@ def _table(result: Debugged) -> list[list[str]]:
 def write_debug_page(result: Debugged, output: Path) -> None:
     """Writes the page atomically. It is self-contained, with plots."""
     rows = _table(result)
-    text = rendered(
+    text = render_template(
         "debug.html",
         folder=Path(__file__).parent,
         title=f"{result.name}, seed {result.seed}",

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
-from lobench.report.tables.text import text_table, times
+from lobench.report.tables.text import factor_text, text_table
 from lobench.tools.falsify.cell_search import CellIndex, Ending
 from lobench.tools.falsify.falsify import Falsified
 
@@ -142,7 +142,7 @@ def _notes(result: Falsified) -> list[str]:
         sizes = (result.size, result.home_size)
         smallest, home_text = (f"{params:,} parameters for {steps:,} steps" for params, steps in sizes)
         costs = [params * steps for params, steps in sizes]
-        ratio = f", which is {times(costs[1] / costs[0])} times the cost" if costs[0] != costs[1] else ""
+        ratio = f", which is {factor_text(costs[1] / costs[0])} times the cost" if costs[0] != costs[1] else ""
         lines.append(f"the smallest cell trains {smallest}, and the case {home_text}{ratio}")
     if result.found.smallest is not None:
         origin = "on which the checkpoint was meta-trained"

@@ -27,7 +27,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import sign
 from lobench.engine.whole_file import require_writable
 from lobench.plugins import load_plugins
-from lobench.report.bundle_card import card_of, patch_files_of, with_baselines
+from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
 from lobench.tools.publish.croissant import require_free_folder, write_croissant
 from lobench.tools.publish.publish_settings import PublishKeywords, PublishSettings
 from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
@@ -128,7 +128,7 @@ def publish(
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(
-        store, with_baselines(bundled_suites.folders), left_out_lines, patch_files if has_patches else []
+        store, folders_with_baselines(bundled_suites.folders), left_out_lines, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         make_signature = None if settings.key is None else functools.partial(sign, key=settings.key)

@@ -16,7 +16,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.drawing.svg import STYLES, Series, inner_chart, is_wide
 from lobench.engine.whole_file import write_whole
 from lobench.report.page.page import write_page
-from lobench.report.page.templates import rendered
+from lobench.report.page.templates import render_template
 from lobench.report.tables.text import interval_cell
 from lobench.tools.site.boards import Board, PublishedBundle
 
@@ -81,7 +81,7 @@ def write_board(
         "conflicts": conflicts,
         "marked": MARKED if any(not line.is_score_checked for line in lines) else "",
     }
-    write_whole(output, rendered("board.html", folder=_TEMPLATE_FOLDER, title=title, **context))
+    write_whole(output, render_template("board.html", folder=_TEMPLATE_FOLDER, title=title, **context))
 
 
 def final_cell(value: float | None) -> str:
@@ -163,7 +163,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
         note = f"These are numbers of the bundle's author; {bundle.audit_text}"
         text = report_path.read_text(encoding="utf-8")
         write_whole(report_path, text.replace("<body>", f'<body>\n<p class="warning">{escape(note)}</p>', 1))
-    text = rendered(
+    text = render_template(
         "bundle.html",
         folder=_TEMPLATE_FOLDER,
         title=bundle.path.name,

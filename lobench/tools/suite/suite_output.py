@@ -12,7 +12,7 @@ from lobench.core.wording import counted, one_line, one_line_of
 from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure
-from lobench.report.page.templates import rendered
+from lobench.report.page.templates import render_template
 from lobench.report.tables.text import text_table
 from lobench.tools.suite.worth import LEAST_FOR_INTERVAL, CaseWorth, Subset, SuiteWorth
 
@@ -88,7 +88,7 @@ def suite_record(suite: SuiteWorth) -> SuiteRecord:
 
 def write_suite_page(suite: SuiteWorth, output: Path) -> None:
     """Writes the page atomically. It is self-contained, with plots."""
-    text = rendered(
+    text = render_template(
         "suite.html",
         folder=Path(__file__).parent,
         title="How much each case of a suite contributes",

@@ -22,7 +22,7 @@ from lobench.engine.store.bundle import has_ledger, no_store
 from lobench.engine.store.ledger import Ledger
 from lobench.report.page.explorer import PageParts, explorer_data
 from lobench.report.page.page import reading_page, render_page, waiting_page
-from lobench.report.tables.verdict import subtitle
+from lobench.report.tables.verdict import report_subtitle
 
 __all__ = ["Page", "PageCache"]
 
@@ -260,7 +260,7 @@ class PageCache:
         if listed_summary is None:
             return None
         viewer_index = ViewerIndex(listed_summary, self._page.viewer_index if self._page is not None else None)
-        data, text = self._data_of(viewer_index), subtitle(snapshot)
+        data, text = self._data_of(viewer_index), report_subtitle(snapshot)
         if data == whole_page.page.data:
             return whole_page.page
         version = _hash(f"{data}\0{text}\0{whole_page.page.version}")
