@@ -50,7 +50,7 @@ def members_per_second(folder: Path) -> None:
     trials = [(trial.genome.id, trial.seed) for trial in search.trials()]
     for width, evaluator in evaluators.items():
         evaluator.apply_updates(search.theta, evaluator.begin(1), [])
-        evaluator.decoder.learn(search.genomes.values())
+        evaluator.decoder.add_genomes(search.genomes.values())
         evaluator.evaluate(trials[:width])  # compiles
     for _ in range(ROUNDS):
         for width, evaluator in evaluators.items():

@@ -165,9 +165,9 @@ def json_stdout(arguments: Sequence[str]) -> Iterator[bool]:
         yield False
         return
     with contextlib.ExitStack() as stack:
-        out = stack.enter_context(_reserve_stdout(sys.stdout))
+        json_stream = stack.enter_context(_reserve_stdout(sys.stdout))
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        _JsonOutput.stream = out
+        _JsonOutput.stream = json_stream
         stack.callback(setattr, _JsonOutput, "stream", None)
         yield True
 
@@ -196,12 +196,12 @@ def _reserve_stdout(out: TextIO) -> Iterator[TextIO]:
     out.flush()
     descriptor = os.dup(1)
     os.dup2(2, 1)
-    file = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (closing it may raise)
+    reserved_stdout = open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  (closing it may raise)
     try:
-        yield file
+        yield reserved_stdout
     finally:
         with contextlib.suppress(OSError):
-            file.close()
+            reserved_stdout.close()
         os.dup2(descriptor, 1)
         os.close(descriptor)
 

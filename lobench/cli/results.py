@@ -44,7 +44,7 @@ class ResultsSettings:
     experiment: str | None = option(
         None, "With --by: show the methods of this experiment (default: the last one that ran)."
     )
-    every: bool = option(
+    include_all: bool = option(
         False,
         "Show all rows. With --cases or --by: everything in the store, not only an experiment's methods.",
         flag="--all",
@@ -162,12 +162,17 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
         return
     if settings.by is not None:
         text = method_table_text(
-            store, kind, settings.experiment, include_all=settings.every, table=settings.table, metrics=settings.metrics
+            store,
+            kind,
+            settings.experiment,
+            include_all=settings.include_all,
+            table=settings.table,
+            metrics=settings.metrics,
         )
     elif settings.history:
         text = history_text(store, kind)
     elif not settings.evaluations:
-        text = store_ranking_text(store, include_all=settings.every)
+        text = store_ranking_text(store, include_all=settings.include_all)
     else:
         text = evaluations_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
     write((wrap_lines(text) if kind == "table" else text) + "\n")

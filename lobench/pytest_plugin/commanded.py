@@ -56,16 +56,16 @@ _PREFIX = "lobench-case-"  # prefix of commands' folders in the folder for tempo
 
 def evaluate_command(item: pytest.Item, case: CaseSpec) -> Result:
     """Evaluates a command's case for an item: once for each seed that the store lacks."""
-    bound = bound_command(item, case, variant_of(item))
+    bound_case = bound_command(item, case, variant_of(item))
     job = item.config.stash.get(CURRENT_JOB, None)
-    info = info_of_item(bound, item)
+    info = info_of_item(bound_case, item)
     finished_blocks = item.stash.setdefault(FINISHED_BLOCKS, [])
     curves_of_blocks = []
     subject = None if job is not None else loaded_subject(item).subject
     for block in blocks_of(item, info):
         block_curves = None if subject is None else stored_curves(item.config, subject, info, block)
         if block_curves is None:
-            block_curves = _run_command(bound, block, _placeholder_values(item, block))
+            block_curves = _run_command(bound_case, block, _placeholder_values(item, block))
         curves_of_blocks.append(block_curves)
         finished_blocks.append((block, block_curves))
     if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
@@ -73,10 +73,10 @@ def evaluate_command(item: pytest.Item, case: CaseSpec) -> Result:
     if len({block_curves.eval_steps for block_curves in curves_of_blocks}) > 1:
         raise LobenchError(
             "the seeds of a case have curves at different steps, which cannot be one result",
-            where=_case_location(bound),
+            where=_case_location(bound_case),
             got=", ".join(f"seed {block.seeds[0]}: up to step {block.eval_steps[-1]}" for block in curves_of_blocks),
         )
-    return Result(curves_of_blocks, bound.case)
+    return Result(curves_of_blocks, bound_case.case)
 
 
 def _placeholder_values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
@@ -94,23 +94,23 @@ def _placeholder_values(item: pytest.Item, block: SeedBlock) -> dict[str, str]:
     return {"checkpoint": checkpoint_path, "step": str(step), "run": run, "seed": str(block.start), "devices": devices}
 
 
-def _run_command(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
+def _run_command(bound_case: BoundCommand, block: SeedBlock, placeholders: Mapping[str, str]) -> Curves:
     """Runs a command for one seed.
 
     Raises:
       DeadlinePassed: The command ran longer than `Case.timeout_seconds`.
       LobenchError: The command failed, or wrote no curve of the primary metric.
     """
-    case = bound.case
-    where = _case_location(bound)
+    case = bound_case.case
+    where = _case_location(bound_case)
     if "{checkpoint}" in case.command and not placeholders["checkpoint"]:
         raise LobenchError("the command evaluates checkpoints", where=where, got="an optimizer without a checkpoint")
     with _temporary_folder() as temporary_folder:
         output_folder, log_path = temporary_folder / "out", temporary_folder / "log"
         output_folder.mkdir()
-        placeholder_values = {**bound.values, **placeholders, "out": str(output_folder)}
+        placeholder_values = {**bound_case.values, **placeholders, "out": str(output_folder)}
         argv = command_words(shlex.split(case.command), placeholder_values)
-        folder = Path(bound.spec.path).parent
+        folder = Path(bound_case.spec.path).parent
         started_at = time.monotonic()
         files = CheckpointFiles(placeholders["checkpoint"]) if placeholders["checkpoint"] else None
         command = Command(lease=0, words=argv, folder=str(folder), log=str(log_path))
@@ -123,7 +123,7 @@ def _run_command(bound: BoundCommand, block: SeedBlock, placeholders: Mapping[st
             error_class = DeadlinePassed if result.outcome is Outcome.TIMEOUT else LobenchError
             raise error_class(f"the command {_ending_text(result.message)}")
         identified_by = files.identified_by if files is not None else ""
-        curves_maker = CurvesMaker(bound=bound, seconds=seconds, identified_by=identified_by, where=where)
+        curves_maker = CurvesMaker(bound_case=bound_case, seconds=seconds, identified_by=identified_by, where=where)
         if case.replicates == ITEMS:
             return curves_maker.of_items(_item_values(case.curves, placeholder_values, folder, case.primary_metric))
         return curves_maker.of_seed(block, _metric_curves(case.curves, placeholder_values, folder, case.primary_metric))
@@ -338,5 +338,5 @@ def _numbers_in(document: Mapping[str, Any]) -> dict[str, float] | None:
     return numbers_by_name
 
 
-def _case_location(bound: BoundCase) -> str:
-    return f"{bound.spec.path}: case {bound.spec.name!r}"
+def _case_location(bound_case: BoundCase) -> str:
+    return f"{bound_case.spec.path}: case {bound_case.spec.name!r}"

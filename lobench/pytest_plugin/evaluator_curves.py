@@ -28,20 +28,20 @@ class CurvesMaker:
     """Makes curves of the metrics that an evaluator measured.
 
     Attributes:
-      bound: The case.
+      bound_case: The case.
       seconds: Seconds that the evaluation took.
       identified_by: `FileIdentity.by` of the checkpoint.
       where: Name of the case in error messages.
     """
 
-    bound: BoundCase
+    bound_case: BoundCase
     seconds: float
     identified_by: str
     where: str
 
     def of_seed(self, block: SeedBlock, metrics: MetricCurves) -> Curves:
         """Returns curves at the steps of the primary metric. A metric at other steps is named in the problems."""
-        primary_metric = self.bound.case.primary_metric
+        primary_metric = self.bound_case.case.primary_metric
         steps, primary_values = metrics[primary_metric]
         values_by_metric: dict[str, np.ndarray] = {}
         problems = list[str]()
@@ -70,7 +70,7 @@ class CurvesMaker:
           problems: Lines on metrics that were left out.
         """
         values_by_metric = {name: values[:, None] for name, values in metrics.items()}
-        is_finite = np.isfinite(metrics[self.bound.case.primary_metric])
+        is_finite = np.isfinite(metrics[self.bound_case.case.primary_metric])
         diverged_at = tuple(np.where(is_finite, -1, 0).tolist())
         return self._curves(seeds, values_by_metric, (0,), diverged_at, problems)
 
@@ -82,16 +82,18 @@ class CurvesMaker:
         diverged_at: tuple[int, ...],
         problems: Iterable[str],
     ) -> Curves:
-        bound = self.bound
-        evaluator = bound.info.evaluator
-        origin = provenance(bindings=bound.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound.spec.path).parent)
+        bound_case = self.bound_case
+        evaluator = bound_case.info.evaluator
+        origin = provenance(
+            bindings=bound_case.bindings, device=f"cpu: {cpu_class()}", folder=Path(bound_case.spec.path).parent
+        )
         # Packages of lobench's trainings did not affect the result.
         versions = {name: version for name, version in origin.versions.items() if name == "lobench"}
         with np.errstate(over="ignore"):
             value_views: dict[str, Any] = {
                 name: memoryview(values.astype("<f4").data) for name, values in metrics.items()
             }
-        directions = spread_directions(bound.case.metric_directions, metrics, where=self.where)
+        directions = spread_directions(bound_case.case.metric_directions, metrics, where=self.where)
         if evaluator == TEST and PASSED in metrics:
             directions = {PASSED: Direction.MAX, **directions}
         return Curves(
@@ -103,6 +105,6 @@ class CurvesMaker:
             provenance=dataclasses.replace(
                 origin, versions=versions, evaluator=evaluator, identified_by=self.identified_by
             ),
-            problems=(*bound.problems, *problems),
+            problems=(*bound_case.problems, *problems),
             directions=directions,
         )

@@ -151,15 +151,15 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
         return info_of_item(bound_command(item, spec, variant), item)
     runners_by_variant = item.config.stash.get(_RUNNERS, None)
     runners = runners_by_variant.get(variant) if runners_by_variant is not None else None
-    bound = runners.in_process.cached_bound_case(spec, test_name(item)) if runners is not None else None
-    if bound is None:
+    bound_case = runners.in_process.cached_bound_case(spec, test_name(item)) if runners is not None else None
+    if bound_case is None:
         from lobench.evaluation.runner import collect_late_flags
 
         _claim_backend(item.config, spec)
         with collect_late_flags(item.config.stash.setdefault(_LATE_FLAGS, set())):
-            bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
-        bound.require_optimizer()
-    return info_of_item(bound, item)
+            bound_case = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
+        bound_case.require_optimizer()
+    return info_of_item(bound_case, item)
 
 
 def is_trained(spec: CaseSpec) -> bool:
@@ -173,17 +173,17 @@ def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundC
     Raises:
       ConfigError: The case cannot be bound.
     """
-    bound = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item))
-    assert isinstance(bound, BoundCommand), spec
-    return bound
+    bound_case = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item))
+    assert isinstance(bound_case, BoundCommand), spec
+    return bound_case
 
 
-def info_of_item(bound: BoundCase, item: pytest.Item) -> CaseInfo:
+def info_of_item(bound_case: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
     if _CODE not in item.stash:  # computed once, because the code that was imported counts
         item.stash[_CODE] = fingerprint_of(files_of_test(item), modules=_metric_modules(item.config))
-    code = united_fingerprint((bound.code.case, item.stash[_CODE]))
-    return replace(bound.info, node_id=plain_node_id(item), case_code=code.id)
+    code = united_fingerprint((bound_case.code.case, item.stash[_CODE]))
+    return replace(bound_case.info, node_id=plain_node_id(item), case_code=code.id)
 
 
 def files_of_test(item: pytest.Item) -> list[str]:

@@ -177,7 +177,7 @@ class Gate:
                 blocks.append(next(further_blocks))
             reference = self.reference.final_values(spec, info, [block for block, _ in blocks], train)
             trained_records += [
-                _record_bytes(reference.case or info, block, curves) for block, curves in reference.trained
+                _record_bytes(reference.case or info, block, curves) for block, curves in reference.trained_blocks
             ]
             pair = _pair_values(FinalValues.of(blocks, info), reference, scale, info.primary_metric)
             num_usable = num_usable_seeds(len(pair.samples), self.rules)
@@ -202,7 +202,7 @@ class Gate:
             looks=list(self._look_sizes),
             note="; ".join(filter(None, (note, _program_note(reference, blocks), _code_note(reference)))),
             reference=MeasuredReference(
-                label=self.reference.name(spec, info),
+                label=self.reference.case_label(spec, info),
                 is_itself=self.reference.sha256 in self._candidates,
                 choices=[choice.to_event() for choice in self.reference.choices],
                 evaluations=trained_records,

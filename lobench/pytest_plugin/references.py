@@ -69,7 +69,7 @@ class FinalValues:
     Attributes:
       metrics: Final values.
       starts: Values before the first inner step, if known. Those of the session count for both sides.
-      trained: Evaluations made for it in this session, to be recorded.
+      trained_blocks: Evaluations made for it in this session, to be recorded.
       case: The case that was trained, if the reference has other bindings than the session.
       programs: Programs that made the other evaluations.
       other_code: Note on evaluations that were computed by other code than the user's present code; "" if there are
@@ -78,7 +78,7 @@ class FinalValues:
 
     metrics: Mapping[str, Mapping[int, float]]
     starts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    trained: tuple[tuple[SeedBlock, Curves], ...] = ()
+    trained_blocks: tuple[tuple[SeedBlock, Curves], ...] = ()
     case: CaseInfo | None = None
     programs: frozenset[Program] = frozenset()
     other_code: str = ""
@@ -96,9 +96,9 @@ class FinalValues:
             for name in curves.metrics:
                 if is_of_batch(name):
                     continue
-                rows = zip(curves.seeds, curves.final(name), is_lost_by_seed, strict=True)
+                seed_rows = zip(curves.seeds, curves.final(name), is_lost_by_seed, strict=True)
                 metrics.setdefault(name, {}).update(
-                    {seed: math.nan if is_lost else value for seed, value, is_lost in rows}
+                    {seed: math.nan if is_lost else value for seed, value, is_lost in seed_rows}
                 )
                 starts.setdefault(name, {}).update(zip(curves.seeds, curves.first(name), strict=True))
         return cls(metrics=metrics, starts=starts)
@@ -133,7 +133,7 @@ class GateReference(Protocol):
     def sha256(self) -> str:
         """Content hash; "" for a baseline."""
 
-    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+    def case_label(self, spec: CaseSpec, info: CaseInfo) -> str:
         """Returns the reference's label, usually followed by the first digits of its sha256."""
 
     def final_values(
@@ -160,7 +160,7 @@ class _CheckpointReference:
     def subject(self) -> Subject | None:
         return Subject.of_checkpoint(self.checkpoint) if self.checkpoint is not None else None
 
-    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+    def case_label(self, spec: CaseSpec, info: CaseInfo) -> str:
         assert self.checkpoint is not None
         label = self.checkpoint.uri.rstrip("/").rsplit("/", 1)[-1]
         return f"{label} ({short_hash(self.checkpoint.sha256)})"
@@ -174,7 +174,7 @@ class _CheckpointReference:
                 self._trained_curves[info.key, block] = train(self.theta, block)
                 new_blocks.append((block, self._trained_curves[info.key, block]))
         final_values = FinalValues.of([(block, self._trained_curves[info.key, block]) for block in blocks], info)
-        return dataclasses.replace(final_values, trained=tuple(new_blocks))
+        return dataclasses.replace(final_values, trained_blocks=tuple(new_blocks))
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ class _OptimizerReference:
     def sha256(self) -> str:
         return self.subject.sha256
 
-    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+    def case_label(self, spec: CaseSpec, info: CaseInfo) -> str:
         return f"{self.subject.label} ({short_hash(self.subject.sha256)})"
 
     def final_values(
@@ -204,7 +204,7 @@ class _OptimizerReference:
         final_values = FinalValues.of(
             [(block, self._trained_curves[info.identity, block][0]) for block in blocks], info
         )
-        return dataclasses.replace(final_values, trained=tuple(new_blocks), case=case)
+        return dataclasses.replace(final_values, trained_blocks=tuple(new_blocks), case=case)
 
 
 @dataclass(slots=True)
@@ -220,7 +220,7 @@ class _StoreReference:
     choices: Sequence[ReferenceChoice] = ()
     has_own_seeds: bool = True
 
-    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+    def case_label(self, spec: CaseSpec, info: CaseInfo) -> str:
         return self.label
 
     def final_values(
@@ -258,7 +258,7 @@ class _BaselineReference:
         files = [self.path] if self.path is not None else find_baselines(Path(spec.path))
         return [path for path in files if not self.optimizer or path.name.startswith(f"{self.optimizer}-")]
 
-    def name(self, spec: CaseSpec, info: CaseInfo) -> str:
+    def case_label(self, spec: CaseSpec, info: CaseInfo) -> str:
         baseline_path = next(
             baseline_path for baseline_path in self._baseline_files(spec) if _has_case(baseline_path, info)
         )

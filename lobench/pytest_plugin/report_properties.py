@@ -85,12 +85,15 @@ def failure_section(item: pytest.Item, case: CaseInfo, finished_blocks: Finished
 def _rerun_command(item: pytest.Item) -> str:
     """Returns a command for this working directory that runs one item with the session's options."""
     config = item.config
-    file, separator, test = item.nodeid.partition("::")
-    path = os.path.relpath(config.rootpath / file, config.invocation_params.dir)
-    words = ["pytest", f"{file if not (config.rootpath / file).exists() else path}{separator}{test}"]
+    test_file, separator, test_id = item.nodeid.partition("::")
+    path = os.path.relpath(config.rootpath / test_file, config.invocation_params.dir)
+    command_words = [
+        "pytest",
+        f"{test_file if not (config.rootpath / test_file).exists() else path}{separator}{test_id}",
+    ]
     for flag in FLAGS_WITH_VALUE:
         option_value = config.getoption(flag) or []
         for value in option_value if isinstance(option_value, list) else [option_value]:
-            words += [flag, value]
-    words += [flag for flag in _SWITCHES if config.getoption(flag)]
-    return shlex.join(words)
+            command_words += [flag, value]
+    command_words += [flag for flag in _SWITCHES if config.getoption(flag)]
+    return shlex.join(command_words)

@@ -123,13 +123,13 @@ def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) ->
         if stored_subject is not None:
             return stored_subject
     flag = "--lobench-optimizer" if is_optimizer_text(text) else "--lobench-checkpoint"
-    suite = " ".join(map(str, config.args))
+    suite_arguments = " ".join(map(str, config.args))
     store_option = f" --lobench-store {shlex.quote(option(config, 'store'))}" if option(config, "store") else ""
     raise UsageError(
         "the store has no results of the reference, and a gate of commands and ordinary tests runs none",
         where=", ".join(map(str, stores)),
         got=text,
-        next_step=f"run `pytest {suite} {flag} {shlex.quote(text)}{store_option}` first",
+        next_step=f"run `pytest {suite_arguments} {flag} {shlex.quote(text)}{store_option}` first",
     )
 
 

@@ -222,7 +222,7 @@ def run_and_record(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -
       RewrittenCheckpoint: The files of the checkpoint have changed since `prepare_run`.
       LobenchError: The test passed without its primary metric for each seed.
     """
-    bound = bind_ordinary_test(item, spec)
+    bound_case = bind_ordinary_test(item, spec)
     started_at = time.monotonic()
     checkpoint_files = item.stash.get(_FILES, None)
     recorder = recorder_of(item, spec)
@@ -232,30 +232,32 @@ def run_and_record(item: pytest.Item, spec: CaseSpec, blocks: list[SeedBlock]) -
         if checkpoint_files is not None and isinstance(error, Exception):
             checkpoint_files.check()
         if isinstance(error, AssertionError | pytest.fail.Exception):
-            _keep_curves(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=False)
+            _keep_curves(item, bound_case, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=False)
         raise
     if checkpoint_files is not None:
         checkpoint_files.check()
-    _keep_curves(item, bound, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=True)
+    _keep_curves(item, bound_case, blocks, recorder, seconds=time.monotonic() - started_at, has_passed=True)
     return result
 
 
 def _keep_curves(
     item: pytest.Item,
-    bound: BoundCase,
+    bound_case: BoundCase,
     blocks: list[SeedBlock],
     recorder: MetricRecorder,
     *,
     seconds: float,
     has_passed: bool,
 ) -> None:
-    case = bound.case
+    case = bound_case.case
     files = item.stash.get(_FILES, None)
     identified_by = files.identified_by if files is not None else ""
-    maker = CurvesMaker(bound=bound, seconds=seconds / len(blocks), identified_by=identified_by, where=item.nodeid)
+    maker = CurvesMaker(
+        bound_case=bound_case, seconds=seconds / len(blocks), identified_by=identified_by, where=item.nodeid
+    )
     values = {name: dict(values_by_seed) for name, values_by_seed in recorder.values.items()}
     seeds = recorder.seeds
-    if bound.info.has_items:
+    if bound_case.info.has_items:
         with contextlib.suppress(LobenchError) if not has_passed else contextlib.nullcontext():
             item_values = ItemValues.of(recorder.values_of_items, case.primary_metric, where=item.nodeid)
             (block,) = blocks

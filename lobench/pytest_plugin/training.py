@@ -39,9 +39,9 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
     test = test_name(item)
     job = config.stash.get(CURRENT_JOB, None)
     runners = runners_of(config, variant_of(item))
-    bound = runners.in_process.bind(case, test)  # first, because it makes jax's backend with the case's settings
+    bound_case = runners.in_process.bind(case, test)  # first, because it makes jax's backend with the case's settings
     gate = _gate(item) if job is None and option(config, "against") else None
-    info = info_of_item(bound, item)
+    info = info_of_item(bound_case, item)
 
     program_folder = cache_folder(store_path(config, case.suite)).absolute()
 
@@ -57,14 +57,14 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
             except WrongThreads:
                 item.stash[ISOLATION_REASON] = foreign_backend_maker()
                 runners.isolated.compilation_cache = str(program_folder)
-                bound_case = runners.in_process.bind(case, test)
-                code_parts = bound_case.code.parts
-                key = bound_case.info.whole_key
+                isolated_case = runners.in_process.bind(case, test)
+                code_parts = isolated_case.code.parts
+                key = isolated_case.info.whole_key
                 curves = runners.isolated.run(
                     runners.layers, case, test, theta, block, code_hashes=code_parts, case_key=key
                 )
                 if job is not None:
-                    reason = f"this worker has another number of threads than its num_cpus = {bound.case.num_cpus}"
+                    reason = f"this worker has another number of threads than its num_cpus = {bound_case.case.num_cpus}"
                     curves = runners.grouped.add_reason_if_grouped(case, test, job, curves, reason)
             if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
                 raise EditedCode.of(case, edited_parts)
@@ -83,10 +83,10 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
     if gate is not None:
         further_blocks = _further_blocks(info, train, theta, finished_blocks)
         measurement = gate.measure(
-            case, info, bound.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
+            case, info, bound_case.expectations.margin, own_blocks, _GateTraining(item, case, train), further_blocks
         )
         item.stash.setdefault(MEASUREMENTS, []).append(measurement.to_report())
-    return Result([curves for _, curves in own_blocks], bound.case)
+    return Result([curves for _, curves in own_blocks], bound_case.case)
 
 
 class _GateTraining:
@@ -100,9 +100,9 @@ class _GateTraining:
 
     def with_optimizer(self, optimizer: Subject, block: SeedBlock) -> tuple[Curves, CaseInfo]:
         runners = runners_of(self._item.config, optimizer.variant, has_own_optimizer=True)
-        bound = runners.in_process.bind(self._case, test_name(self._item))
+        bound_case = runners.in_process.bind(self._case, test_name(self._item))
         curves = self._train(ThetaLeaves(leaves=None, where=optimizer.uri), block, runners)
-        return curves, info_of_item(bound, self._item)
+        return curves, info_of_item(bound_case, self._item)
 
 
 def _theta(item: pytest.Item) -> ThetaLeaves:

@@ -56,12 +56,12 @@ class VariantCases:
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._items, self._lock = items, threading.Lock()
         self._traced_hashes: set[str] = set()  # hashes of cases and of optimizers
-        self._fields_of = functools.lru_cache(maxsize=_MAX_VARIANTS)(self._bind_variant)
+        self._items_of = functools.lru_cache(maxsize=_MAX_VARIANTS)(self._bind_variant)
 
     def of(self, variant: Variant) -> VariantItems:
         """Returns the cases of a variant, which are bound at the first call."""
         with self._lock:
-            return self._fields_of(variant)
+            return self._items_of(variant)
 
     def problems_of_training(self, request: Describe) -> tuple[str, ...]:
         """Returns the reasons why cases of a variant cannot be trained. Equal reasons of several cases are listed once.

@@ -305,8 +305,8 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
             return case_info(item, job.variant).key != job.case_key
         except ConfigError:
             return True
-    bound = runners_of(item.config, job.variant).in_process.cached_bound_case(spec, test_name(item))
-    return bound is not None and bound.info.key != job.case_key
+    bound_case = runners_of(item.config, job.variant).in_process.cached_bound_case(spec, test_name(item))
+    return bound_case is not None and bound_case.info.key != job.case_key
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:

@@ -145,11 +145,11 @@ def test_variants_have_cases_of_their_own_and_one_gives_the_same_bits_after_anot
     assert [case.num_inner_steps for case in longer.values()] == [8, 8]
     assert learned["one"].identity == adam["one"].identity != longer["one"].identity
     assert learned["one"].optimizer_hash != adam["one"].optimizer_hash
-    first = bits(world.trained(learned["one"], LEARNED))
-    other = world.trained(adam["one"], ADAM, theta="")
+    first = bits(world.trained_blocks(learned["one"], LEARNED))
+    other = world.trained_blocks(adam["one"], ADAM, theta="")
     assert other.eval_steps[-1] == 4 and bits(other) != first
-    assert world.trained(longer["one"], LONGER, theta="").eval_steps[-1] == 8
-    again = world.trained(learned["one"], LEARNED)
+    assert world.trained_blocks(longer["one"], LONGER, theta="").eval_steps[-1] == 8
+    again = world.trained_blocks(learned["one"], LEARNED)
     assert bits(again) == first and again.num_compilations == 0
 
 
@@ -157,10 +157,10 @@ def test_a_worker_reads_a_theta_once_for_all_its_jobs(world: World) -> None:
     learned, leaves = world.described(LEARNED), {"log_lr": np.asarray(-2.0, np.float32)}
     kept = world.folder / f"{theta_sha256(leaves)}.npz"
     kept.write_bytes(dump_theta(leaves))
-    first = world.trained(learned["one"], LEARNED, theta=kept.name)
+    first = world.trained_blocks(learned["one"], LEARNED, theta=kept.name)
     kept.unlink()  # who reads it again finds nothing
-    assert bits(world.trained(learned["one"], LEARNED, theta=kept.name)) == bits(first)
-    assert world.trained(learned["two"], LEARNED, theta=kept.name).eval_steps[-1] == 6
+    assert bits(world.trained_blocks(learned["one"], LEARNED, theta=kept.name)) == bits(first)
+    assert world.trained_blocks(learned["two"], LEARNED, theta=kept.name).eval_steps[-1] == 6
     other = world.folder / f"{'0' * 64}.npz"
     other.write_bytes(dump_theta(leaves))
     refused = world.ask(Job(lease=5, **world.of(learned["one"], LEARNED, theta=other.name)), JobResult)
@@ -182,7 +182,7 @@ def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_e
     result = world.ask(Job(lease=9, **world.of(adam["one"], LEARNED)), JobResult)  # another variant
     assert (result.lease, result.outcome, result.replace) == (9, Outcome.ERROR, True)
     assert "edited" in result.message
-    world.trained(adam["two"], ADAM, theta="")
+    world.trained_blocks(adam["two"], ADAM, theta="")
 
 
 def test_job_of_a_case_whose_gin_file_was_edited_before_its_first_training_is_given_back(world: World) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from lobench import StoreError, UsageError
 from lobench.extend import Layers, WorkerConfig, bind_case, cause, load_plugins, schedule, write_whole
-from lobench_evolve.crew import ThetaPath, WorkerJob, WorkerPool
 from lobench_evolve.evolution_strategies import EvolutionStrategies, Update
 from lobench_evolve.genome import Genome, GenomeTrial
 from lobench_evolve.journal import ClosedGeneration, RunJournal, decode_fitness
 from lobench_evolve.messages import Begin, Evaluate, Export, Rewind, StateRequest
 from lobench_evolve.settings import AntitheticES, Evolve, TruncationGA, read_config
 from lobench_evolve.truncation_ga import Generation, Population, selection_strategy
+from lobench_evolve.worker_pool import ThetaPath, WorkerJob, WorkerPool
 
 _TIMEOUT_BINDING = re.compile(r"(.*/)?lobench\.Case\.timeout_seconds = ")  # fixes no bit
 
@@ -151,7 +151,7 @@ def worker_config(experiment: Evolution, executor_options: ExecutorOptions) -> W
 def make_worker_pool(
     experiment: Evolution, executor_options: ExecutorOptions, *, num_workers: int, log: Callable[[str], None]
 ) -> WorkerPool:
-    """Returns a crew without starting its workers. The inline executor always has one worker."""
+    """Returns a pool without starting its workers. The inline executor always has one worker."""
     return WorkerPool(
         load_plugins().make_executor(executor_options.executor, worker_config(experiment, executor_options), None),
         num_workers=1 if executor_options.executor == "inline" else num_workers,

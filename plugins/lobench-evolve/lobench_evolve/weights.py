@@ -107,11 +107,11 @@ class Decoder:
         self._mean_parents: tuple[int, ...] = ()
         self._mean: jax.Array = jnp.zeros(0)
 
-    def learn(self, genomes: Iterable[Genome]) -> None:
+    def add_genomes(self, genomes: Iterable[Genome]) -> None:
         """Adds genomes to be decoded later, in any order."""
         self._genomes.update({genome.id: genome for genome in genomes})
 
-    def put(self, genome_id: int, theta: jax.Array) -> None:
+    def add_theta(self, genome_id: int, theta: jax.Array) -> None:
         """Adds a theta that is not made from a seed, such as the mean of evolution strategies."""
         self._cache[genome_id] = theta
         self._cache.move_to_end(genome_id)
@@ -140,7 +140,7 @@ class Decoder:
         for genome in missing_genomes:
             theta = self._make_theta(genome, parent_thetas)
             if keep or genome.id != genome_id:
-                self.put(genome.id, theta)
+                self.add_theta(genome.id, theta)
             for parent in genome.parents:
                 num_uses[parent] -= 1
                 if not num_uses[parent]:

@@ -146,7 +146,7 @@ class Evaluator:
             self._state = self._outer_step(gradient, len(update.seeds), theta, outer_state)
         self.decoder.forget([self._theta_id])
         self._theta_id = theta_id
-        self.decoder.put(theta_id, self._state[0])
+        self.decoder.add_theta(theta_id, self._state[0])
 
     def state(self) -> bytes:
         """Returns theta and the outer optimizer's state."""
@@ -185,7 +185,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
     try:
         layers = configure.layers
         evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
-    except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
+    except Exception as error:  # noqa: BLE001  (the process boundary: the pool raises it)
         pool_connection.send(_broken_message(error))
         return
     requests: queue.Queue[ToWorker | None] = queue.Queue()
@@ -197,7 +197,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
                 _apply_learn(evaluator, message)
             else:
                 pool_connection.send(messages.Answer(job=message.job, payload=_answer_task(evaluator, message)))
-        except Exception as error:  # noqa: BLE001  (the process boundary: the crew raises it)
+        except Exception as error:  # noqa: BLE001  (the process boundary: the pool raises it)
             pool_connection.send(_broken_message(error))
 
 
@@ -210,7 +210,7 @@ def _broken_message(error: Exception) -> messages.Broken:
 
 def _apply_learn(evaluator: Evaluator, message: messages.Learn) -> None:
     evaluator.decoder.forget(message.forget)
-    evaluator.decoder.learn(message.genomes)
+    evaluator.decoder.add_genomes(message.genomes)
     if (theta_updates := message.theta_updates) is not None:
         state = base64.b64decode(theta_updates.state) if theta_updates.state is not None else None
         evaluator.apply_updates(theta_updates.theta, state, theta_updates.updates)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from lobench_evolve.crew import WorkerJob, WorkerPool
 from lobench_evolve.genome import Genome
 from lobench_evolve.messages import TO_WORKER, Answer, Broken, Evaluate, Learn, Welcome
+from lobench_evolve.worker_pool import WorkerJob, WorkerPool
 from shown import texts_of
 
 from lobench import LobenchError

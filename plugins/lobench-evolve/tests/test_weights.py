@@ -31,10 +31,10 @@ def history(length: int) -> dict[int, Genome]:
 def test_a_cached_parent_and_one_mutation_have_the_bits_of_full_decoding(weights: Weights) -> None:
     genomes = history(12)
     cached = Decoder(weights)
-    cached.learn(genomes.values())
+    cached.add_genomes(genomes.values())
     for last in range(12):
         full = Decoder(weights)
-        full.learn(lineage(genomes, [last]))
+        full.add_genomes(lineage(genomes, [last]))
         assert np.asarray(cached.theta(last)).tobytes() == np.asarray(full.theta(last)).tobytes()
 
 
@@ -42,15 +42,15 @@ def test_a_cache_that_holds_little_decodes_the_same(weights: Weights) -> None:
     genomes = history(6)
     small, large = Decoder(weights, max_bytes=0), Decoder(weights)
     for decoder in (small, large):
-        decoder.learn(genomes.values())
+        decoder.add_genomes(genomes.values())
     for index in (5, 2, 4, 0, 5):
         assert np.asarray(small.theta(index)).tobytes() == np.asarray(large.theta(index)).tobytes()
 
 
 def test_antithetic_halves_are_as_far_on_either_side(weights: Weights) -> None:
     decoder = Decoder(weights)
-    decoder.put(0, weights.init(key_of(1)))
-    decoder.learn([Genome(1, (0,), 77, 0.5), Genome(2, (0,), 77, -0.5)])
+    decoder.add_theta(0, weights.init(key_of(1)))
+    decoder.add_genomes([Genome(1, (0,), 77, 0.5), Genome(2, (0,), 77, -0.5)])
     middle, plus, minus = (np.asarray(decoder.theta(index)) for index in range(3))
     np.testing.assert_allclose((plus + minus) / 2, middle, atol=1e-6)
     assert np.std(plus - middle) == pytest.approx(0.5, rel=0.2)
@@ -58,8 +58,8 @@ def test_antithetic_halves_are_as_far_on_either_side(weights: Weights) -> None:
 
 def test_what_was_forgotten_is_not_made_up(weights: Weights) -> None:
     decoder = Decoder(weights)
-    decoder.put(0, weights.init(key_of(1)))
-    decoder.learn([Genome(1, (0,), 77, 0.5)])
+    decoder.add_theta(0, weights.init(key_of(1)))
+    decoder.add_genomes([Genome(1, (0,), 77, 0.5)])
     decoder.forget([0])
     with pytest.raises(KeyError):
         decoder.theta(1)
@@ -94,10 +94,10 @@ def mixed(size: int, generations: int) -> dict[int, Genome]:
 def test_of_several_parents_the_bits_are_those_of_full_decoding_too(max_bytes: int, decay: float) -> None:
     weights, genomes = Weights(AdafacMLPLOpt(), {}, decay=decay), mixed(4, 5)
     cached = Decoder(weights, max_bytes)
-    cached.learn(genomes.values())
+    cached.add_genomes(genomes.values())
     for last in range(20):
         full = Decoder(weights)
-        full.learn(lineage(genomes, [last]))
+        full.add_genomes(lineage(genomes, [last]))
         assert np.asarray(cached.theta(last)).tobytes() == np.asarray(full.theta(last)).tobytes()
 
 
@@ -106,7 +106,7 @@ def test_a_child_is_the_mean_of_its_parents_less_the_decay_and_its_noise() -> No
     decoder = Decoder(weights)
     genomes = [Genome(0, (), 1, 0.0), Genome(1, (), 2, 0.0), Genome(2, (0, 1), 3, 0.5), Genome(3, (0, 1), 3, 0.0)]
     learn = Learn(forget=(), genomes=tuple(genomes), theta_updates=None)
-    decoder.learn(Learn.from_bytes(learn.to_bytes()).genomes)
+    decoder.add_genomes(Learn.from_bytes(learn.to_bytes()).genomes)
     one, other, child, mean = (np.asarray(decoder.theta(id)) for id in range(4))
     np.testing.assert_allclose(mean, (one + other) / 2, rtol=1e-6)
     noise = (child - 0.75 * mean) / 0.5

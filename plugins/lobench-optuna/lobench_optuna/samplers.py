@@ -24,24 +24,24 @@ class _SamplerKind:
     """Facts about a sampler of optuna.
 
     Attributes:
-      cls: Name of its class in `optuna.samplers`.
-      needs: Modules that it needs besides optuna.
+      class_name: Name of its class in `optuna.samplers`.
+      required_modules: Modules that it needs besides optuna.
       is_replayed: Whether it keeps state beyond the values of trials (a generation, a covariance, a position in a
         sequence). If so, earlier waves are replayed when a study is rebuilt.
     """
 
-    cls: str
+    class_name: str
     required_modules: tuple[str, ...] = ()
     is_replayed: bool = False
 
 
 _SAMPLER_KINDS = {
-    "tpe": _SamplerKind(cls="TPESampler"),
-    "cmaes": _SamplerKind(cls="CmaEsSampler", required_modules=("cmaes",), is_replayed=True),
-    "gp": _SamplerKind(cls="GPSampler", required_modules=("torch", "scipy")),
-    "nsgaii": _SamplerKind(cls="NSGAIISampler", is_replayed=True),
-    "qmc": _SamplerKind(cls="QMCSampler", required_modules=("scipy",), is_replayed=True),
-    "brute_force": _SamplerKind(cls="BruteForceSampler"),
+    "tpe": _SamplerKind(class_name="TPESampler"),
+    "cmaes": _SamplerKind(class_name="CmaEsSampler", required_modules=("cmaes",), is_replayed=True),
+    "gp": _SamplerKind(class_name="GPSampler", required_modules=("torch", "scipy")),
+    "nsgaii": _SamplerKind(class_name="NSGAIISampler", is_replayed=True),
+    "qmc": _SamplerKind(class_name="QMCSampler", required_modules=("scipy",), is_replayed=True),
+    "brute_force": _SamplerKind(class_name="BruteForceSampler"),
 }
 _OPTION_TYPES = (bool, int, float, str)
 
@@ -79,7 +79,9 @@ class Sampler:
                 **sampler_options,
             }
             sampler_seed = fold(seed) % (1 << 32)
-        sampler: BaseSampler = getattr(samplers, _SAMPLER_KINDS[self.name].cls)(seed=sampler_seed, **sampler_options)
+        sampler: BaseSampler = getattr(samplers, _SAMPLER_KINDS[self.name].class_name)(
+            seed=sampler_seed, **sampler_options
+        )
         return sampler
 
 
@@ -104,7 +106,7 @@ def find_sampler(name: object, options: Mapping[str, Any]) -> Sampler:
             )
     from optuna import samplers
 
-    keywords = inspect.signature(getattr(samplers, _SAMPLER_KINDS[sampler_name].cls).__init__).parameters
+    keywords = inspect.signature(getattr(samplers, _SAMPLER_KINDS[sampler_name].class_name).__init__).parameters
     allowed_options = [key for key in keywords if key not in ("self", "seed") and not key.startswith("warn_")]
     for key, value in options.items():
         if key not in allowed_options:

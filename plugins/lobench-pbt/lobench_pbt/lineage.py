@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from lobench.extend import fold
 from lobench_pbt.trial import StudyTrial
 
-__all__ = ["SEED_MASK", "inheritance_chain", "replay", "replay_seed", "schedule", "segments", "warm_starts"]
+__all__ = ["SEED_MASK", "ancestors_in_order", "inheritance_chain", "replay", "replay_seed", "segments", "warm_starts"]
 
 SEED_MASK = 0x7FFFFFFF  # a trainer's seed fits 31 bits
 _State = TypeVar("_State")
 
 
-def schedule(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
+def ancestors_in_order(parents: Callable[[int], Sequence[int]], id: int) -> list[int]:
     """Returns a trial and its ancestors, parents before children, otherwise by id."""
     parents_by_id: dict[int, tuple[int, ...]] = {}
     pending_ids = [id]
@@ -50,7 +50,7 @@ def segments(
         not last_trial.n_steps or (to_step is not None and last_trial.start_step >= to_step)
     ):
         id = last_trial.parent_ids[0]
-    for ancestor_id in schedule(lambda ancestor: trial(ancestor).parent_ids, id):
+    for ancestor_id in ancestors_in_order(lambda ancestor: trial(ancestor).parent_ids, id):
         ancestor_trial = trial(ancestor_id)
         start = max(ancestor_trial.start_step, from_step)
         end = ancestor_trial.end_step if to_step is None else min(ancestor_trial.end_step, to_step)

@@ -12,7 +12,7 @@ import threading
 import uuid
 from pathlib import Path
 
-__all__ = ["Fate", "begin", "end", "process_fate", "process_text"]
+__all__ = ["Fate", "process_fate", "process_text", "register_client", "unregister_client"]
 
 _LIVE_CLIENTS: set[str] = set()  # names that this process holds
 _NUMBERS = itertools.count(1)
@@ -27,7 +27,7 @@ class Fate(enum.StrEnum):
     ELSEWHERE = "elsewhere"
 
 
-def begin() -> str:
+def register_client() -> str:
     """Registers a new client of this process and returns its unique name, from which `process_fate` derives its state.
 
     The name consists of the machine, the process id, the time when the process started, and a counter.
@@ -38,7 +38,7 @@ def begin() -> str:
         return name
 
 
-def end(name: str) -> None:
+def unregister_client(name: str) -> None:
     """Records that a client of this process has ended."""
     with _LOCK:
         _LIVE_CLIENTS.discard(name)

@@ -127,7 +127,7 @@ class Service:
         self._plugins: PluginManager = plugins or load_plugins()
         self._commit_log = CommitLog(self._path)
         self._parsed_studies: dict[str, tuple[Study, SelectionStrategy]] = {}  # parsed studies by their text
-        self._checkpoint_copies.sweep(
+        self._checkpoint_copies.remove_all_but(
             [
                 artifact
                 for row in read_studies(self._db)
@@ -295,7 +295,7 @@ class Service:
             study = open_study.study.name
         checkpoint: Artifact | None = None
         if completion.checkpoint is not None:
-            checkpoint, state = self._checkpoint_copies.take(
+            checkpoint, state = self._checkpoint_copies.copy_in(
                 f"{study}-{id}", completion.checkpoint, completion.train_state
             )
             completion = dataclasses.replace(completion, checkpoint=checkpoint, train_state=state)

@@ -30,7 +30,7 @@ from lobench.extend import Value, checkpoint_sha256, holds_theta
 from lobench_pbt.codec import artifact_to_message, trial_from_message
 from lobench_pbt.connection import Address, Connection
 from lobench_pbt.gin_paths import apply, bound_values, gin_text
-from lobench_pbt.process import Fate, begin, end, process_fate, process_text
+from lobench_pbt.process import Fate, process_fate, process_text, register_client, unregister_client
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, StudyTrial
 from lobench_pbt.vault import bytes_sha256
@@ -57,7 +57,7 @@ class StudyClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._study = connection.address.study
-        self._process = begin()
+        self._process = register_client()
         self._sessions: set[TrialSession] = set()  # trials with heartbeats
 
     def __enter__(self) -> StudyClient:
@@ -66,7 +66,7 @@ class StudyClient:
     def __exit__(self, *_: object) -> None:
         for session in list(self._sessions):  # if the trainer failed during a trial
             session.close()
-        end(self._process)
+        unregister_client(self._process)
         self._connection.close()
 
     def trials(self, worker: str) -> Iterator[TrialSession]:

@@ -190,7 +190,7 @@ class TrialTable:
 
         Args:
           lease_deadline: Deadline of all leases.
-          fitness, latest_fitness: First and last deadline of a fitness.
+          first_fitness_deadline, last_fitness_deadline: First and last deadline of a fitness.
         """
         self._db.execute(
             "UPDATE trials SET lease_deadline = ? WHERE study = ? AND lease_deadline IS NOT NULL",

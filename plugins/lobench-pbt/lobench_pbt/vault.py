@@ -55,10 +55,10 @@ class CheckpointCopies:
         self._closed_event = threading.Event()
 
     def close(self) -> None:
-        """Cancels the copies in progress; their `take` raises."""
+        """Cancels the copies in progress; their `copy_in` raises."""
         self._closed_event.set()
 
-    def take(self, name: str, checkpoint: Artifact, state: Artifact | None) -> tuple[Artifact, Artifact | None]:
+    def copy_in(self, name: str, checkpoint: Artifact, state: Artifact | None) -> tuple[Artifact, Artifact | None]:
         """Copies the checkpoint and state of a trial, and checks the copy.
 
         Raises:
@@ -122,7 +122,7 @@ class CheckpointCopies:
         """Removes a completion's copies."""
         shutil.rmtree(self._folder(artifact), ignore_errors=True)
 
-    def sweep(self, artifacts: Collection[Artifact]) -> None:
+    def remove_all_but(self, artifacts: Collection[Artifact]) -> None:
         """Removes the remains of a killed controller.
 
         Raises:

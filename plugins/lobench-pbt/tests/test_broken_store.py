@@ -116,16 +116,16 @@ def test_on_a_full_disk_a_checkpoint_is_not_the_trainers_fault(tmp_path: Path, k
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
         with pytest.raises(StoreError, match=SHOWN["cannot-keep-a-checkpoint-too"]):
-            vault.take("trial", theta, artifact)
+            vault.copy_in("trial", theta, artifact)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list((tmp_path / "store").iterdir())
     (state.parent / "dangling").symlink_to(tmp_path / "nowhere")
     if kind == "folder":
         with pytest.raises(Refused, match=SHOWN["no-such-checkpoint"]):
-            vault.take("trial", theta, artifact)
+            vault.copy_in("trial", theta, artifact)
     else:
-        assert vault.take("trial", theta, artifact)[1] is not None
+        assert vault.copy_in("trial", theta, artifact)[1] is not None
 
 
 def test_a_path_that_no_file_can_have_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_path_that_no_file_can_have_is_refused_and_not_waited_for(tmp_path: Pa
     vault = CheckpointCopies(tmp_path / "store")
     for path in (tmp_path / ("x" * 300), tmp_path.joinpath(*["folder"] * 1000), tmp_path / "circle"):
         with pytest.raises(Refused, match=SHOWN["no-file-has-such-a"]) as refused:
-            vault.take("trial", Artifact(uri=str(path), sha256="0" * 64), None)
+            vault.copy_in("trial", Artifact(uri=str(path), sha256="0" * 64), None)
         assert refused.value.refusal is Refusal.INVALID
     assert not list((tmp_path / "store").iterdir())
 

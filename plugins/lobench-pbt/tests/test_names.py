@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lobench_pbt
 import pytest
-from lobench_pbt.process import Fate, begin, end, process_fate, process_text
+from lobench_pbt.process import Fate, process_fate, process_text, register_client, unregister_client
 from lobench_pbt.server import Security
 from lobench_pbt.transitions import Completion
 from lobench_pbt.trial import Refusal, Refused
@@ -119,9 +119,9 @@ def test_a_name_of_a_living_process_elsewhere_is_an_error_after_a_lease(
 
 
 def test_what_is_known_of_a_process() -> None:
-    name = begin()
+    name = register_client()
     assert process_fate(name) is Fate.RUNS
-    end(name)
+    unregister_client(name)
     assert process_fate(name) is Fate.OVER
     machine, pid, started, _ = name.split("/")
     ended = subprocess.Popen([sys.executable, "-c", ""])

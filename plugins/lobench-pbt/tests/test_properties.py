@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lobench_pbt.decide import reproduce, suggest
-from lobench_pbt.lineage import schedule, segments, warm_starts
+from lobench_pbt.lineage import ancestors_in_order, segments, warm_starts
 from lobench_pbt.service import Service
 from lobench_pbt.study import FitnessFrom, Opponents, Study
 from lobench_pbt.transitions import Completion
@@ -160,7 +160,7 @@ PARENTS = {2: [0], 3: [0], 4: [2], 5: [4, 3]}
 @pytest.mark.parametrize(("id", "expected"), [(4, [0, 2, 4]), (5, [0, 2, 3, 4, 5]), (1, [1])])
 def test_the_schedule_of_a_trial(id: int, expected: list[int]) -> None:
     """P9."""
-    assert schedule(lambda trial: PARENTS.get(trial, []), id) == expected
+    assert ancestors_in_order(lambda trial: PARENTS.get(trial, []), id) == expected
 
 
 def test_the_weights_of_a_trial_go_back_along_its_winners() -> None:

@@ -135,7 +135,7 @@ def test_a_copy_ends_with_the_controller(tmp_path: Path) -> None:
     vault, theta = CheckpointCopies(tmp_path / "vault"), write_theta(tmp_path / "theta.npz", 1.0)
     vault.close()
     with pytest.raises(StoreError, match=SHOWN["controller-ends"]):
-        vault.take("one", theta, None)
+        vault.copy_in("one", theta, None)
     assert not list((tmp_path / "vault").iterdir())
 
 

@@ -175,7 +175,7 @@ class RayDriver:
                 case Kill():
                     self._kill_slot(message.worker)
                 case Forward() if message.worker in self._slots:
-                    self._forward(message)
+                    self._forward_message(message)
         except (ray.exceptions.RayError, OSError) as error:
             self._lose_worker(message.worker, _error_line(error), lost=True)
 
@@ -216,7 +216,7 @@ class RayDriver:
         self._slots[worker].node = node
         self._has_started = True
         self._mentioned_nodes.discard(node)
-        self._receive(worker)
+        self._receive_messages(worker)
 
     def _exclude_node(self, worker: int, node: str, problem: str) -> None:
         """Moves a slot to another node, if there is one."""
@@ -243,13 +243,13 @@ class RayDriver:
         self._send_to_chief(ClusterRefused(message=self._exclusion_reason))
         return True
 
-    def _receive(self, worker: int) -> None:
+    def _receive_messages(self, worker: int) -> None:
         seconds = self._join_request.silence_seconds / 4
         progress_seconds = min(max(len(self._slots) / _PROGRESS_PER_SECOND, 0.2), seconds)
         reference = self._slots[worker].actor.receive.remote(seconds, progress_seconds)
-        self._call_with_result(reference, lambda messages: self._relay(worker, messages), worker)
+        self._call_with_result(reference, lambda messages: self._relay_messages(worker, messages), worker)
 
-    def _relay(self, worker: int, messages: list[bytes]) -> None:
+    def _relay_messages(self, worker: int, messages: list[bytes]) -> None:
         slot = self._slots.get(worker)
         if slot is None:
             return  # it was killed: its late messages are dropped
@@ -259,9 +259,9 @@ class RayDriver:
         if has_exited(messages):
             self._kill_slot(worker)
         else:
-            self._receive(worker)
+            self._receive_messages(worker)
 
-    def _forward(self, forward: Forward) -> None:
+    def _forward_message(self, forward: Forward) -> None:
         slot = self._slots[forward.worker]
         slot.outbox.append(forward)
         if not slot.is_sending:

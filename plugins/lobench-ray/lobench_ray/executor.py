@@ -60,9 +60,9 @@ class RayExecutor:
         self._channel: Channel | None = None
         self._clock = AwakeClock()
         self._last_message = 0.0
-        self._gone_since = 0.0
+        self._lost_at = 0.0
         self._next_try_at = 0.0
-        self._address, self._is_used = "", False
+        self._address, self._was_connected = "", False
         config.log_folder.mkdir(parents=True, exist_ok=True)
         self._start_bridge()
 
@@ -160,9 +160,9 @@ class RayExecutor:
     def _handle_message(self, message: FromBridge) -> list[ExecutorEvent]:
         match message:
             case Joined(address=address):
-                is_reconnected = self._gone_since > 0 and self._is_used
+                is_reconnected = self._lost_at > 0 and self._was_connected
                 self._address = address
-                self._gone_since = 0.0
+                self._lost_at = 0.0
                 return [Notice(message=f"connected to Ray at {address} again")] if is_reconnected else []
             case ClusterRefused(message=why):
                 raise LobenchError(why)
@@ -184,7 +184,7 @@ class RayExecutor:
     def _update_capacity(self, capacity: ExecutorCapacity) -> list[ExecutorEvent]:
         machines = capacity.machines
         num_cpus, num_gpus = (sum(amounts) for amounts in zip(*machines, strict=True)) if machines else (0, 0)
-        self._is_used = True
+        self._was_connected = True
         devices = f" and {num_gpus:g} devices" if num_gpus else ""
         text = f"Ray at {self._address}: {counted(int(num_cpus), 'core')}{devices} on {counted(len(machines), 'node')}"
         return [Notice(message=text), dataclasses.replace(capacity, limit=self._config.max_cores)]
@@ -196,7 +196,7 @@ class RayExecutor:
         """
         self._end_bridge()
         now = time.monotonic()
-        if not self._is_used:
+        if not self._was_connected:
             raise LobenchError(
                 "cannot use a Ray cluster",
                 where=self._config.address or "auto",
@@ -204,20 +204,20 @@ class RayExecutor:
                 next_step=f"is it running (`ray status`)? `ray start --head` starts one here, --ray-address names "
                 f"another; see {self._config.log_folder / 'ray.log'}",
             )
-        self._gone_since = self._gone_since or now
-        if now - self._gone_since > _RECONNECT_SECONDS:
+        self._lost_at = self._lost_at or now
+        if now - self._lost_at > _RECONNECT_SECONDS:
             raise LobenchError(
                 f"Ray has been gone for {_RECONNECT_SECONDS / 60:g} minutes",
                 where=self._address or self._config.address,
                 got=reason,
                 next_step="start it and then the same watch again: it goes on from its ledger",
             )
-        self._next_try_at = now + min(2.0 + 0.2 * (now - self._gone_since), 15.0)
+        self._next_try_at = now + min(2.0 + 0.2 * (now - self._lost_at), 15.0)
         lost_workers: list[ExecutorEvent] = [
             WorkerExited(worker=worker, message=reason, lost=True) for worker in self._workers
         ]
         self._workers.clear()
-        is_first_loss = now == self._gone_since
+        is_first_loss = now == self._lost_at
         return [*([Notice(message=f"lost Ray: {reason}; trying again")] if is_first_loss else []), *lost_workers]
 
     def _end_bridge(self) -> None:

@@ -35,12 +35,12 @@ class WorkerPlan(Message):
     """Settings with which all slots start their workers.
 
     Attributes:
-      sha256: Hash of the parcel.
-      suites: Names of the suites in the parcel.
-      layers: gin text bound before and after each case's own file. Its files are named as in the parcel.
+      sha256: Hash of the suite archive.
+      suites: Names of the suites in the archive.
+      layers: gin text bound before and after each case's own file. Its files are named as in the archive.
       serve: As in `WorkerConfig`.
-      state_mark: File in the store's folder of states. A node that has this file sees the store, and saves states
-        there.
+      state_folder_token: File in the store's folder of states. A node that has this file sees the store, and saves
+        states there.
       working_folder: Working folder of the chief, as in `Configure`.
       with_tests: As in `WorkerConfig`.
     """

@@ -81,7 +81,7 @@ class Slot:
           num_cpus, num_gpus: Cores and devices of the worker.
           expected: `versions()` of the chief.
           plan: An encoded `WorkerPlan`.
-          parcel: Reference to the parcel's data, which is fetched only if this node lacks it.
+          suite_archive: Reference to the archive of the suites, which is fetched only if this node lacks it.
         Returns:
           "", or the reason why results of this node would differ from those of the chief, as a clause.
         """

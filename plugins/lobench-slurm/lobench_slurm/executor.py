@@ -75,7 +75,7 @@ class SlurmExecutor:
         self._key = secrets.token_bytes(32)
         self._jobs = Jobs(config.log_folder.absolute() / "slurm", self._options.sbatch)
         self._pending_handlers: queue.SimpleQueue[Callable[[], list[ExecutorEvent]]] = queue.SimpleQueue()
-        self._wake_receiver, self._waker = socket.socketpair()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
         self._is_accepted = self._is_refused = self._is_silent = self._is_closed = False
@@ -132,7 +132,7 @@ class SlurmExecutor:
         self._commands.submit(self._jobs.cancel_all)
         self._commands.shutdown()
         self._wake_receiver.close()
-        self._waker.close()
+        self._wake_sender.close()
 
     # Jobs.
 
@@ -340,7 +340,7 @@ class SlurmExecutor:
         """Has `wait` call a function in its thread. May be called in any thread."""
         self._pending_handlers.put(handler)
         try:
-            self._waker.send(b"\0")
+            self._wake_sender.send(b"\0")
         except OSError:
             return  # closed
 

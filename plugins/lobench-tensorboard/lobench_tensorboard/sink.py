@@ -160,10 +160,10 @@ class _Run:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._written_keys: set[tuple[str, int]] = set()
-        self._charts: set[TagChart] = set()
+        self._written_charts: set[TagChart] = set()
         self._file: EventFile | None = None
         self._new_values: list[tuple[int, list[Summary.Value]]] = []
-        self._last_steps: dict[str, int] = {}  # step of the last value of a tag
+        self._last_step_by_tag: dict[str, int] = {}  # step of the last value of a tag
         self._last_step_of_files: dict[Path, int] = {}  # highest step in each file
         self._num_records = 0  # records in the open file
         self._first_late_step: int | None = None  # lowest step of a value that follows a later one
@@ -185,15 +185,15 @@ class _Run:
                 self._written_keys.add((value.tag, event.step))
                 self._record_value(file, value, event.step)
                 if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
-                    self._charts = charts_in(Layout.FromString(value.tensor.string_val[0]))
+                    self._written_charts = charts_in(Layout.FromString(value.tensor.string_val[0]))
 
     def _record_value(self, file: Path, value: Summary.Value, step: int) -> None:
         self._last_step_of_files[file] = max(step, self._last_step_of_files.get(file, -1))
         if value.tag == custom_scalars.CONFIG_SUMMARY_TAG:
             return
-        if step < self._last_steps.get(value.tag, -1):
+        if step < self._last_step_by_tag.get(value.tag, -1):
             self._first_late_step = step if self._first_late_step is None else min(step, self._first_late_step)
-        self._last_steps[value.tag] = step
+        self._last_step_by_tag[value.tag] = step
 
     def add(self, numbers: Sequence[Number], step: int, *, is_whole: bool) -> None:
         """Adds the missing scalars of an event. `flush` writes them.
@@ -208,9 +208,9 @@ class _Run:
             if (tag, step) not in self._written_keys:
                 scalars.setdefault(tag, value)
         values = [_scalar_value(tag, value) for tag, value in scalars.items()]
-        if is_whole and not (charts := charts_of(numbers)) <= self._charts:
-            self._charts |= charts
-            values.append(_layout_value(self._charts))
+        if is_whole and not (charts := charts_of(numbers)) <= self._written_charts:
+            self._written_charts |= charts
+            values.append(_layout_value(self._written_charts))
         if values:
             self._new_values.append((step, values))
             self._written_keys.update((value.tag, step) for value in values)
@@ -222,7 +222,7 @@ class _Run:
         new_values = sorted(self._new_values, key=lambda step_and_values: step_and_values[0])
         self._new_values = []
         late_steps = [
-            step for step, values in new_values for value in values if step < self._last_steps.get(value.tag, -1)
+            step for step, values in new_values for value in values if step < self._last_step_by_tag.get(value.tag, -1)
         ]
         late_steps += [self._first_late_step] if self._first_late_step is not None else []
         if late_steps:

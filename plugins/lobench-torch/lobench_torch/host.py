@@ -79,7 +79,7 @@ class OptimizerClass:
     """Facts about a class of optimizers that are needed before one is made.
 
     Attributes:
-      first: Name of its first argument; "" if unknown.
+      first_argument: Name of its first argument; "" if unknown.
       takes_closure: Whether its `step` requires a function that computes the loss and the gradients.
       has_modes: Whether it has `train()` and `eval()`.
     """
@@ -288,28 +288,28 @@ class _InstanceCache:
     """Cache of instances by state, from which trainings continue. The oldest instances are dropped first."""
 
     def __init__(self) -> None:
-        self._instances: collections.OrderedDict[int, list[_Instance]] = collections.OrderedDict()
+        self._instances_by_checksum: collections.OrderedDict[int, list[_Instance]] = collections.OrderedDict()
         self._bytes = 0
 
     def take(self, state: np.ndarray) -> _Instance | None:
         """Removes and returns an instance that is in a state; None if there is none."""
         state = state[: state_size(state)]
-        candidates = self._instances.get(_checksum(state), [])
+        candidates = self._instances_by_checksum.get(_checksum(state), [])
         for index, instance in enumerate(candidates):
             if np.array_equal(instance.state[: state_size(instance.state)], state):
                 self._bytes -= instance.state.size
                 del candidates[index]
                 if not candidates:
-                    del self._instances[_checksum(state)]
+                    del self._instances_by_checksum[_checksum(state)]
                 return instance
         return None
 
     def put(self, instance: _Instance) -> None:
         key = _checksum(instance.state[: state_size(instance.state)])
-        self._instances.setdefault(key, []).append(instance)
+        self._instances_by_checksum.setdefault(key, []).append(instance)
         self._bytes += instance.state.size
-        while self._bytes > _CACHE_BYTES and len(self._instances) > 1:
-            _, dropped_instances = self._instances.popitem(last=False)
+        while self._bytes > _CACHE_BYTES and len(self._instances_by_checksum) > 1:
+            _, dropped_instances = self._instances_by_checksum.popitem(last=False)
             self._bytes -= sum(dropped_instance.state.size for dropped_instance in dropped_instances)
 
 
@@ -336,7 +336,7 @@ class Host:
       spec: Specification of the optimizer.
       shapes: Shapes of the parameters by path; all are float32.
       settings: Settings of trial steps, which measure the size of the optimizer's state.
-      scheduled: Names of settings that have a new value at each step.
+      scheduled_names: Names of settings that have a new value at each step.
 
     Attributes:
       empty_state: uint8[capacity], the state of an optimizer that has taken no step.

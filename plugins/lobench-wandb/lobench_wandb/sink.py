@@ -121,8 +121,8 @@ class _Run:
     Args:
       folder: Folder of the files.
       id: W&B's id.
-      init: Arguments of `wandb.init`.
-      owned: Whether only the sink writes the run.
+      init_arguments: Arguments of `wandb.init`.
+      is_owned: Whether only the sink writes the run.
     """
 
     def __init__(self, folder: Path, id: str, init_arguments: dict[str, Any], *, is_owned: bool) -> None:
@@ -134,9 +134,9 @@ class _Run:
         self._defined_keys: set[str] = set()
         self._written_keys: set[tuple[str, int]] = set()
         self._num_rows = 0
-        self._rows: list[dict[str, float]] = []
+        self._new_rows: list[dict[str, float]] = []
         self._run: Any = None
-        self._rows_end = 0  # offset of the last row known to be in the file
+        self._read_offset = 0  # offset of the last row known to be in the file
         for file in sorted(folder.glob(f"*-{glob.escape(id)}-*/run-{glob.escape(id)}.wandb")):
             _wait_for_writers(file)
             for row, _ in wandb_rows(file):
@@ -147,7 +147,7 @@ class _Run:
         values = dict(value for number in numbers for value in number.values())
         new_values = {key: value for key, value in values.items() if (key, step) not in self._written_keys}
         if new_values:
-            self._rows.append({self._step_metric: step, **new_values})
+            self._new_rows.append({self._step_metric: step, **new_values})
             self._written_keys |= {(key, step) for key in new_values}
 
     def flush(self) -> None:
@@ -156,10 +156,10 @@ class _Run:
         Raises:
           PluginError: W&B's process did not write it.
         """
-        if not self._rows:
+        if not self._new_rows:
             return
         self._run = self._run or self._begin_run()
-        rows, self._rows = self._rows, []
+        rows, self._new_rows = self._new_rows, []
         is_shared = self._init_arguments["mode"] == "shared"
         for row in rows:
             for key in () if self._is_owned else sorted(row.keys() - self._defined_keys - {self._step_metric}):
@@ -181,8 +181,8 @@ class _Run:
         num_folders = len(list(self._folder.glob(f"*-{glob.escape(self.id)}-*")))
         with preserved_process_hooks():
             run = wandb.init(**init_arguments, settings=run_settings(suffix=str(num_folders), owns_run=self._is_owned))
-        self._file = Path(run.settings.sync_file)
-        if self._folder.resolve() not in self._file.resolve().parents:  # W&B silently uses a temporary folder
+        self._history_file = Path(run.settings.sync_file)
+        if self._folder.resolve() not in self._history_file.resolve().parents:  # W&B silently uses a temporary folder
             raise PluginError("W&B cannot write its folder", where=WHERE, got=str(self._folder))
         run.define_metric(self._step_metric, hidden=True)
         if self._is_owned:
@@ -192,12 +192,12 @@ class _Run:
     def _wait_for_rows(self, num_missing: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            for _, end in wandb_rows(self._file, self._rows_end) if self._file.exists() else ():
-                num_missing, self._rows_end = num_missing - 1, end
+            for _, end in wandb_rows(self._history_file, self._read_offset) if self._history_file.exists() else ():
+                num_missing, self._read_offset = num_missing - 1, end
             if num_missing <= 0:
-                return sync(self._file)
+                return sync(self._history_file)
             if time.monotonic() > deadline:
-                missing_text = f"{num_missing} rows missing in {self._file}"
+                missing_text = f"{num_missing} rows missing in {self._history_file}"
                 raise PluginError("W&B's own process does not write", where=WHERE, got=missing_text)
             time.sleep(0.002)
 

@@ -58,7 +58,7 @@ class WorkerJob:
 
     Attributes:
       task: Message to the worker.
-      wanted: Ids of the genomes that the job needs. The worker is sent those that it lacks.
+      genome_ids: Ids of the genomes that the job needs. The worker is sent those that it lacks.
       theta_path: Theta that the genomes mutate, if it is not created from a seed. The worker is sent the updates that
         it lacks.
     """
