@@ -52,7 +52,7 @@ class Train(Message):
     """Request for the curves of a seed block.
 
     Attributes:
-      theta: Path of a file of leaves; "" without theta.
+      theta_path: Path of a file of leaves; "" without theta.
       code_hashes: Parts of the case's code as the caller imported it; empty if any code is right.
       case_key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
       together, perturbation: As in `BlockRunner.repeat`.
@@ -61,7 +61,7 @@ class Train(Message):
     layers: Layers
     spec: CaseSpec
     test_name: str
-    theta: str
+    theta_path: str
     where: str
     seed_block: SeedBlock
     code_hashes: Mapping[str, str] = field(default_factory=dict)
@@ -78,15 +78,15 @@ class TrainedReply(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raised(Message):
+class ErrorReply(Message):
     """Answer to a `Train` that raised an error: the name of its class, and its message in one line."""
 
-    name: str
+    error_class: str
     message: str
 
 
-Answer: TypeAlias = TrainedReply | Raised
-_ANSWERS: Codec[Answer] = Codec(TrainedReply, Raised)
+Answer: TypeAlias = TrainedReply | ErrorReply
+_ANSWERS: Codec[Answer] = Codec(TrainedReply, ErrorReply)
 
 
 class IsolatedRunner:
@@ -132,7 +132,7 @@ class IsolatedRunner:
             layers=layers,
             spec=spec,
             test_name=test_name,
-            theta="",
+            theta_path="",
             where=theta.where,
             seed_block=block,
             code_hashes=code_hashes or {},
@@ -152,7 +152,7 @@ class IsolatedRunner:
             if theta.leaves is not None:
                 path = Path(folder) / "theta.npz"
                 path.write_bytes(dump_theta(theta.leaves))
-                request = dataclasses.replace(request, theta=str(path))
+                request = dataclasses.replace(request, theta_path=str(path))
             try:
                 connection.send_bytes(request.to_bytes())
                 reply = _ANSWERS.from_bytes(connection.recv_bytes())
@@ -167,8 +167,8 @@ class IsolatedRunner:
             except BaseException:
                 self.close()  # interrupted: the next request would receive this answer
                 raise
-        if isinstance(reply, Raised):
-            raise _ERROR_CLASSES.get(reply.name, LobenchError)(reply.message)
+        if isinstance(reply, ErrorReply):
+            raise _ERROR_CLASSES.get(reply.error_class, LobenchError)(reply.message)
         return Curves.from_payload(reply.payload)
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         while (request := requests.get()) is not None:
             try:
-                theta = ThetaLeaves.from_file(request.theta, where=request.where)
+                theta = ThetaLeaves.from_file(request.theta_path, where=request.where)
                 runner = runner_for_layers(request.layers)
                 curves = runner.repeat(
                     *(request.spec, request.test_name, theta, request.seed_block),
@@ -216,7 +216,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
                 )
                 _refuse_other_code(request, runner)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                reply: Answer = Raised(name=type(error).__name__, message=headline(error))
+                reply: Answer = ErrorReply(error_class=type(error).__name__, message=headline(error))
             else:
                 reply = TrainedReply(payload=curves.to_payload())
             caller.send(reply)

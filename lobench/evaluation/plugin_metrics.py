@@ -73,17 +73,17 @@ def _compute_metric(registered_metric: Registered, curves: Curves) -> dict[str, 
             got=type(returned_values).__name__,
             expected="a mapping from names to a value a seed",
         )
-    rows_by_metric: dict[str, memoryview[float]] = {}
-    for key, values in returned_values.items():
+    curves_by_metric: dict[str, memoryview[float]] = {}
+    for returned_name, values in returned_values.items():
         column = np.asarray(values, np.float32)
-        if not isinstance(key, str) or column.shape != (len(curves.seeds),):
+        if not isinstance(returned_name, str) or column.shape != (len(curves.seeds),):
             raise LobenchError(
-                f"it returned something else for {key!r}",
+                f"it returned something else for {returned_name!r}",
                 got=f"shape {list(column.shape)}",
                 expected=f"[{len(curves.seeds)}], a value a seed",
             )
         # Names of the task's metrics are `<split>/<metric>`. A name without "/" is put below the declaration's name.
-        name = key if "/" in key else f"{registered_metric.declaration.name}/{key}"
-        rows: Any = np.ascontiguousarray(column.reshape(-1, 1), "<f4").data
-        rows_by_metric[name] = rows
-    return rows_by_metric
+        name = returned_name if "/" in returned_name else f"{registered_metric.declaration.name}/{returned_name}"
+        curve_values: Any = np.ascontiguousarray(column.reshape(-1, 1), "<f4").data
+        curves_by_metric[name] = curve_values
+    return curves_by_metric

@@ -40,7 +40,7 @@ class _BackendGuard(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if self.maker is None and str(record.msg).startswith(_LINE):
-            self.maker = BackendMaker(where=_caller(), nproc=os.environ.get("NPROC"))
+            self.maker = BackendMaker(where=_caller_location(), nproc=os.environ.get("NPROC"))
         logger = logging.getLogger(_LOGGER)
         if logger.level == _LEVEL and logger.parent is not None:
             logger = logger.parent
@@ -64,7 +64,7 @@ def backend_maker() -> BackendMaker | None:
     return _guard.maker
 
 
-def _caller() -> str:
+def _caller_location() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))

@@ -47,33 +47,37 @@ def agem(inner: Any = None) -> optax.GradientTransformationExtraArgs:
     return with_extra_inputs(init, update, ("memory",), inner=optimizer)
 
 
-def remove_conflict_with_memory(grads: PyTree, memory: PyTree) -> PyTree:
+def remove_conflict_with_memory(grads: PyTree, memory_grads: PyTree) -> PyTree:
     """Returns the gradient without its component opposite to the memory's gradient.
 
     A gradient without such a component is returned unchanged, bit for bit.
     """
-    largest = jnp.max(jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory)]))
-    has_memory = jnp.asarray(largest >= np.finfo(np.float32).tiny)
+    largest_entry = jnp.max(
+        jnp.asarray([jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(memory_grads)])
+    )
+    has_memory = jnp.asarray(largest_entry >= np.finfo(np.float32).tiny)
     # Scaled to size 1, because the square of a small gradient would be 0.
     scaled_memory = jax.tree.map(
-        lambda leaf: _as_float32(leaf) / jnp.where(has_memory, largest, 1.0).astype(jnp.float32), memory
+        lambda leaf: _as_float32(leaf) / jnp.where(has_memory, largest_entry, 1.0).astype(jnp.float32), memory_grads
     )
-    square = jnp.where(has_memory, _dot(scaled_memory, scaled_memory), 1.0)
+    memory_square = jnp.where(has_memory, _dot(scaled_memory, scaled_memory), 1.0)
     # Twice, to remove the rest that rounding leaves.
     return _without_conflict(
-        _without_conflict(grads, scaled_memory, square, has_memory), scaled_memory, square, has_memory
+        _without_conflict(grads, scaled_memory, memory_square, has_memory), scaled_memory, memory_square, has_memory
     )
 
 
-def _without_conflict(grads: PyTree, memory: PyTree, square: jax.Array, has_memory: jax.Array) -> PyTree:
-    product = _dot(grads, memory)
+def _without_conflict(grads: PyTree, memory_grads: PyTree, memory_square: jax.Array, has_memory: jax.Array) -> PyTree:
+    product = _dot(grads, memory_grads)
 
     def remove_conflict(grad: jax.Array, direction: jax.Array) -> jax.Array:
         return jnp.where(
-            has_memory & (product < 0), (_as_float32(grad) - product / square * direction).astype(grad.dtype), grad
+            has_memory & (product < 0),
+            (_as_float32(grad) - product / memory_square * direction).astype(grad.dtype),
+            grad,
         )
 
-    return jax.tree.map(remove_conflict, grads, memory)
+    return jax.tree.map(remove_conflict, grads, memory_grads)
 
 
 def _as_float32(leaf: jax.Array) -> jax.Array:

@@ -61,8 +61,8 @@ class CeloAdam(LearnedOptimizer):
             clipped_grads = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]
             momenta = [beta1 * m + (1 - beta1) * g for m, g in zip(state["m"], clipped_grads, strict=True)]
             second_moments = [beta2 * v + (1 - beta2) * (g * g) for v, g in zip(state["v"], clipped_grads, strict=True)]
-            count = schedule["step"].astype(jnp.float32)
-            momentum_correction, second_correction = 1 - beta1**count, 1 - beta2**count
+            num_updates = schedule["step"].astype(jnp.float32)
+            momentum_correction, second_correction = 1 - beta1**num_updates, 1 - beta2**num_updates
             scales = [
                 self.learning_rate * rates[index] / (1e-8 + jnp.sqrt(v / second_correction + 1e-10))
                 for index, v in enumerate(second_moments)

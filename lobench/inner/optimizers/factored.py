@@ -114,16 +114,18 @@ class FactoredMoments:
         state = moving_averages(state, jnp.concatenate([mean.ravel() for mean in means]), decays)
         scales = self._scales(state)
         unfactored: list[jax.Array | None] = [None] * len(self._shapes)
-        scales_by_tensor: list[list[jax.Array]] = [[] for _ in self._shapes]
+        scale_lists: list[list[jax.Array]] = [[] for _ in self._shapes]
         for segment in self._segments:
-            scales_by_tensor[segment.tensor].append(self._segment_values(scales, segment))
+            scale_lists[segment.tensor].append(self._segment_values(scales, segment))
             if segment.mean_axis < 0:
                 unfactored[segment.tensor] = self._segment_values(state, segment)
-        pairs = [
-            (scales_of_tensor[0], scales_of_tensor[1] if len(scales_of_tensor) > 1 else jnp.ones(()))
-            for scales_of_tensor in scales_by_tensor
+        factor_scales = [
+            (tensor_scales[0], tensor_scales[1] if len(tensor_scales) > 1 else jnp.ones(()))
+            for tensor_scales in scale_lists
         ]
-        return state, FactoredValues(factor_scales=pairs, unfactored=unfactored, factor_sums=self._sums(state, weights))
+        return state, FactoredValues(
+            factor_scales=factor_scales, unfactored=unfactored, factor_sums=self._sums(state, weights)
+        )
 
     def moments_by_tensor(self, state: jax.Array) -> list[tuple[jax.Array, ...]]:
         """Returns the row and column moments of each tensor, broadcastable to it; below rank 2 the moment itself."""

@@ -79,7 +79,7 @@ class OptaxNames:
 
 @functools.cache
 def _register(function: Callable[..., Any], name: str, module_name: str) -> None:
-    gin.external_configurable(_adapt(function, name), name=name, module=module_name)
+    gin.external_configurable(_adapt_for_gin(function, name), name=name, module=module_name)
 
 
 def _candidate_modules(path: str, names_optax: bool) -> list[ModuleType]:
@@ -108,7 +108,7 @@ def _is_optimizer(function: Callable[..., Any]) -> bool:
     return returns_optimizer and not is_component and ("learning_rate" in text or "optimizer" in text)
 
 
-def _adapt(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _adapt_for_gin(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Returns a function that gin can call, and whose optimizer is evaluated at the right parameters."""
     if name in _SCHEDULE_FREE:
         return _with_eval_params(function, evaluated_at_average)

@@ -56,8 +56,8 @@ def mnist_splits(side: int = _SIDE) -> Splits:
     mnist = load_arrays("mnist5k")
     # Whole numbers below 2^53, which sum exactly in any order: the same bits on every machine.
     overlaps = _pixel_overlaps(side).astype(np.float64)
-    sums = overlaps @ mnist["image"].reshape(-1, _SIDE, _SIDE).astype(np.float64) @ overlaps.T
-    image = (sums / (255 * _SIDE**2)).astype(np.float32).reshape(len(sums), side * side)
+    pixel_sums = overlaps @ mnist["image"].reshape(-1, _SIDE, _SIDE).astype(np.float64) @ overlaps.T
+    image = (pixel_sums / (255 * _SIDE**2)).astype(np.float32).reshape(len(pixel_sums), side * side)
     examples = {"image": image, "label": mnist["label"].astype(np.int32)}
     return permuted_splits(examples, num_valid=500, num_test=500)
 

@@ -128,9 +128,9 @@ class PPO(ControlTask):
         def new_rollout() -> _State:
             return _State(*self._collect_rollout(fixed_params, state.experience, key), state.step)
 
-        cycle = self.epochs * self.minibatches
-        new_state = compute_when_due(state.step % cycle == 0, new_rollout, state)
-        loss = self.surrogate(params, self._minibatch(new_state, new_state.step % cycle))
+        steps_per_rollout = self.epochs * self.minibatches
+        new_state = compute_when_due(state.step % steps_per_rollout == 0, new_rollout, state)
+        loss = self.minibatch_loss(params, self._minibatch(new_state, new_state.step % steps_per_rollout))
         return loss, new_state._replace(step=new_state.step + 1), self.metrics(new_state.experience)
 
     def _collect_rollout(
@@ -167,7 +167,7 @@ class PPO(ControlTask):
         lesson = jax.tree.map(lambda leaf: leaf[:, chosen_examples], state.lesson._replace(memory=()))
         return lesson._replace(memory=jax.tree.map(lambda leaf: leaf[chosen_examples], state.lesson.memory))
 
-    def surrogate(self, params: PyTree, lesson: _Lesson) -> jax.Array:
+    def minibatch_loss(self, params: PyTree, lesson: _Lesson) -> jax.Array:
         """Returns the loss of a minibatch, float32[]."""
         actions = self._env.actions
         decision = lesson.decision
