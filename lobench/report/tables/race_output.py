@@ -67,6 +67,7 @@ def race_record(result: RaceResult, alpha: float) -> RaceRecord:
         left=[result.labels[index] for index in result.racing_indices],
         alpha=alpha,
         methods=methods,
+        edges=list(result.edge_notes),
         inner_steps=sum(result.steps),
         inner_steps_without_a_race=result.all_steps * len(result.labels),
     )
