@@ -22,7 +22,7 @@ import numpy as np
 from simulated_seeds import noise
 
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
+from lobench.tools.ablate.change_search import AblateRules, Need, Subset, search_changes
 
 __all__ = ["WORLDS", "play"]
 
@@ -102,7 +102,7 @@ class Planted:
         return Subset(int(self._places[place]) for place in places)
 
     def _noise(self) -> np.ndarray:
-        return NOISE * noise(self._world.distribution, (self._world.num_cases, max(RULES.looks)), self._rng)
+        return NOISE * noise(self._world.distribution, (self._world.num_cases, max(RULES.seed_counts)), self._rng)
 
     def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
         for one in wanted:
@@ -119,7 +119,7 @@ class Planted:
 def play(world: World, rng: np.random.Generator) -> tuple[float, ...]:
     """Plays a search, and returns the figures of a row."""
     planted = Planted(world, rng)
-    search = ablated(world.num_settings, planted, RULES)
+    search = search_changes(world.num_settings, planted, RULES)
     smallest, matter = planted.named(search.smallest), Subset().union(*world.smallest)
     needed, is_open = (
         planted.named(place for place, effect in enumerate(search.effects) if effect.needed is kind)
@@ -133,7 +133,7 @@ def play(world: World, rng: np.random.Generator) -> tuple[float, ...]:
         bool(needed - matter),
         len(needed & matter) / len(matter) if matter else np.nan,
         len(is_open) / world.num_settings,
-        100 * search.seeds / (2**world.num_settings * RULES.shown),
+        100 * search.seeds / (2**world.num_settings * RULES.num_table_seeds),
     )
 
 

@@ -24,7 +24,7 @@ from verdict_rates import common_samples, lacking
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.tools.alarm.alarm_rules import AlarmRules
-from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, TwoStages, detector_of
+from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, SuspectThenConfirm, detector_of
 
 __all__ = ["WORLDS", "play"]
 
@@ -179,22 +179,22 @@ class Run:
     def __len__(self) -> int:
         return CHECKPOINTS
 
-    def step(self, place: int) -> int:
+    def outer_step(self, place: int) -> int:
         return 1000 * place
 
-    def worth(
+    def mean_score(
         self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         every = np.concatenate([self._scores[place], *self._fresh[place]], axis=1)
         every = np.where(np.isneginf(every), -1.0, every)
         return float(np.nanmean(every[: CASES // 2] if cases is not None else every))
 
-    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
+    def usual_samples(self, reference: int, place: int) -> Mapping[str, Samples]:
         return self._samples(self._scores[reference], self._scores[place])
 
-    def fresh(self, asked: Confirmation) -> Mapping[str, Samples]:
-        sides = [self._draw(place, RULES.seeds) for place in (asked.reference, asked.place)]
-        for place, side in zip((asked.reference, asked.place), sides, strict=True):
+    def fresh_samples(self, asked: Confirmation) -> Mapping[str, Samples]:
+        sides = [self._draw(place, RULES.seeds) for place in (asked.reference, asked.position)]
+        for place, side in zip((asked.reference, asked.position), sides, strict=True):
             self._fresh[place].append(side)
         return self._samples(*sides)
 
@@ -203,10 +203,10 @@ class Run:
         return {name: samples[str(case)] for case, name in enumerate((*OUTSIDE, *INSIDE)) if str(case) in samples}
 
 
-def play(world: World, kind: AlarmKind, rng: np.random.Generator) -> TwoStages | Stall:
+def play(world: World, kind: AlarmKind, rng: np.random.Generator) -> SuspectThenConfirm | Stall:
     """Returns the course of one kind along one run."""
     found = detector_of(kind, RULES, OUTSIDE, INSIDE)
-    found.go_on(Run(world, rng))
+    found.advance(Run(world, rng))
     return found
 
 
@@ -222,12 +222,12 @@ def main() -> None:
         for kind in world.kinds:
             rng = np.random.default_rng((number, 1))
             played = [play(world, kind, rng) for _ in range(options.runs)]
-            at = [[alarm.place for alarm in one.alarms] for one in played]
+            at = [[alarm.position for alarm in one.alarms] for one in played]
             early = [[place for place in one if world.is_null or place < AT] for one in at]
             delays = [[place - AT for place in one if place >= AT] for one in at]
             found = [np.mean([any(delay <= most for delay in one) for one in delays]) for most in (5, 10, 20)]
             shown = ["-"] * 3 if world.is_null else [f"{share:.3f}" for share in found]
-            seeds = 0 if kind == "stall" else 2 * RULES.seeds * np.mean([one.number for one in played])
+            seeds = 0 if kind == "stall" else 2 * RULES.seeds * np.mean([one.num_tests for one in played])
             false = np.mean([bool(one) for one in early])
             print(
                 f"{world.name:68}{kind:>9}{false:>7.3f}{shown[0]:>10}{shown[1]:>11}{shown[2]:>11}{seeds:>7.0f}",

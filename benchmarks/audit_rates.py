@@ -117,17 +117,19 @@ def runs(count: int, flags: list[str], made: Path | None, sample: str) -> None:
             evaluated.clear()
             bundle = published(folder / f"store{number}", folder / f"{number}.lobench", suite)
             found = audit(bundle, sample=sample, beacon=f"beacon {number}")
-            verdicts.update(found.counts)
+            verdicts.update(found.verdict_counts)
             accused += not found.is_passed
             bits = {_bits(curves) for curves in evaluated}
-            alike = [_bits(one.row.curves) in bits for one in found.checked]
+            alike = [_bits(one.row.curves) in bits for one in found.evaluations]
             wrong += sum(
-                one.verdict == "identical" for one, is_alike in zip(found.checked, alike, strict=True) if not is_alike
+                one.verdict == "identical"
+                for one, is_alike in zip(found.evaluations, alike, strict=True)
+                if not is_alike
             )
-            if found.test is not None:
-                p_values.append(found.test.p_value)
+            if found.rounding_test is not None:
+                p_values.append(found.rounding_test.p_value)
             if not found.is_passed:
-                print(number, found.contradictions, [one.why for one in found.checked if one.verdict == "differs"])
+                print(number, found.contradictions, [one.why for one in found.evaluations if one.verdict == "differs"])
             if number % 10 == 9:
                 print(f"{number + 1} bundles: {accused} accused; {dict(verdicts)}", flush=True)
     tested = f"; {len(p_values)} tested, p <= .05 in {sum(p <= 0.05 for p in p_values)}" if p_values else ""
@@ -156,7 +158,9 @@ def tampered_bundles(count: int) -> None:
             kind = list(TAMPERINGS)[number % len(TAMPERINGS)]
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 found = audit(tampered(kind, folder / "store", suite, Path(place), np.random.default_rng(number)))
-            kinds = {one.kind for one in found.contradictions} | ({"differs"} if found.counts["differs"] else set())
+            kinds = {one.kind for one in found.contradictions} | (
+                {"differs"} if found.verdict_counts["differs"] else set()
+            )
             total[kind] += 1
             named[kind] += not found.is_passed and bool(kinds & set(TAMPERINGS[kind]))
         for kind in total:
@@ -179,7 +183,7 @@ def _sampled(count: int, store: Path, suite: Path, folder: Path) -> None:
             found = audit(bundle, sample="5%", beacon=f"beacon {number}")
         assert not found.contradictions
         caught += not found.is_passed
-    num_all, num_drawn = found.num_evaluations, len(found.checked)
+    num_all, num_drawn = found.num_evaluations, len(found.evaluations)
     rate = 1 - escape_chance(num_all, num_false, num_drawn)
     error = (rate * (1 - rate) / count) ** 0.5
     print(

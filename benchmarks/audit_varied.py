@@ -306,9 +306,9 @@ def honest(count: int, first: int) -> int:
                 found = audit(Path(name) / "made.lobench")
                 accused += not found.is_passed
                 seconds = time.perf_counter() - begun
-                print(f"{number}: {what}: {dict(found.counts)}, {seconds:.0f} s", flush=True)
+                print(f"{number}: {what}: {dict(found.verdict_counts)}, {seconds:.0f} s", flush=True)
                 if not found.is_passed:
-                    reasons = [one.why for one in found.checked if one.verdict == "differs"]
+                    reasons = [one.why for one in found.evaluations if one.verdict == "differs"]
                     print("  ACCUSED", found.contradictions, reasons)
     print(f"{count} honest bundles: {accused} accused", flush=True)
     return accused
@@ -395,9 +395,9 @@ def _audited(
     if not found.is_passed:
         kinds = sorted({one.kind for one in found.contradictions}) or ["differs"]
         return f"contradiction: {', '.join(kinds)}"
-    if documented and any(documented in one for one in (*found.unaudited, *found.stated)):
+    if documented and any(documented in one for one in (*found.not_auditable, *found.stated)):
         return f"named: {documented}"
-    named = {*found.unaudited, *found.stated} - {*before.unaudited, *before.stated}
+    named = {*found.not_auditable, *found.stated} - {*before.not_auditable, *before.stated}
     return f"named: {min(named)[:60]}" if named else "PASSED"
 
 

@@ -21,7 +21,7 @@ from simulated_seeds import noise
 
 from lobench.analysis.stats.location import locate
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.falsify.cell_search import CellIndex, GridAxis, falsified
+from lobench.tools.falsify.cell_search import CellIndex, GridAxis, search_cells
 from lobench.tools.falsify.falsify_settings import SearchRules
 
 __all__ = ["play"]
@@ -80,7 +80,7 @@ class Planted:
             least = int(rng.integers(1, size)) if place < world.active else 0
             home = int(rng.integers(0, size)) if place else int(rng.integers(0, max(1, least)))
             self.thresholds.append(least)
-            self.axes.append(GridAxis(name=str(place), size=size, home=home, simplest=0))
+            self.axes.append(GridAxis(name=str(place), size=size, home_index=home, simplest_index=0))
 
     def gap(self, cell: CellIndex) -> float:
         active = list(zip(cell, self.thresholds, strict=True))[: self.world.active]
@@ -104,7 +104,7 @@ class Planted:
 def play(world: World, rng: np.random.Generator) -> tuple[bool, bool, int, int]:
     """Plays a search: whether it found the boundary, whether it confirmed anything false, cells and tests."""
     planted = Planted(world, rng)
-    found = falsified(planted.axes, planted, RULES)
+    found = search_cells(planted.axes, planted, RULES)
     near = found.smallest is not None and all(
         abs(at - least) <= 1 for at, least in zip(found.smallest.cell, planted.thresholds, strict=True)
     )

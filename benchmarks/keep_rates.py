@@ -14,7 +14,7 @@ from scipy import stats
 
 from lobench.analysis.stats.alpha_spending import e_lond_level
 from lobench.analysis.stats.racing import PairSums
-from lobench.tools.keep.decision import DecisionRules, decided
+from lobench.tools.keep.decision import DecisionRules, decide
 
 _SCREEN, _MAX_SEEDS, _CANDIDATES = 3, 32, 50
 _FIXED_SEEDS = 8
@@ -57,7 +57,7 @@ def keep_decisions(
             steps = np.array([step])
             screen = PairSums.of(x[..., :_SCREEN], y[..., :_SCREEN], steps)
             test = PairSums.of(x[..., _SCREEN:], y[..., _SCREEN:], steps)
-            keeps, discards, ends = decided(screen, test, rules)
+            keeps, discards, ends = decide(screen, test, rules)
             now = is_open & (keeps | discards | ends)
             kept[rows[now]] = keeps[now]
             pairs[rows[is_open]] = count

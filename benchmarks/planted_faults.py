@@ -22,7 +22,7 @@ from lobench.inner.task import ArrayDataset, Datasets, Task
 from lobench.inner.theta import leaf_paths
 from lobench.inner.training.replay import ReplayedProgram, ReplayedStep
 from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Ranges, Training, diagnose
-from lobench.tools.debug.replayed_case import step_of
+from lobench.tools.debug.replayed_case import summarize_step
 
 __all__ = ["FAULTS", "Fault", "replayed"]
 
@@ -218,7 +218,7 @@ def _usual(fault: Fault) -> Ranges:
         return {}
     found: dict[str, Any] = {}
     for step in _steps(Net(), fault)[0]:
-        for name, (low, high) in step.inputs.items():
+        for name, (low, high) in step.input_ranges.items():
             before = found.get(name, (low, high))
             found[name] = np.fmin(before[0], low), np.fmax(before[1], high)
     return found
@@ -234,7 +234,7 @@ def _steps(task: Task, fault: Fault) -> tuple[list[DiagnosedStep], dict[str, str
 
     def look(look: ReplayedStep) -> bool:
         dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
-        steps.append(step_of(look))
+        steps.append(summarize_step(look))
         return True
 
     evaluated, found = program.run(theta, block), program.replay(theta, block, 1, look)
@@ -246,7 +246,7 @@ def _steps(task: Task, fault: Fault) -> tuple[list[DiagnosedStep], dict[str, str
 def replayed(fault: Fault) -> tuple[Training, bool]:
     """Returns the training, and whether its curves are the evaluation's, bit for bit."""
     steps, dtypes, are_equal = _steps(fault.task(), fault)
-    training = Training(steps=tuple(steps), dtypes=dtypes, num_inner_steps=NUM_STEPS, usual=_usual(fault))
+    training = Training(steps=tuple(steps), dtypes=dtypes, num_inner_steps=NUM_STEPS, usual_ranges=_usual(fault))
     return training, are_equal
 
 

@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 
 from lobench.engine.config.shipped import find_suite
 from lobench.tools.suite.of_store import baseline_scores
-from lobench.tools.suite.worth import subsets_of
+from lobench.tools.suite.worth import choose_subsets
 
 
 def _share(means: np.ndarray, rng: np.random.Generator, num_splits: int) -> float:
@@ -26,7 +26,7 @@ def _share(means: np.ndarray, rng: np.random.Generator, num_splits: int) -> floa
     for _ in range(num_splits):
         order = rng.permutation(len(means))
         half = len(means) // 2
-        stated, others = subsets_of(means[order[:half]], num_splits=200)[size - 1], means[order[half:]]
+        stated, others = choose_subsets(means[order[:half]], num_splits=200)[size - 1], means[order[half:]]
         found = spearmanr(others[:, list(stated.cases)].mean(axis=1), others.mean(axis=1)).statistic
         held += stated.lower - 1e-9 <= found <= stated.upper + 1e-9
     return held / num_splits

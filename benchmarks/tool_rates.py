@@ -52,11 +52,11 @@ from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
 from lobench.core.trials import below_median, stopped_between
-from lobench.tools.ablate.change_search import AblateRules, Need, Subset, ablated
+from lobench.tools.ablate.change_search import AblateRules, Need, Subset, search_changes
 from lobench.tools.alarm.rule import (
-    Overfitted,
-    level_of,
-    regressed,
+    OverfitTest,
+    level_of_test,
+    regression_finding,
 )
 
 NOISE = 0.08  # of a seed and case on the score
@@ -217,8 +217,8 @@ def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator
     """Yields the rows of `alarm`."""
     yield f"{HEADER} regress | overfit |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    margin, level = 0.05, level_of(1, 0.05)
-    test, is_outside = Overfitted(frozenset({"0", "1"}), frozenset({"2", "3"})), np.array([[1.0], [1.0], [0.0], [0.0]])
+    margin, level = 0.05, level_of_test(1, 0.05)
+    test, is_outside = OverfitTest(frozenset({"0", "1"}), frozenset({"2", "3"})), np.array([[1.0], [1.0], [0.0], [0.0]])
     for row in rows_of(4, 3, 8):
         if not is_wanted(row.label(), wanted):
             continue
@@ -230,7 +230,10 @@ def alarm(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterator
                 common_samples(a, b - harm, is_one_group=row.cell.is_one_group)
                 for harm in (margin, margin * is_outside)
             ]
-            found += (regressed(both[0], margin, level).is_found, test(both[1], margin, level).is_found)
+            found += (
+                regression_finding(both[0], margin, level).is_significant,
+                test(both[1], margin, level).is_significant,
+            )
         yield f"{row.label()} {' | '.join(f'{share:.3f}' for share in found / worlds)} |"
 
 
@@ -261,12 +264,12 @@ def ablate(worlds: int, draw: np.random.Generator, wanted: str = "*") -> Iterato
             label = f"{Row(cell=cell).label()} {knobs} |"
             if not is_wanted(label, wanted):
                 continue
-            rules, found = AblateRules(looks=(4, 8)[: cell.num_seeds // 4]), np.zeros(3)
+            rules, found = AblateRules(seed_counts=(4, 8)[: cell.num_seeds // 4]), np.zeros(3)
             for _ in range(worlds):
-                none = ablated(knobs, Planted(cell, 0.0, draw), rules)
+                none = search_changes(knobs, Planted(cell, 0.0, draw), rules)
                 found[:2] += any(effect.needed is Need.NEEDED for effect in none.effects), bool(none.harmful)
                 if knobs == 2:
-                    at_margin = ablated(knobs, Planted(cell, rules.margin, draw), rules)
+                    at_margin = search_changes(knobs, Planted(cell, rules.margin, draw), rules)
                     found[2] += at_margin.effects[0].needed is Need.NOT_NEEDED
             shown = found / worlds
             dropped = f"{shown[2]:.3f}" if knobs == 2 else "-"

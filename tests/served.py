@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tiny import PATIENCE
 
-from lobench.tools.viewer.server import Served, view
+from lobench.tools.viewer.server import ServedPage, view
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Answer:
         return json.loads(self.body)
 
 
-def serve(store: Path, **options: Any) -> Served:
+def serve(store: Path, **options: Any) -> ServedPage:
     """Serves a store at a free port until the process ends; returns when the page can be opened."""
-    ready: queue.Queue[Served | BaseException] = queue.Queue()
+    ready: queue.Queue[ServedPage | BaseException] = queue.Queue()
 
     def run() -> None:
         try:

@@ -14,7 +14,7 @@ from stores import add
 import lobench as package
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.metric import Direction, UnknownDirection
-from lobench.tools.best.best import ranked_run
+from lobench.tools.best.best import rank_checkpoints
 
 SHOWN = texts_of("lobench")
 
@@ -62,11 +62,11 @@ def test_the_best_checkpoint_is_the_one_that_is_better(store: tuple[Path, bool])
     path, declared = store
     for metric in ("", "train/return"):
         if declared:
-            ranked = ranked_run(read_store(path), [str(path)], metric)[2]
+            ranked = rank_checkpoints(read_store(path), [str(path)], metric)[2]
             assert [one.subject.checkpoint.outer_step for one in ranked] == [2, 1]
         else:
             with pytest.raises(UnknownDirection, match=SHOWN["direction-of-train-return-is"]):
-                ranked_run(read_store(path), [str(path)], metric)
+                rank_checkpoints(read_store(path), [str(path)], metric)
 
 
 def test_best_values_and_bold_are_of_the_declared_direction(store: tuple[Path, bool]) -> None:

@@ -17,7 +17,7 @@ from stores import add
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.result import Outcome
-from lobench.tools.best.best import ranked_run
+from lobench.tools.best.best import rank_checkpoints
 
 SHOWN = texts_of("lobench")
 
@@ -113,7 +113,7 @@ def test_every_headline_of_a_store_is_the_same_number(
         expected = [f"{output[key]:.3f}" for key in ("mean", "lower", "upper") if output[key] is not None]
         assert headline(text, f"Score on {metric}") == expected
         assert headline(words, f"Score on {metric}") == expected
-        every = ranked_run(read_store(store), [str(suite)], metric)[2]
+        every = rank_checkpoints(read_store(store), [str(suite)], metric)[2]
         ranked = next(one for one in every if one.subject.label == run["last_checkpoint"])
         assert ranked.score.mean == pytest.approx(output["mean"], abs=1e-12)
         shown = re.findall(r"(?:mathbf\{)?(-?\d\.\d{3})\}?(?:\\,\[|\$)", row)

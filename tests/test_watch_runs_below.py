@@ -99,7 +99,7 @@ def test_commands_that_evaluate_again_bind_a_runs_config_over_that_of_the_folder
     assert hashes(store / "bisect", "one") == of_one
     learned: Any = load_learned("one/theta_1.npz", store=store)[0]
     assert np.exp(learned.init(None)["log_lr"]) == pytest.approx(0.5)
-    exported = ExportedCheckpoint.of(f"{store}@one/theta_1.npz", "LearnableSGD", "", ())
+    exported = ExportedCheckpoint.find(f"{store}@one/theta_1.npz", "LearnableSGD", "", ())
     assert CONFIG.strip() in exported.config and "initial_lr = 0.5" in exported.config
 
 

@@ -872,12 +872,12 @@ def right_format() -> FileKind:
     return _kind()
 
 
-@fails("formats", "test_what_the_file_does_not_say_the_options_say[case]")
+@fails("formats", "test_options_supply_names_that_the_file_lacks[case]")
 def ignores_the_case() -> FileKind:
     return _kind(read=lambda path, asked, notes: _triples(path, asked.method, "task"))
 
 
-@fails("formats", "test_what_the_file_does_not_say_the_options_say[method]")
+@fails("formats", "test_options_supply_names_that_the_file_lacks[method]")
 def ignores_the_method() -> FileKind:
     return _kind(read=lambda path, asked, notes: _triples(path, path.stem, asked.case))
 

@@ -10,20 +10,20 @@ import numpy as np
 
 from lobench.core.errors import LobenchError
 from lobench.core.wording import one_line
-from lobench.drawing.heat_map import HeatMap, share
-from lobench.drawing.palette import LIGHT
+from lobench.drawing.heat_map import HeatMap, format_share
+from lobench.drawing.palette import LIGHT_COLOURS
 from lobench.drawing.svg import Chart, Series, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw", "name_in_lines", "new_axes", "plain", "plot"]
+__all__ = ["draw", "matplotlib_text", "new_axes", "plot", "wrapped_name"]
 
-_COLUMNS = 3
-_INCHES = 3.6
-_COLOURS = {f"s{index}": colour for index, colour in enumerate(LIGHT, 1)}
-_LINES = {"dashed": "--", "dotted": ":"}
-_MOST_LETTERS = 48  # letters in a line of a name
+_MAX_COLUMNS = 3
+_AXES_INCHES = 3.6
+_COLOURS = {f"s{index}": colour for index, colour in enumerate(LIGHT_COLOURS, 1)}
+_LINE_STYLES = {"dashed": "--", "dotted": ":"}
+_MAX_LINE_LETTERS = 48  # letters in a line of a name
 
 
 def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Axes]:
@@ -39,9 +39,9 @@ def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Ax
         from matplotlib import pyplot
     except ImportError as error:
         raise LobenchError("plots need matplotlib", next_step="pip install 'lobench[figures]'") from error
-    columns = min(count, _COLUMNS)
+    columns = min(count, _MAX_COLUMNS)
     rows = math.ceil(count / columns)
-    size = (_INCHES * 1.2 * width * columns, _INCHES * height * rows)
+    size = (_AXES_INCHES * 1.2 * width * columns, _AXES_INCHES * height * rows)
     _, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     all_axes: list[Axes] = list(grid.flat)
     for unused in all_axes[count:]:
@@ -49,30 +49,30 @@ def new_axes(count: int, *, width: float = 1.0, height: float = 0.75) -> list[Ax
     return all_axes[:count]
 
 
-def plain(name: str) -> str:
+def matplotlib_text(name: str) -> str:
     """Returns a text with escaped dollar signs, which matplotlib would read as a formula."""
     return one_line(name).replace("$", r"\$")
 
 
-def name_in_lines(name: str) -> str:
+def wrapped_name(name: str) -> str:
     """Shortens and wraps a name that stands next to a chart."""
-    return "\n".join(map(plain, textwrap.wrap(shortened(name, 2 * _MOST_LETTERS), _MOST_LETTERS)))
+    return "\n".join(map(matplotlib_text, textwrap.wrap(shortened(name, 2 * _MAX_LINE_LETTERS), _MAX_LINE_LETTERS)))
 
 
 def plot(axes: Axes, chart: Chart) -> None:
     """Draws a chart with its title and a legend, for a notebook."""
     draw(axes, chart)
-    axes.set_title(plain(chart.title))
+    axes.set_title(matplotlib_text(chart.title))
     if any(series.label for series in chart.series):
         axes.legend(fontsize="small", frameon=False)
 
 
 def draw(axes: Axes, chart: Chart | HeatMap) -> None:
     """Draws a chart without its title and legend."""
-    axes.set_xlabel(plain(chart.x_label))
-    axes.set_ylabel(plain(chart.y_label))
+    axes.set_xlabel(matplotlib_text(chart.x_label))
+    axes.set_ylabel(matplotlib_text(chart.y_label))
     if isinstance(chart, HeatMap):
-        _draw_map(axes, chart)
+        _draw_heat_map(axes, chart)
         return
     for series in chart.series:
         _draw_series(axes, series)
@@ -81,12 +81,12 @@ def draw(axes: Axes, chart: Chart | HeatMap) -> None:
     if chart.log_y:
         axes.set_yscale("log")
     if chart.x_names:
-        axes.set_xticks(range(len(chart.x_names)), [plain(name) for name in chart.x_names])
+        axes.set_xticks(range(len(chart.x_names)), [matplotlib_text(name) for name in chart.x_names])
         axes.set_xlim(-0.4, len(chart.x_names) - 0.6)
     if chart.y_names == ("",):
         axes.set_yticks([])
     elif chart.y_names:
-        axes.set_yticks(range(len(chart.y_names)), [name_in_lines(name) for name in chart.y_names])
+        axes.set_yticks(range(len(chart.y_names)), [wrapped_name(name) for name in chart.y_names])
         axes.set_ylim(-0.6, len(chart.y_names) - 0.4)
     if not (chart.log_x or chart.x_names) and all(float(x).is_integer() for series in chart.series for x in series.x):
         axes.locator_params(axis="x", integer=True)
@@ -97,7 +97,7 @@ def draw(axes: Axes, chart: Chart | HeatMap) -> None:
         axes.axvline(x, color="0.4", linewidth=0.8)
     for note in chart.notes:
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0}
-        axes.text(note.x, note.y, plain(note.text), ha="center", bbox=box)
+        axes.text(note.x, note.y, matplotlib_text(note.text), ha="center", bbox=box)
     if chart.y_range is not None:
         axes.set_ylim(chart.y_range[0], chart.y_range[1] * 1.02)
 
@@ -105,8 +105,8 @@ def draw(axes: Axes, chart: Chart | HeatMap) -> None:
 def _draw_series(axes: Axes, series: Series) -> None:
     name, *kinds = series.style.split()
     colour = _COLOURS[name]
-    label = name_in_lines(series.label)
-    line_style = next((_LINES[kind] for kind in kinds if kind in _LINES), "-")
+    label = wrapped_name(series.label)
+    line_style = next((_LINE_STYLES[kind] for kind in kinds if kind in _LINE_STYLES), "-")
     style: dict[str, Any] = {
         "color": colour,
         "linestyle": line_style if series.line else "none",
@@ -127,11 +127,11 @@ def _draw_series(axes: Axes, series: Series) -> None:
         axes.plot(series.x[last_index], series.y[last_index], marker="x", color=colour)
 
 
-def _draw_map(axes: Axes, chart: HeatMap) -> None:
+def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
     axes.imshow(chart.values, cmap="Blues", vmin=0, vmax=1 / 0.6, aspect="auto")  # light enough for texts
     for row, values in enumerate(chart.values):
         for column, value in enumerate(values):
             if chart.has_texts and math.isfinite(value):
-                axes.text(column, row, share(value), ha="center", va="center")
-    axes.set_xticks(chart.named(len(chart.values[0])))
-    axes.set_yticks(chart.named(len(chart.values)))
+                axes.text(column, row, format_share(value), ha="center", va="center")
+    axes.set_xticks(chart.labelled_indices(len(chart.values[0])))
+    axes.set_yticks(chart.labelled_indices(len(chart.values)))

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["evenly", "spans_decades", "sparkline"]
+__all__ = ["evenly_spaced_indices", "spans_decades", "sparkline"]
 
-_LOG_FROM = 20.0  # positive values that differ by more than this factor
+_LOG_AXIS_FACTOR = 20.0  # positive values that differ by more than this factor
 _BARS = "▁▂▃▄▅▆▇█"
 _DIVERGED = "x"
 
@@ -20,11 +20,11 @@ def spans_decades(values: ArrayLike) -> bool:
     """Returns whether the finite values are all positive and span enough decades for a log axis."""
     array = np.asarray(values, np.float64)
     finite = array[np.isfinite(array)]
-    return bool(len(finite)) and bool(finite.min() > 0) and bool(finite.max() / finite.min() > _LOG_FROM)
+    return bool(len(finite)) and bool(finite.min() > 0) and bool(finite.max() / finite.min() > _LOG_AXIS_FACTOR)
 
 
 @functools.lru_cache(maxsize=256)  # thousands of curves have a few lengths
-def evenly(count: int, max_count: int) -> NDArray[np.intp]:
+def evenly_spaced_indices(count: int, max_count: int) -> NDArray[np.intp]:
     """Returns at most `max_count` indices below `count`: the first, the last, and evenly spaced ones between."""
     indices = np.rint(np.linspace(0, count - 1, min(count, max_count))).astype(np.intp)  # distinct
     indices.setflags(write=False)

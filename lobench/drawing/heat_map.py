@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-__all__ = ["HeatMap", "share"]
+__all__ = ["HeatMap", "format_share"]
 
 _LEFT, _TOP, _BOTTOM, _RIGHT = 34, 6, 36, 6
 _MOST_OPAQUE = 0.6  # light enough for texts
@@ -41,24 +41,24 @@ class HeatMap:
         """Whether there is room for each value as text."""
         return len(self.values[0]) <= _MOST_TEXTS
 
-    def named(self, count: int) -> range:
+    def labelled_indices(self, count: int) -> range:
         """Returns the indices of the rows or columns whose number is printed, depending on the space."""
         return range(0, count, math.ceil(count / _MOST_TEXTS))
 
     def svg(self) -> Markup:
         """Returns the map as markup, with all external text escaped."""
         text = escape(f"{self.title}. {self.description}")
-        body = Markup("").join([*self._squares(), *self._names()])
+        body = Markup("").join([*self._square_shapes(), *self._label_shapes()])
         return Markup(
             f'<svg class="heat" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{text}">{body}</svg>'
         )
 
-    def _square(self) -> tuple[float, float]:
+    def _square_size(self) -> tuple[float, float]:
         across = (self.width - _LEFT - _RIGHT) / len(self.values[0])
         return across, (self.height - _TOP - _BOTTOM) / len(self.values)
 
-    def _squares(self) -> list[Markup]:
-        square_width, square_height = self._square()
+    def _square_shapes(self) -> list[Markup]:
+        square_width, square_height = self._square_size()
         shapes = []
         for row, values in enumerate(self.values):
             for column, value in enumerate(values):
@@ -76,20 +76,20 @@ class HeatMap:
                     text = (
                         f'<text class="mid value" x="{x + square_width / 2:.1f}" y="{y + square_height / 2 + 4:.1f}">'
                     )
-                    shapes.append(Markup(f"{text}{share(value)}</text>"))
+                    shapes.append(Markup(f"{text}{format_share(value)}</text>"))
         return shapes
 
-    def _names(self) -> list[Markup]:
-        square_width, square_height = self._square()
+    def _label_shapes(self) -> list[Markup]:
+        square_width, square_height = self._square_size()
         y_below = self.height - _BOTTOM + 14
         y_middle = _TOP + (self.height - _TOP - _BOTTOM) / 2
         columns = (
             Markup(f'<text class="mid" x="{_LEFT + (column + 0.5) * square_width:.1f}" y="{y_below}">{column}</text>')
-            for column in self.named(len(self.values[0]))
+            for column in self.labelled_indices(len(self.values[0]))
         )
         rows = (
             Markup(f'<text class="end" x="{_LEFT - 5}" y="{_TOP + (row + 0.5) * square_height + 4:.1f}">{row}</text>')
-            for row in self.named(len(self.values))
+            for row in self.labelled_indices(len(self.values))
         )
         x_middle = (self.width + _LEFT) / 2
         return [
@@ -103,6 +103,6 @@ class HeatMap:
         ]
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """Formats a number from 0 to 1 without its leading zero: .97."""
     return f"{value:.2f}".removeprefix("0")

@@ -19,14 +19,14 @@ __all__ = [
     "Chart",
     "Note",
     "Series",
+    "all_line_styles",
     "curve_of_seeds",
-    "every_style",
+    "format_number",
     "inner_chart",
-    "is_wide",
-    "number",
-    "rounded",
-    "short",
-    "short_rows",
+    "needs_log_axis",
+    "round_rows",
+    "round_value",
+    "round_values",
     "shortened",
 ]
 
@@ -66,7 +66,7 @@ class Series:
     line: bool = True
 
 
-def every_style() -> list[str]:
+def all_line_styles() -> list[str]:
     """Returns the styles that distinguish methods, in the order of use."""
     return [f"{style}{dash}" for dash in _DASHES for style in STYLES]
 
@@ -93,7 +93,7 @@ def curve_of_seeds(label: str, steps: ArrayLike, values: ArrayLike, style: str) 
 
 def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool) -> Chart:
     """Returns a small chart of a case's curves over inner steps."""
-    final_values = ", ".join(f"{line.label} {number(line.y[-1])}" for line in series)
+    final_values = ", ".join(f"{line.label} {format_number(line.y[-1])}" for line in series)
     return Chart(
         title=f"{case}: {metric} over inner steps",
         description=f"Final values: {final_values}.",
@@ -106,7 +106,7 @@ def inner_chart(case: str, metric: str, series: Sequence[Series], *, log_y: bool
     )
 
 
-def is_wide(series: Sequence[Series]) -> bool:
+def needs_log_axis(series: Sequence[Series]) -> bool:
     """Returns whether a log axis is useful: all values are positive and span decades."""
     return spans_decades([value for line in series for value in line.y])
 
@@ -158,15 +158,15 @@ class Chart:
 
     def svg(self) -> Markup:
         """Returns the chart as markup, with all external text escaped."""
-        y_axis = _Axis(self.y_range or self._span("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
-        y_ticks = _ticks(y_axis, self.y_names, int(_MOST_LEFT * self.width / _LETTER))
+        y_axis = _Axis(self.y_range or self._axis_range("y"), self.log_y, self.height - _BOTTOM, _TOP, 5)
+        y_ticks = _axis_ticks(y_axis, self.y_names, int(_MOST_LEFT * self.width / _LETTER))
         left_margin = max(_LEFT, *(8 + _LETTER * len(text) for _, text in y_ticks), 0)
-        x_axis = _Axis(self._span("x"), self.log_x, left_margin, self.width - _RIGHT, 5)
+        x_axis = _Axis(self._axis_range("x"), self.log_x, left_margin, self.width - _RIGHT, 5)
         shapes = [
-            *self._grid(x_axis, y_axis, left_margin, y_ticks),
-            *(shape for line in self.series for shape in _draw(line, x_axis, y_axis)),
+            *self._grid_shapes(x_axis, y_axis, left_margin, y_ticks),
+            *(shape for line in self.series for shape in _series_shapes(line, x_axis, y_axis)),
         ]
-        shapes += self._rules_and_notes(x_axis, y_axis)
+        shapes += self._rule_and_note_shapes(x_axis, y_axis)
         text = escape(f"{self.title}. {self.description}")
         data = Markup("")
         if not self.rules:  # charts with rules have several scales
@@ -177,35 +177,37 @@ class Chart:
             f"{data}>{body}</svg>"
         )
 
-    def _span(self, axis: str) -> tuple[float, float]:
+    def _axis_range(self, axis: str) -> tuple[float, float]:
         if names_of_axis := self.x_names if axis == "x" else self.y_names:
             return -0.4, len(names_of_axis) - 0.6
         names = ("x",) if axis == "x" else ("y", "lower", "upper")
-        log = self.log_x if axis == "x" else self.log_y
+        is_log = self.log_x if axis == "x" else self.log_y
         rows = [getattr(line, name) for line in self.series for name in names]
-        values = [float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not log)]
+        values = [
+            float(v) for row in rows if row is not None for v in row if math.isfinite(v) and (v > 0 or not is_log)
+        ]
         if not values:
-            return (0.1, 1.0) if log else (0.0, 1.0)
+            return (0.1, 1.0) if is_log else (0.0, 1.0)
         low = min(values)
         high = max(values)
         if low == high:
-            return (low / 2, high * 2) if log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
+            return (low / 2, high * 2) if is_log else (low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2)
         if axis == "x" and not self.y_names:  # keep points away from the names
             return low, high
-        pad = 0.04 * (math.log(high / low) if log else high - low)
-        return (low * math.exp(-pad), high * math.exp(pad)) if log else (low - pad, high + pad)
+        pad = 0.04 * (math.log(high / low) if is_log else high - low)
+        return (low * math.exp(-pad), high * math.exp(pad)) if is_log else (low - pad, high + pad)
 
-    def _grid(
+    def _grid_shapes(
         self, x_axis: _Axis, y_axis: _Axis, left_margin: float, y_ticks: Sequence[tuple[float, str]]
     ) -> list[Markup]:
         shapes = []
         right, bottom = self.width - _RIGHT, self.height - _BOTTOM
         for value, text in y_ticks:
-            y = y_axis.at(value)
+            y = y_axis.pixel(value)
             shapes.append(Markup(f'<line class="grid" x1="{left_margin:.0f}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'))
             shapes.append(Markup(f'<text x="{left_margin - 5:.0f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'))
-        for value, text in _ticks(x_axis, self.x_names, _X_LETTERS):
-            x = x_axis.at(value)
+        for value, text in _axis_ticks(x_axis, self.x_names, _X_LETTERS):
+            x = x_axis.pixel(value)
             # A long number at the right end would be cut off.
             anchor, x = ("end", self.width - 1) if x + _LETTER / 2 * len(text) > self.width else ("mid", x)
             shapes.append(Markup(f'<text x="{x:.1f}" y="{bottom + 16}" class="{anchor}">{escape(text)}</text>'))
@@ -216,11 +218,11 @@ class Chart:
         )
         return shapes
 
-    def _rules_and_notes(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+    def _rule_and_note_shapes(self, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
         bottom = self.height - _BOTTOM
-        x_of_rules = [f"{x_axis.at(x):.1f}" for x in self.rules]
+        x_of_rules = [f"{x_axis.pixel(x):.1f}" for x in self.rules]
         shapes = [Markup(f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP}" y2="{bottom}"/>') for x in x_of_rules]
-        notes = [(x_axis.at(note.x), y_axis.at(note.y), escape(note.text)) for note in self.notes]
+        notes = [(x_axis.pixel(note.x), y_axis.pixel(note.y), escape(note.text)) for note in self.notes]
         return shapes + [
             Markup(f'<text x="{x:.1f}" y="{y:.1f}" class="mid noted">{note}</text>') for x, y, note in notes
         ]
@@ -232,11 +234,11 @@ class Chart:
             line: dict[str, object] = {
                 "label": series.label,
                 "style": series.style,
-                "x": short(series.x),
-                "y": short(series.y),
+                "x": round_values(series.x),
+                "y": round_values(series.y),
             }
             if series.lower is not None and series.upper is not None:
-                line |= {"lower": short(series.lower), "upper": short(series.upper)}
+                line |= {"lower": round_values(series.lower), "upper": round_values(series.upper)}
             flags = {"steps": series.steps, "dots": series.dots, "alone": not series.line}
             lines.append(line | {name: True for name, is_set in flags.items() if is_set})
         axes: dict[str, object] = {"logX": self.log_x, "logY": self.log_y, "yRange": self.y_range}
@@ -245,8 +247,8 @@ class Chart:
         return texts | {name: value for name, value in axes.items() if value} | {"lines": lines}
 
 
-def short(values: ArrayLike) -> list[float | int | None]:
-    """Returns `rounded` of each number; None for numbers that are not finite.
+def round_values(values: ArrayLike) -> list[float | int | None]:
+    """Returns `round_value` of each number; None for numbers that are not finite.
 
     Most numbers are rounded by numpy, because a page has half a million of them. That is exact, because four digits and
     a power of ten are exact in float64 and their quotient is correctly rounded. Numbers close to a tie, whole numbers,
@@ -267,40 +269,44 @@ def short(values: ArrayLike) -> list[float | int | None]:
     rounded_numbers: list[float | int | None] = quotients.tolist()
     for index in np.flatnonzero(~can_vectorize).tolist():
         value = float(array[index])
-        rounded_numbers[index] = rounded(value) if math.isfinite(value) else None
+        rounded_numbers[index] = round_value(value) if math.isfinite(value) else None
     return rounded_numbers
 
 
-def short_rows(blocks: Sequence[NDArray[np.float64]]) -> list[list[list[float | int | None]]]:
-    """Returns `short` of each row of each block, computed at once. Blocks are float64[num_rows, num_points]."""
+def round_rows(blocks: Sequence[NDArray[np.float64]]) -> list[list[list[float | int | None]]]:
+    """Returns `round_values` of each row of each block, computed at once. Blocks are float64[num_rows, num_points]."""
     if not blocks:
         return []
-    rounded_numbers = iter(short(np.concatenate([block.ravel() for block in blocks])))
+    rounded_numbers = iter(round_values(np.concatenate([block.ravel() for block in blocks])))
     return [[list(itertools.islice(rounded_numbers, block.shape[1])) for _ in block] for block in blocks]
 
 
 class _Axis:
     """Maps values to pixels, linearly or by their logarithms."""
 
-    def __init__(self, span: tuple[float, float], log: bool, start: float, end: float, num_ticks: int) -> None:
-        self._span = span
-        self._log = log
+    def __init__(
+        self, value_range: tuple[float, float], is_log: bool, start: float, end: float, num_ticks: int
+    ) -> None:
+        self._range = value_range
+        self._is_log = is_log
         self._start = start
         self._end = end
         self._num_ticks = num_ticks
 
-    def shows(self, value: float) -> bool:
-        return math.isfinite(value) and (value > 0 or not self._log)
+    def can_show(self, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not self._is_log)
 
-    def at(self, value: float) -> float:
-        low, high = self._span
-        share = math.log(max(value, 1e-300) / low) / math.log(high / low) if self._log else (value - low) / (high - low)
+    def pixel(self, value: float) -> float:
+        low, high = self._range
+        share = (
+            math.log(max(value, 1e-300) / low) / math.log(high / low) if self._is_log else (value - low) / (high - low)
+        )
         # Points far outside are drawn at the edge, because SVG readers fail on huge numbers.
         return self._start + min(max(share, -0.05), 1.05) * (self._end - self._start)
 
     def ticks(self) -> list[float]:
-        low, high = self._span
-        if self._log:
+        low, high = self._range
+        if self._is_log:
             decades = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
             if len(decades) >= 2:
                 stride = math.ceil(len(decades) / self._num_ticks)
@@ -313,28 +319,30 @@ class _Axis:
         return [round(index * step, 12) for index in range(first_multiple, math.floor(high / step + 1e-9) + 1)]
 
 
-def _ticks(axis: _Axis, names: Sequence[str], letters: int) -> list[tuple[float, str]]:
+def _axis_ticks(axis: _Axis, names: Sequence[str], max_letters: int) -> list[tuple[float, str]]:
     """Returns the positions and texts of an axis' ticks."""
     if names:
-        return [(float(index), shortened(name, letters)) for index, name in enumerate(names) if name]
-    return [(value, number(value)) for value in axis.ticks()]
+        return [(float(index), shortened(name, max_letters)) for index, name in enumerate(names) if name]
+    return [(value, format_number(value)) for value in axis.ticks()]
 
 
-def shortened(name: str, letters: int) -> str:
+def shortened(name: str, max_letters: int) -> str:
     """Returns the beginning and the end of a name, because settings of an optimizer differ there. As in `chart.js`."""
-    return name if len(name) <= letters else f"{name[: letters // 2]}…{name[len(name) - letters // 2 + 1 :]}"
+    return (
+        name if len(name) <= max_letters else f"{name[: max_letters // 2]}…{name[len(name) - max_letters // 2 + 1 :]}"
+    )
 
 
-def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+def _series_shapes(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     points = [
-        (x_axis.at(x), y_axis.at(y)) if x_axis.shows(x) and y_axis.shows(y) else None
+        (x_axis.pixel(x), y_axis.pixel(y)) if x_axis.can_show(x) and y_axis.can_show(y) else None
         for x, y in zip(series.x, series.y, strict=True)
     ]
     shapes = []
     if series.lower is not None and series.upper is not None:
-        shapes += _band(series, x_axis, y_axis)
+        shapes += _band_shapes(series, x_axis, y_axis)
     if series.line:
-        shapes.append(Markup(f'<path class="line {series.style}" d="{_path(points, series.steps)}"/>'))
+        shapes.append(Markup(f'<path class="line {series.style}" d="{_path_data(points, series.steps)}"/>'))
     finite_points = [point for point in points if point is not None]
     if series.dots or len(finite_points) == 1:
         shapes += [
@@ -347,7 +355,7 @@ def _draw(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     return shapes
 
 
-def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
+def _band_shapes(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     """Returns a polygon for each stretch without gaps, or a whisker for a stretch of one point."""
     assert series.lower is not None and series.upper is not None
     bounds = list(zip(series.x, series.lower, series.upper, strict=True))
@@ -355,7 +363,7 @@ def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
     for is_shown, stretch in itertools.groupby(bounds, lambda bound: _has_band(bound, y_axis)):
         if not is_shown:
             continue
-        rows = [(x_axis.at(x), y_axis.at(low), y_axis.at(high)) for x, low, high in stretch]
+        rows = [(x_axis.pixel(x), y_axis.pixel(low), y_axis.pixel(high)) for x, low, high in stretch]
         if len(rows) == 1:
             ((x, low, high),) = rows
             attributes = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
@@ -369,10 +377,10 @@ def _band(series: Series, x_axis: _Axis, y_axis: _Axis) -> list[Markup]:
 
 def _has_band(point: tuple[float, float, float], y_axis: _Axis) -> bool:
     _, low, high = point
-    return math.isfinite(low) and math.isfinite(high) and y_axis.shows(low)
+    return math.isfinite(low) and math.isfinite(high) and y_axis.can_show(low)
 
 
-def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
+def _path_data(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
     path_commands: list[str] = []
     previous: tuple[float, float] | None = None
     for point in points:
@@ -386,22 +394,22 @@ def _path(points: Sequence[tuple[float, float] | None], steps: bool) -> str:
     return "".join(path_commands)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Formats a number for people: four digits, thousands separators, powers of ten for very large and small numbers.
 
     The scripts of the page have the same function in chart.js.
     """
     if not math.isfinite(value):
         return "n/a" if math.isnan(value) else ("∞" if value > 0 else "-∞")
-    rounded_value = rounded(value)
+    rounded_value = round_value(value)
     if isinstance(rounded_value, int):
         return f"{rounded_value:,}"
     mantissa, _, exponent = f"{rounded_value:.3e}".partition("e")
     return f"{rounded_value:g}" if -3 <= int(exponent) < 6 else f"{float(mantissa):g}e{int(exponent)}"
 
 
-def rounded(value: float) -> float | int:
-    """Rounds a finite number to the digits that `number` shows, which keeps the data of a page short."""
+def round_value(value: float) -> float | int:
+    """Rounds a finite number to the digits that `format_number` shows, which keeps the data of a page short."""
     short_value = float(value)
     if not (short_value.is_integer() and abs(short_value) < 1e6):
         short_value = float(f"{short_value:.4g}")

@@ -150,17 +150,17 @@ class Result:
           LobenchError: matplotlib is not installed.
         """
         from lobench.drawing.axes import new_axes, plot
-        from lobench.drawing.svg import curve_of_seeds, every_style, inner_chart, is_wide
+        from lobench.drawing.svg import all_line_styles, curve_of_seeds, inner_chart, needs_log_axis
 
         losses = [name for name in ("train/loss", "test/loss") if name in self.metrics]
         names = [metric] if metric is not None else losses or sorted(self.metrics)[:1]
         series = [
             curve_of_seeds(name, self._steps(name), self._metric(name), style)
-            for name, style in zip(names, every_style(), strict=False)
+            for name, style in zip(names, all_line_styles(), strict=False)
         ]
         ax = ax if ax is not None else new_axes(1)[0]
         y_label = names[0] if len(names) == 1 else "loss"
-        plot(ax, replace(inner_chart("", y_label, series, log_y=is_wide(series)), title=""))
+        plot(ax, replace(inner_chart("", y_label, series, log_y=needs_log_axis(series)), title=""))
         return ax
 
     def _steps(self, metric: str) -> np.ndarray:

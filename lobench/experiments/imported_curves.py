@@ -54,10 +54,10 @@ def read_curves(methods: Iterable[Method]) -> Iterator[ExperimentCurves]:
                 until_step=until_step,
             )
             try:
-                from lobench.tools.curve_import.collected_curves import CollectedCurves, sources_of
+                from lobench.tools.curve_import.collected_curves import CollectedCurves, find_curve_files
 
                 notes: list[str] = []
-                sources = sources_of([pattern], "", notes)
+                sources = find_curve_files([pattern], "", notes)
                 collected_curves = stack.enter_context(CollectedCurves(sources, settings, notes))
             except LobenchError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
@@ -80,10 +80,10 @@ class ExperimentCurves:
           UsageError: A method's curves do not fit.
         """
         for method, settings, collected_curves, name in self._curves_of_methods:
-            from lobench.tools.curve_import.imports import refuse_unfit
+            from lobench.tools.curve_import.imports import check_comparable
 
             try:
-                refuse_unfit(collected_curves, settings, method=name, own_cases=cases, until_option=_UNTIL_OPTION)
+                check_comparable(collected_curves, settings, method=name, own_cases=cases, until_option=_UNTIL_OPTION)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
@@ -130,7 +130,7 @@ def _name_in_files(method: Method, name: str, collected_curves: CollectedCurves)
     Raises:
       ConfigError: The files lack the name, or have several methods and no name is given.
     """
-    method_names = list(dict.fromkeys(run.method for run in collected_curves.spill.runs))
+    method_names = list(dict.fromkeys(run.method for run in collected_curves.points_by_run.runs))
     if name in method_names or (not name and len(method_names) == 1):
         return name or method_names[0]
     raise ConfigError(

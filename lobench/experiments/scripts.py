@@ -142,7 +142,7 @@ class ScriptCurves:
           suffix: Suffix of the name of curves that are cut. A part of a training is not a member of an experiment.
           end_steps: Steps at which curves are cut, by case.
         """
-        from lobench.tools.curve_import.imports import Session, import_into
+        from lobench.tools.curve_import.imports import ImportedSession, import_into
 
         name = f"{script_name(run.method)}{suffix}"
         subject = _script_subject(run.method, suffix)
@@ -151,7 +151,7 @@ class ScriptCurves:
             with self._read(run, name, last_step=last_step) as session_curves:
                 end_by_case = self._end_steps(run, session_curves) if end_steps is None else end_steps
                 num_steps = run.method.until_step if last_step is None else last_step
-                session = Session(seed=run.session, num_steps=num_steps, ends=end_by_case)
+                session = ImportedSession(seed=run.session, num_steps=num_steps, end_steps=end_by_case)
                 with self._ledger.transaction():
                     import_counts, evaluations = import_into(
                         self._ledger,
@@ -240,9 +240,11 @@ class ScriptCurves:
         return self._growth_by_folder.get(run.folder)
 
     def _progress_text(self, run: CommandRun, session_curves: SessionCurves) -> str:
-        from lobench.tools.curve_import.imports import curves_in
+        from lobench.tools.curve_import.imports import curves_of_session
 
-        curves_by_case = list(curves_in(self._ledger, session_curves, own_cases=self._own_cases, seed=run.session))
+        curves_by_case = list(
+            curves_of_session(self._ledger, session_curves, own_cases=self._own_cases, seed=run.session)
+        )
         case, curves = curves_by_case[-1]
         block = SeedBlock(start=run.session, size=1)
         subject = Subject.of_imported(session_curves.settings.method)

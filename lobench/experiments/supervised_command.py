@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lobench.core.errors import LobenchError
 from lobench.engine.workers.command import kill_tree
-from lobench.tools.keep.pace import STOPPED, Pace, PaceCurve
+from lobench.tools.keep.pace import STOP_PREFIX, Pace, PaceCurve
 
 _POLL_SECONDS = 0.25
 _MIN_PAUSE_FACTOR = 19  # reading the curves takes at most a twentieth of the time
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int | str:
             kill_tree(process.pid)
             process.wait()
     if reason:
-        return f"{STOPPED}{reason}"
+        return f"{STOP_PREFIX}{reason}"
     return process.returncode if process.returncode >= 0 else f"killed by signal {-process.returncode}"
 
 
@@ -69,7 +69,7 @@ def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceC
         with files.read(settings) as session_curves:
             curves_by_name = {
                 name: curve
-                for _, curves_of_case in session_curves.spill.curves()
+                for _, curves_of_case in session_curves.points_by_run.curves()
                 for name, curve in curves_of_case.items()
             }
         curve = curves_by_name.get(stored_spelling(metric, curves_by_name))

@@ -250,19 +250,19 @@ def read_curves(path: Path, primary_metric: str) -> MetricCurves:
     Raises:
       LobenchError: The file is missing or cannot be read.
     """
-    from lobench.tools.curve_import.collected_curves import sources_of
+    from lobench.tools.curve_import.collected_curves import find_curve_files
     from lobench.tools.curve_import.growing import SessionCurves
 
     final_values = _final_values(path)
     if final_values is not None:
         return final_values
-    sources = sources_of([path], "")
+    sources = find_curve_files([path], "")
     problem: LobenchError | None = None
     for metrics in ((), (primary_metric,)):  # a column without numbers is not a metric, unless requested
         try:
             settings = ImportSettings(method="command", seed="0", metrics=metrics, last_counts=True)
             with SessionCurves(sources, settings, until=None) as session_curves:
-                return _at_step_0_if_single(_metrics_of_runs(session_curves.spill.curves()))
+                return _at_step_0_if_single(_metrics_of_runs(session_curves.points_by_run.curves()))
         except LobenchError as error:
             problem = problem or error
     assert problem is not None

@@ -43,7 +43,7 @@ class CommandContract:
         command: click.Command = loaded(self.factory)
         return command
 
-    def called(self, *words: str) -> Result:
+    def run_command(self, *words: str) -> Result:
         return CliRunner().invoke(self.command(), list(words), prog_name="lobench contract")
 
     def test_it_is_a_command_with_a_line_of_help(self) -> None:
@@ -54,16 +54,16 @@ class CommandContract:
                 assert parameter.help, f"{parameter.opts[0]} has no help"
 
     def test_help_is_printed(self) -> None:
-        result = self.called("--help")
+        result = self.run_command("--help")
         assert result.exit_code == 0 and result.output.startswith("Usage: "), result.output
 
     def test_a_wrong_option_is_a_usage_error(self) -> None:
-        assert self.called(*self.arguments, "--no-such-option").exit_code == 2
+        assert self.run_command(*self.arguments, "--no-such-option").exit_code == 2
 
     def test_a_wrong_call_is_one_clear_line(self, tmp_path: Path) -> None:
         for arguments in self.wrong_arguments:
             with contextlib.chdir(tmp_path):
-                result = self.called(*arguments)
+                result = self.run_command(*arguments)
             assert not os.listdir(tmp_path), f"{arguments}: it wrote something first"
             if isinstance(result.exception, LobenchError):
                 assert "\n" not in str(result.exception), f"{arguments}: {result.exception}"
@@ -72,7 +72,7 @@ class CommandContract:
 
     def test_it_does_its_work_and_ends_with_a_documented_code(self, tmp_path: Path) -> None:
         with contextlib.chdir(tmp_path):
-            result = self.called(*self.arguments)
+            result = self.run_command(*self.arguments)
             assert Path.cwd() == tmp_path, "it left the working directory"
         assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
         assert result.exit_code in _EXIT_CODES, f"{result.exit_code} is not an exit code of lobench"

@@ -154,7 +154,7 @@ class ExecutorContract:
             executor.close()
 
     @contextmanager
-    def _sharing(self, folder: Path) -> Iterator[_SharedExecutor]:
+    def _borrow_executor(self, folder: Path) -> Iterator[_SharedExecutor]:
         """Yields the shared executor, or an executor of this test alone if none is shared."""
         shared = self._shared or _SharedExecutor(folder)
         is_passed = False
@@ -181,7 +181,7 @@ class ExecutorContract:
         self.start(shared.executor, worker, num_cpus)
         return worker
 
-    def received(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
+    def wait_for_message(self, executor: Executor, kind: type[_M]) -> tuple[int, _M]:
         """Returns the first message of a kind, and the worker that sent it. Fails if a worker ends."""
         deadline = time.monotonic() + self.patience_seconds
         while time.monotonic() < deadline:
@@ -193,9 +193,11 @@ class ExecutorContract:
 
     def start(self, executor: Executor, worker: int, num_cpus: int = 1) -> None:
         executor.start(worker, num_cpus)
-        assert self.received(executor, protocol.Ready)[0] == worker
+        assert self.wait_for_message(executor, protocol.Ready)[0] == worker
 
-    def job(self, executor: Executor, worker: int, lease: int, name: str, folder: Path) -> tuple[protocol.Job, bytes]:
+    def send_job(
+        self, executor: Executor, worker: int, lease: int, name: str, folder: Path
+    ) -> tuple[protocol.Job, bytes]:
         """Sends a job with two files. Returns the job and the payload of its result."""
         contents = [f"{name} {lease} {role}".encode() for role in ("theta", "companion")]
         files = []
@@ -215,7 +217,7 @@ class ExecutorContract:
         executor.send(worker, job.to_bytes(), [str(file) for file in files])
         return job, answer_to(job.variant.bindings, *contents)
 
-    def pid(self, executor: Executor, folder: Path) -> int:
+    def wait_for_pid(self, executor: Executor, folder: Path) -> int:
         """Waits until a misbehaving case has begun, and returns the id of its process."""
         file = _pid_file(folder)
         deadline = time.monotonic() + self.patience_seconds
@@ -226,18 +228,18 @@ class ExecutorContract:
         raise AssertionError("the case did not begin")
 
     def test_a_worker_has_as_many_cores_as_it_was_started_with(self, tmp_path: Path) -> None:
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared, self.most_cpus)
             shared.executor.send(worker, protocol.Describe(variant=Variant(bindings=("x",))).to_bytes())
-            _, description = self.received(shared.executor, protocol.Described)
+            _, description = self.wait_for_message(shared.executor, protocol.Described)
             assert description.cases[0].num_cpus == self.most_cpus, "NPROC is not num_cpus"
 
     def test_a_worker_is_what_it_was_configured_to_be(self, tmp_path: Path) -> None:
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared)
             variant = Variant(bindings=("of the variant",))
             shared.executor.send(worker, protocol.Describe(variant=variant).to_bytes())
-            sender, description = self.received(shared.executor, protocol.Described)
+            sender, description = self.wait_for_message(shared.executor, protocol.Described)
             assert (sender, description.variant_key) == (worker, variant.key)
             assert description.cases == (case_named("of the variant"), case_named("of the layers"))
 
@@ -245,11 +247,11 @@ class ExecutorContract:
         """Each worker gets its own messages. A busy worker does not delay another, and its end does not end it."""
         if not self.has_processes:
             return
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared)
             busy_worker = self._new_worker(shared)
-            self.job(shared.executor, busy_worker, 1, "hang", shared.folder)
-            pid = self.pid(shared.executor, shared.folder)
+            self.send_job(shared.executor, busy_worker, 1, "hang", shared.folder)
+            pid = self.wait_for_pid(shared.executor, shared.folder)
             for lease in (2, 3):
                 self._assert_answered(shared, worker, lease)
             assert _is_alive(pid)
@@ -261,10 +263,10 @@ class ExecutorContract:
         """A case may start a program, as data loaders do."""
         if not self.has_processes:
             return
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._new_worker(shared)
-            self.job(shared.executor, worker, 1, "fork", shared.folder)
-            child = self.pid(shared.executor, shared.folder)
+            self.send_job(shared.executor, worker, 1, "fork", shared.folder)
+            child = self.wait_for_pid(shared.executor, shared.folder)
             shared.kill(worker)
             self._wait_for_end(child)
 
@@ -290,7 +292,7 @@ class ExecutorContract:
         )
 
     def test_jobs_come_with_their_files_and_results_with_their_bytes(self, tmp_path: Path) -> None:
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared)
             for lease in (3, 4):
                 self._assert_answered(shared, worker, lease)
@@ -298,7 +300,7 @@ class ExecutorContract:
     def test_messages_reach_a_worker_in_the_order_in_which_they_were_sent(self, tmp_path: Path) -> None:
         variants = [Variant(bindings=(f"{number}",)) for number in range(40)]
         answered: list[str] = []
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared)
             for variant in variants:
                 shared.executor.send(worker, protocol.Describe(variant=variant).to_bytes())
@@ -309,7 +311,7 @@ class ExecutorContract:
             assert answered == [variant.key for variant in variants]
 
     def test_waiting_ends_in_time_and_when_it_is_woken(self, tmp_path: Path) -> None:
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             assert _worker_events(shared.executor.wait(0.05)) == []
             shared.waking_end.send(b"\0")
             started = time.monotonic()
@@ -320,22 +322,22 @@ class ExecutorContract:
     def test_a_workers_death_is_told_once_and_another_takes_its_place(self, tmp_path: Path) -> None:
         if not self.has_processes:
             return
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared)
-            self.job(shared.executor, worker, 1, "die", shared.folder)
-            sender, died = self.received(shared.executor, WorkerExited)
+            self.send_job(shared.executor, worker, 1, "die", shared.folder)
+            sender, died = self.wait_for_message(shared.executor, WorkerExited)
             assert sender == worker and died.message and not died.lost
-            self.job(shared.executor, worker, 2, "good", shared.folder)
+            self.send_job(shared.executor, worker, 2, "good", shared.folder)
             shared.kill(worker)
             self._assert_answered(shared, self._idle_worker(shared), 3)
 
     def test_a_killed_worker_ends_at_once_and_is_not_heard_of_again(self, tmp_path: Path) -> None:
         if not self.has_processes:
             return
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             worker = self._idle_worker(shared)
-            self.job(shared.executor, worker, 1, "hang", shared.folder)
-            pid = self.pid(shared.executor, shared.folder)
+            self.send_job(shared.executor, worker, 1, "hang", shared.folder)
+            pid = self.wait_for_pid(shared.executor, shared.folder)
             shared.kill(worker)
             self._wait_for_end(pid)
             assert _worker_events(shared.executor.wait(0.5)) == []
@@ -344,21 +346,21 @@ class ExecutorContract:
         """Processes that a worker started end, too."""
         if not self.has_processes:
             return
-        with self._sharing(tmp_path) as shared:
+        with self._borrow_executor(tmp_path) as shared:
             stopped_worker = self._idle_worker(shared)
-            self.job(shared.executor, stopped_worker, 1, "hang", shared.folder)
-            pid = self.pid(shared.executor, shared.folder)
-            self.job(shared.executor, self._new_worker(shared), 2, "fork", shared.folder)
-            child = self.pid(shared.executor, shared.folder)
+            self.send_job(shared.executor, stopped_worker, 1, "hang", shared.folder)
+            pid = self.wait_for_pid(shared.executor, shared.folder)
+            self.send_job(shared.executor, self._new_worker(shared), 2, "fork", shared.folder)
+            child = self.wait_for_pid(shared.executor, shared.folder)
             os.kill(pid, signal.SIGSTOP)
             shared.close()
             self._wait_for_end(pid)
             self._wait_for_end(child)
 
     def _assert_answered(self, shared: _SharedExecutor, worker: int, lease: int) -> None:
-        job, payload = self.job(shared.executor, worker, lease, "good", shared.folder)
+        job, payload = self.send_job(shared.executor, worker, lease, "good", shared.folder)
         result = protocol.JobResult(lease=job.lease, outcome=Outcome.PASSED, payload=payload)
-        assert self.received(shared.executor, protocol.JobResult) == (worker, result)
+        assert self.wait_for_message(shared.executor, protocol.JobResult) == (worker, result)
 
     def _wait_for_end(self, pid: int) -> None:
         deadline = time.monotonic() + self.patience_seconds

@@ -40,7 +40,7 @@ class GinModuleContract:
     names: ClassVar[Sequence[str]]
     bindings: ClassVar[Sequence[str]] = ()
 
-    def found(self) -> dict[str, Any]:
+    def import_in_fresh_process(self) -> dict[str, Any]:
         """Returns the output of `_main` in a fresh process."""
         command = [sys.executable, "-m", "lobench.testing.gin_modules", self.module, *self.names, "--", *self.bindings]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -50,7 +50,7 @@ class GinModuleContract:
         return import_results
 
     def test_names_and_bindings_work_after_its_import(self) -> None:
-        bound = self.found()
+        bound = self.import_in_fresh_process()
         assert self.names, "names says nothing"
         assert not bound["unknown"], f"no such names after `import {self.module}`: {bound['unknown']}"
         assert not bound["problem"], bound["problem"]
@@ -69,7 +69,7 @@ def _main(module: str, names_and_bindings: Sequence[str]) -> None:
         imported = importlib.import_module(module)
         bridge = sys.modules.get("jax._src.xla_bridge")
         has_backend = bridge is not None and bool(bridge._backends)
-        problem = _problem_of(module, bindings)
+        problem = _binding_problem(module, bindings)
     matches = {name: len(matching_names(name)) for name in names if is_registered(name)}
     import_results = {
         "unknown": [name for name in names if name not in matches],
@@ -82,7 +82,7 @@ def _main(module: str, names_and_bindings: Sequence[str]) -> None:
     print(json.dumps(import_results))
 
 
-def _problem_of(module: str, bindings: Sequence[str]) -> str:
+def _binding_problem(module: str, bindings: Sequence[str]) -> str:
     try:
         import_named(Import(module=module, where="the contract:1"))
         gin.parse_config([f"import {module}", *bindings])

@@ -40,7 +40,7 @@ from lobench.tools.curve_import.points import CurveRequest
 __all__ = ["ImportFormatContract", "sample_runs"]
 
 CurvePoints = Sequence[tuple[int, float]]  # (inner step, value)
-_DEFAULT_NAMES = {"method": "adam", "case": "bowl", "seed": "0"}
+_DEFAULT_FIELDS = {"method": "adam", "case": "bowl", "seed": "0"}
 CurveKey = tuple[str, str, str, str]  # method, case, seed, metric
 
 
@@ -85,19 +85,19 @@ class ImportFormatContract:
     def write(self, folder: Path, curves: Mapping[CurveKey, CurvePoints]) -> Path:
         """Writes the curves in the format of the other program, and returns the path of the file or folder."""
 
-    def kind(self) -> FileKind:
+    def file_kind(self) -> FileKind:
         file_kind: FileKind = loaded(self.factory)()
         return file_kind
 
     def request(self, **options: Any) -> CurveRequest:
         """Returns a user's options for a file that does not name its method, case and seed."""
-        unnamed: dict[str, Any] = {name: value for name, value in _DEFAULT_NAMES.items() if name not in self.names}
+        unnamed: dict[str, Any] = {name: value for name, value in _DEFAULT_FIELDS.items() if name not in self.names}
         return replace(CurveRequest(**unnamed), **options)
 
     def read(self, path: Path, request: CurveRequest | None = None) -> dict[CurveKey, CurvePoints]:
         """Returns the curves of a file, in order of their steps."""
         curves: dict[CurveKey, dict[int, float]] = {}
-        for points in self.kind().read(path, request or self.request(), []):
+        for points in self.file_kind().read(path, request or self.request(), []):
             rows = zip(
                 points.run.tolist(), points.metric.tolist(), points.step.tolist(), points.value.tolist(), strict=True
             )
@@ -105,16 +105,16 @@ class ImportFormatContract:
                 origin = points.runs[run]
                 key = (origin.method, origin.case, origin.seed, points.metrics[metric])
                 curve = curves.setdefault(key, {})
-                assert step not in curve or self.kind().last_counts, f"step {step} of {key} comes twice"
+                assert step not in curve or self.file_kind().last_counts, f"step {step} of {key} comes twice"
                 curve[step] = value
         return {key: sorted(curve.items()) for key, curve in curves.items()}
 
     def test_the_factory_returns_a_kind_that_says_what_it_reads(self) -> None:
-        assert isinstance(self.kind(), FileKind)
-        assert self.kind().about and "\n" not in self.kind().about
+        assert isinstance(self.file_kind(), FileKind)
+        assert self.file_kind().about and "\n" not in self.file_kind().about
 
     def test_it_recognises_its_own_files_and_no_others(self, tmp_path: Path) -> None:
-        kind = self.kind()
+        kind = self.file_kind()
         assert kind.recognises(self.write(tmp_path, sample_runs(self.names))) is True
         (tmp_path / "others").mkdir()
         for name, content in {
@@ -133,7 +133,7 @@ class ImportFormatContract:
         _assert_equal(self.read(self.write(tmp_path, curves)), curves)
 
     @pytest.mark.parametrize("name", ["method", "case", "seed"])
-    def test_what_the_file_does_not_say_the_options_say(self, tmp_path: Path, name: str) -> None:
+    def test_options_supply_names_that_the_file_lacks(self, tmp_path: Path, name: str) -> None:
         if name in self.names:
             pytest.skip(f"the file contains its {name}")
         path = self.write(tmp_path, sample_runs(self.names))
@@ -172,10 +172,10 @@ class ImportFormatContract:
             raise LobenchError("a file without curves")  # the caller of a format would report this
         assert "\n" not in str(error.value)
 
-    def test_an_import_stores_them(self, tmp_path: Path) -> None:
+    def test_an_import_stores_each_run_and_its_final_values(self, tmp_path: Path) -> None:
         curves = sample_runs(self.names)
         path = self.write(tmp_path, curves)
-        options: dict[str, Any] = {name: value for name, value in _DEFAULT_NAMES.items() if name not in self.names}
+        options: dict[str, Any] = {name: value for name, value in _DEFAULT_FIELDS.items() if name not in self.names}
         with _register_format(self.factory):
             import_counts = import_curves(path, store=tmp_path / "store", metrics=("train/loss",), kind=NAME, **options)
         runs = {key[:3] for key in curves}
@@ -206,9 +206,9 @@ def _register_format(factory: str) -> Iterator[None]:
     """Makes the format known to `lobench import` as "contract"."""
 
     manager = functools.cache(functools.partial(plugins_with, "lobench_import_formats", factory))
-    kinds.kinds.cache_clear()
+    kinds.formats_by_name.cache_clear()
     try:
         with mock.patch.object(kinds, "load_plugins", manager):
             yield
     finally:
-        kinds.kinds.cache_clear()
+        kinds.formats_by_name.cache_clear()

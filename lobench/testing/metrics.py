@@ -84,11 +84,11 @@ class MetricContract:
         """
         raise NotImplementedError("define value_of(): the right value for a seed with these training losses")
 
-    def computed(self, rows: Sequence[Sequence[float]]) -> dict[str, np.ndarray[Any, Any]]:
+    def compute(self, rows: Sequence[Sequence[float]]) -> dict[str, np.ndarray[Any, Any]]:
         """Returns the metric of read-only curves."""
-        return self.computed_of(self.curves(rows))
+        return self.compute_from(self.curves(rows))
 
-    def computed_of(self, curves: Curves) -> dict[str, np.ndarray[Any, Any]]:
+    def compute_from(self, curves: Curves) -> dict[str, np.ndarray[Any, Any]]:
         copied_curves = Curves.from_payload(curves.to_payload())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # such as 0 / 0
@@ -97,7 +97,7 @@ class MetricContract:
 
     def test_it_gives_a_value_a_seed(self) -> None:
         for rows in (_ROWS, _ROWS[:1]):
-            columns = self.computed(rows)
+            columns = self.compute(rows)
             assert columns, "no metric at all"
             for name, values in columns.items():
                 assert values.shape == (len(rows),), (
@@ -105,21 +105,21 @@ class MetricContract:
                 )
 
     def test_known_values_are_found(self) -> None:
-        for name, values in self.computed(_KNOWN_ROWS).items():
+        for name, values in self.compute(_KNOWN_ROWS).items():
             expected = [self.value_of(name, row) for row in _KNOWN_ROWS]
             np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-30, err_msg=name)
 
     def test_numbers_of_seeds_do_not_matter(self) -> None:
         """A seed is a row of the curves. Blocks may begin at any seed."""
         curves = self.curves(_ROWS)
-        values = self.computed_of(curves)
+        values = self.compute_from(curves)
         for first_seed in (0, 70):
             moved_curves = dataclasses.replace(curves, seeds=tuple(range(first_seed, first_seed + len(_ROWS))))
-            for name, moved_values in self.computed_of(moved_curves).items():
+            for name, moved_values in self.compute_from(moved_curves).items():
                 np.testing.assert_array_equal(moved_values, values[name], err_msg=name)
 
     def test_its_directions_name_its_metrics(self) -> None:
-        names = self.computed(_ROWS)
+        names = self.compute(_ROWS)
         spread_directions(self.directions, names, where=self.factory)
         for declared_name in self.directions:
             assert any(declared_name in (name, name.rpartition("/")[2]) for name in names), (
@@ -130,7 +130,7 @@ class MetricContract:
         curves = self.curves(_ROWS)
         losses = dataclasses.replace(curves, metrics={"train/loss": curves.metrics["train/loss"]})
         try:
-            names = {name if "/" in name else f"{NAME}/{name}" for name in self.computed_of(losses)}
+            names = {name if "/" in name else f"{NAME}/{name}" for name in self.compute_from(losses)}
         except KeyError:
             pytest.skip("the metric is computed from more than training losses")
         run = write_run(tmp_path)
@@ -148,17 +148,17 @@ class MetricContract:
 
     def test_its_names_are_the_same_whatever_happened(self) -> None:
         """A metric that is missing for some seeds would have no column and no direction in tables."""
-        assert {frozenset(self.computed([row])) for row in _ROWS} == {frozenset(self.computed(_ROWS))}
+        assert {frozenset(self.compute([row])) for row in _ROWS} == {frozenset(self.compute(_ROWS))}
 
     def test_the_same_curves_give_the_same_values(self) -> None:
-        first_values = self.computed(_ROWS)
-        second_values = self.computed(_ROWS)
+        first_values = self.compute(_ROWS)
+        second_values = self.compute(_ROWS)
         for name, values in first_values.items():
             np.testing.assert_array_equal(values, second_values[name], err_msg=name)
 
     def test_what_one_seed_meets_does_not_reach_another(self) -> None:
-        values_together = self.computed(_ROWS)
+        values_together = self.compute(_ROWS)
         for index, row in enumerate(_ROWS):
-            values_alone = self.computed([row])
+            values_alone = self.compute([row])
             for name, values in values_together.items():
                 np.testing.assert_allclose(values[index : index + 1], values_alone[name], rtol=1e-6, err_msg=name)

@@ -33,7 +33,7 @@ class OptimizerContract:
     """Tests that every optimizer must pass, be it an optax transformation, a LearnedOptimizer or a similar object."""
 
     @property
-    def _kind(self) -> Any:
+    def _cache_key(self) -> Any:
         """Key of the cache in which objects are kept between tests: the class of the contract."""
         return type(self)
 
@@ -43,15 +43,15 @@ class OptimizerContract:
 
     def theta(self) -> Any:
         """Returns an initial theta; {} for an optimizer without theta."""
-        return as_learned_optimizer(_made_optimizer(self._kind)).init(key_of(7)) if self.is_learned() else {}
+        return as_learned_optimizer(_cached_optimizer(self._cache_key)).init(key_of(7)) if self.is_learned() else {}
 
     def is_learned(self) -> bool:
-        return callable(getattr(_made_optimizer(self._kind), "opt_fn", None))
+        return callable(getattr(_cached_optimizer(self._cache_key), "opt_fn", None))
 
     def test_theta_depends_on_the_key_alone(self) -> None:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
-        init = jax.jit(as_learned_optimizer(_made_optimizer(self._kind)).init, compiler_options=COMPILED_FAST)
+        init = jax.jit(as_learned_optimizer(_cached_optimizer(self._cache_key)).init, compiler_options=COMPILED_FAST)
         first_theta = init(key_of(1))
         second_theta = init(key_of(1))
         other_theta = init(key_of(2))
@@ -64,7 +64,7 @@ class OptimizerContract:
     def test_theta_comes_back_from_a_checkpoint_and_another_one_is_refused(self) -> None:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
-        optimizer = as_learned_optimizer(_made_optimizer(self._kind))
+        optimizer = as_learned_optimizer(_cached_optimizer(self._cache_key))
         theta = self.theta()
         leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
         assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
@@ -111,7 +111,7 @@ class OptimizerContract:
         """
         params = _params(0)
         grads_of_seeds = (grads, grads if second_grads is None else second_grads)
-        results = _program(self._kind)(self.theta(), _stack(params, params), _stack(*grads_of_seeds))
+        results = _program(self._cache_key)(self.theta(), _stack(params, params), _stack(*grads_of_seeds))
         return jax.tree.map(lambda leaf: leaf[0], results)
 
 
@@ -127,12 +127,12 @@ def _grads(seed: int) -> dict[str, jax.Array]:
 
 
 @functools.cache
-def _made_optimizer(contract: Any) -> Any:
+def _cached_optimizer(contract: Any) -> Any:
     return contract().optimizer()
 
 
 def _stepper(contract: Any, theta: Any) -> Stepper:
-    optimizer = _made_optimizer(contract)
+    optimizer = _cached_optimizer(contract)
     if callable(getattr(optimizer, "opt_fn", None)):
         optimizer = as_learned_optimizer(optimizer).opt_fn(theta, _NUM_STEPS)
     return as_stepper(optimizer, _NUM_STEPS)
@@ -184,7 +184,7 @@ def _distance(tree: Any, other_tree: Any) -> float:
     )
 
 
-class _EveryInput(Task):
+class _TaskWithEveryInput(Task):
     """Task that provides every extra input. Neurons are along the last axis of leaves with two or more axes."""
 
     num_losses = 2
@@ -207,12 +207,12 @@ class _EveryInput(Task):
 
 def facts_for(stepper: Stepper, params: Any) -> Facts:
     """Returns the facts that a task with every extra input passes once to the optimizer."""
-    return facts_of(stepper.extra_inputs(params), lambda: _EveryInput(params), params)
+    return facts_of(stepper.extra_inputs(params), lambda: _TaskWithEveryInput(params), params)
 
 
 def extra_values_for(stepper: Stepper, params: Any, grads: Any) -> ExtraValues:
     """Returns the extra inputs of a step with given gradients: memories and losses consistent with them."""
-    task = _EveryInput(grads)
+    task = _TaskWithEveryInput(grads)
     batch = BatchLosses(
         loss=lambda at: (task.memory_loss(at, None, None), (None, {})),
         task=lambda: task,

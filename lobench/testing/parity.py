@@ -200,7 +200,7 @@ def check(
         params = {name: np.array(new_params[name], np.float32) for name in parity.initial if name in new_params}
         if missing_names := parity.initial.keys() - params.keys():
             raise ParityError(f"step {step} returns no {', '.join(sorted(missing_names))}", where=str(path))
-        differences = [line for name in params if (line := _difference(name, params[name], parity, step, rtol, atol))]
+        differences = [line for name in params if (line := _leaf_error(name, params[name], parity, step, rtol, atol))]
         if differences:
             _, problem, got, expected = max(differences)
             next_step = "parameters before it agree" if step else "the first step is off already"
@@ -214,7 +214,7 @@ def check(
     return parity.num_steps
 
 
-def _difference(
+def _leaf_error(
     name: str, got: NDArray[np.float32], parity: Parity, step: int, rtol: float, atol: float
 ) -> tuple[float, str, str, str] | None:
     """Returns the error of a leaf relative to the tolerance, and its description; None if it is tolerated."""

@@ -41,7 +41,7 @@ class PolicyContract:
         policy: AdmissionPolicy = loaded(self.factory)(argument)
         return policy
 
-    def asked(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def decide(self, waiting: Sequence[int], *, idle: bool, last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Asks a fresh instance of the policy for a decision, and asserts that the decision is valid."""
         decision = self.make(self.argument).admit(tuple(waiting), idle=idle, last=last)
         assert isinstance(decision, tuple) and len(decision) == 2, f"admit() returned {decision!r}, not (run, skip)"
@@ -55,7 +55,7 @@ class PolicyContract:
     def test_where_nothing_waits_nothing_is_decided(self) -> None:
         for idle in (False, True):
             for last in (False, True):
-                assert self.asked((), idle=idle, last=last) == ((), ())
+                assert self.decide((), idle=idle, last=last) == ((), ())
 
     def test_it_decides_on_what_waits_and_the_same_way_each_time(self) -> None:
         """Decisions depend only on values: after a restart, a new policy gets all waiting checkpoints at once."""
@@ -65,7 +65,7 @@ class PolicyContract:
             waiting_positions = tuple(sorted(generator.sample(range(60), generator.randrange(12))))
             is_idle = generator.random() < 0.5
             is_last = generator.random() < 0.3
-            first_decision = self.asked(waiting_positions, idle=is_idle, last=is_last)
+            first_decision = self.decide(waiting_positions, idle=is_idle, last=is_last)
             run, skip = policy.admit(waiting_positions, idle=is_idle, last=is_last)
             assert (tuple(run), tuple(skip)) == first_decision
 
@@ -84,7 +84,7 @@ class PolicyContract:
             assert num_checkpoints - 1 in run_positions, "the last checkpoint of the run is not run"
 
     def _step(self, waiting: list[int], *, idle: bool, last: bool) -> tuple[int, ...]:
-        run, skip = self.asked(waiting, idle=idle, last=last)
+        run, skip = self.decide(waiting, idle=idle, last=last)
         if not last:
             # The newest may be the last of all, so a watch keeps it, whatever the policy decides.
             skip = tuple(position for position in skip if position != waiting[-1])
@@ -96,7 +96,7 @@ class PolicyContract:
         if not getattr(self.make(self.argument), "only_newest", False):
             pytest.skip("the policy looks at all checkpoints")
         for waiting_positions in ((4,), (8, 9, 10, 11), tuple(range(30))):
-            assert self.asked(waiting_positions, idle=True, last=False) == (
+            assert self.decide(waiting_positions, idle=True, last=False) == (
                 waiting_positions[-1:],
                 waiting_positions[:-1],
             )

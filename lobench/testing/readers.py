@@ -178,8 +178,8 @@ class ReaderContract:
         assert not reader.recognises(epath.Path(tmp_path / "notes.txt"))
         assert not reader.recognises(epath.Path(tmp_path / "logs"))
 
-    @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 1.0])
-    def test_cut_off_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path, kept: float) -> None:
+    @pytest.mark.parametrize("kept_fraction", [0.0, 0.1, 0.5, 0.9, 1.0])
+    def test_cut_off_it_is_one_clear_error_and_never_another_theta(self, tmp_path: Path, kept_fraction: float) -> None:
         """Each file in turn loses its end (1.0: only its last byte)."""
         original = self.write(tmp_path, sample_theta())
         (tmp_path / "cut").mkdir()
@@ -187,7 +187,7 @@ class ReaderContract:
             path = _copy(original, tmp_path / "cut")
             file = _files(path)[index]
             size = file.stat().st_size
-            os.truncate(file, max(min(int(kept * size), size - 1), 0))
+            os.truncate(file, max(min(int(kept_fraction * size), size - 1), 0))
             self._assert_refused_or_whole(path, file)
 
     def test_half_of_it_is_not_complete(self, tmp_path: Path) -> None:

@@ -76,14 +76,14 @@ class ReportSectionContract:
     factory: ClassVar[str]
     is_of_any_store: ClassVar[bool] = True
 
-    def drawn(self, name: str) -> list[Section]:
+    def draw_sections(self, name: str) -> list[Section]:
         """Returns the sections that the factory makes of a sample."""
         sections: list[Section] = loaded(self.factory)(sample_summary(name))
         return sections
 
     @pytest.mark.parametrize("name", _SAMPLES)
     def test_it_returns_sections_of_any_store(self, name: str) -> None:
-        sections = self.drawn(name)
+        sections = self.draw_sections(name)
         assert isinstance(sections, list | tuple), f"it returned a {type(sections).__name__}, not a list of sections"
         for section in sections:
             assert isinstance(section, Section), section
@@ -98,7 +98,7 @@ class ReportSectionContract:
 
     @pytest.mark.parametrize("name", _SAMPLES)
     def test_its_charts_can_be_drawn(self, name: str) -> None:
-        for figure in (figure for section in self.drawn(name) for figure in section.figures):
+        for figure in (figure for section in self.draw_sections(name) for figure in section.figures):
             assert isinstance(figure.chart, Chart | HeatMap), type(figure.chart)
             for series in figure.chart.series if isinstance(figure.chart, Chart) else ():
                 values_by_line = [values for values in (series.y, series.lower, series.upper) if values is not None]
@@ -111,11 +111,11 @@ class ReportSectionContract:
     def test_it_draws_something_and_not_the_same_of_other_data(self) -> None:
         if not self.is_of_any_store:
             return
-        assert self.drawn("two"), "it draws nothing"
-        assert repr(self.drawn("two")) != repr(self.drawn("other")), "it does not look at the data"
+        assert self.draw_sections("two"), "it draws nothing"
+        assert repr(self.draw_sections("two")) != repr(self.draw_sections("other")), "it does not look at the data"
 
     def test_the_same_data_give_the_same_sections(self) -> None:
-        assert repr(self.drawn("two")) == repr(self.drawn("two"))
+        assert repr(self.draw_sections("two")) == repr(self.draw_sections("two"))
 
     def test_it_changes_nothing_of_the_page(self) -> None:
         summary = sample_summary("two")
@@ -129,5 +129,5 @@ class ReportSectionContract:
         with mock.patch.object(charts, "load_plugins", manager):
             page = render_page(sample_summary(name))
         assert "drew nothing" not in page
-        for section in self.drawn(name):
+        for section in self.draw_sections(name):
             assert escape(section.title) in page, "the page has no such section"

@@ -234,21 +234,21 @@ class SinkContract:
         """Makes a sink whose store is `store`."""
         return _open_sink(self.factory, store, self.argument)
 
-    def found(self, store: Path) -> Counter[str]:
+    def count_items(self, store: Path) -> Counter[str]:
         return Counter(repr(thing) for thing in self.contents(store))
 
-    def expected(self, store: Path, deliveries: list[Delivery]) -> Counter[str]:
+    def deliver_once(self, store: Path, deliveries: list[Delivery]) -> Counter[str]:
         """Returns the output after one sink took `deliveries` in a single call."""
         sink = self.open(store)
         sink.deliver(deliveries)
         sink.close()
-        return self.found(store)
+        return self.count_items(store)
 
     def test_something_is_there(self, tmp_path: Path) -> None:
-        assert self.expected(tmp_path, sample_deliveries()), "contents() finds nothing after a delivery"
+        assert self.deliver_once(tmp_path, sample_deliveries()), "contents() finds nothing after a delivery"
 
     def test_nothing_is_there_twice(self, tmp_path: Path) -> None:
-        counts = self.expected(tmp_path, sample_deliveries())
+        counts = self.deliver_once(tmp_path, sample_deliveries())
         assert counts.most_common(1)[0][1] == 1, f"it is there several times: {counts.most_common(1)}"
 
     def test_a_sink_that_got_nothing_can_be_closed(self, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ class SinkContract:
         with ThreadPoolExecutor(max_workers=1) as thread:
             thread.submit(sink.deliver, deliveries).result()
         sink.close()
-        assert self.found(tmp_path / "thread") == self.expected(tmp_path / "once", deliveries)
+        assert self.count_items(tmp_path / "thread") == self.deliver_once(tmp_path / "once", deliveries)
 
     def test_delivering_twice_equals_once(self, tmp_path: Path) -> None:
         deliveries = sample_deliveries()
@@ -286,7 +286,7 @@ class SinkContract:
         sink.deliver(deliveries)
         sink.deliver(deliveries)
         sink.close()
-        assert self.found(tmp_path / "twice") == self.expected(tmp_path / "once", deliveries)
+        assert self.count_items(tmp_path / "twice") == self.deliver_once(tmp_path / "once", deliveries)
 
     @pytest.mark.parametrize("size", [1, 2, 5, 7])
     def test_any_split_into_batches_gives_the_same(self, tmp_path: Path, size: int) -> None:
@@ -295,7 +295,7 @@ class SinkContract:
         for start in range(0, len(deliveries), size):
             sink.deliver(deliveries[start : start + size])
         sink.close()
-        assert self.found(tmp_path / "split") == self.expected(tmp_path / "once", deliveries)
+        assert self.count_items(tmp_path / "split") == self.deliver_once(tmp_path / "once", deliveries)
 
     def test_opened_again_at_any_place_it_goes_on(self, tmp_path: Path) -> None:
         """A restart delivers from the last acknowledged delivery, which may be well before the sink's last one."""
@@ -304,7 +304,7 @@ class SinkContract:
             sink = self.open(tmp_path / "again")
             sink.deliver(deliveries[max(0, end - 3) : end])
             sink.close()
-        assert self.found(tmp_path / "again") == self.expected(tmp_path / "once", deliveries)
+        assert self.count_items(tmp_path / "again") == self.deliver_once(tmp_path / "once", deliveries)
 
     def test_each_run_has_its_numbers_whatever_the_others_have_at_its_outer_steps(self, tmp_path: Path) -> None:
         """The results of all methods and sessions of an experiment must be written, not only the first to arrive.
@@ -317,9 +317,11 @@ class SinkContract:
         deliveries = _number_deliveries(
             (name, delivery.event) for name in names for delivery in sample_deliveries(1, run=name)
         )
-        num_expected = len(names) * self.expected(tmp_path / "one", sample_deliveries(1)).total()
-        assert self.expected(tmp_path / "many", deliveries).total() == num_expected
-        assert self.expected(tmp_path / "many", deliveries).total() == num_expected, "the same again changes nothing"
+        num_expected = len(names) * self.deliver_once(tmp_path / "one", sample_deliveries(1)).total()
+        assert self.deliver_once(tmp_path / "many", deliveries).total() == num_expected
+        assert self.deliver_once(tmp_path / "many", deliveries).total() == num_expected, (
+            "the same again changes nothing"
+        )
 
     def test_known_numbers_are_read_back(self, tmp_path: Path) -> None:
         """Also holds after a restart that delivers the last batch again."""
@@ -337,7 +339,7 @@ class SinkContract:
     def test_a_number_that_was_not_delivered_is_not_there(self, tmp_path: Path) -> None:
         if not self.metrics:
             pytest.skip("the sink writes no metrics")
-        self.expected(tmp_path, known_numbers()[0])
+        self.deliver_once(tmp_path, known_numbers()[0])
         metric = self.metrics[0]
         for absent in (
             ("", 0, 100, "one", "bowl", metric),
@@ -359,7 +361,7 @@ class SinkContract:
         run = write_run(tmp_path, steps=(3, 20))
         watched_store = watch_with(tmp_path, "lobench_result_sinks", self.factory, run, sinks=(address,))
         assert not [line for line in watched_store.lines if line.startswith("sink ")], watched_store.lines
-        assert self.found(watched_store.folder), "contents() finds nothing after a watch"
+        assert self.count_items(watched_store.folder), "contents() finds nothing after a watch"
         if "train/loss" in self.metrics:
             steps = [subject.outer_step for row in watched_store.rows for subject in row.subjects]
             finals = [float(np.mean(curves.final("train/loss"))) for curves in watched_store.curves]
@@ -383,8 +385,8 @@ class SinkContract:
         store = tmp_path / "killed"
         self._deliver_and_die(store, str(count))
         # Deliveries are durable when deliver() returns, without close().
-        assert self.found(store) == self.expected(tmp_path / "first", deliveries[:count])
-        assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
+        assert self.count_items(store) == self.deliver_once(tmp_path / "first", deliveries[:count])
+        assert self.deliver_once(store, deliveries) == self.deliver_once(tmp_path / "once", deliveries)
 
     def test_killed_inside_a_delivery_it_takes_it_again_and_has_nothing_twice(self, tmp_path: Path) -> None:
         """After a kill, a watch delivers from the last acknowledged delivery, even if the sink wrote some of it."""
@@ -392,7 +394,7 @@ class SinkContract:
         store = tmp_path / "killed"
         for share in ("0.5", "0.9"):
             self._deliver_and_die(store, str(len(deliveries) // 2), share)
-        assert self.expected(store, deliveries) == self.expected(tmp_path / "once", deliveries)
+        assert self.deliver_once(store, deliveries) == self.deliver_once(tmp_path / "once", deliveries)
 
     def _deliver_and_die(self, store: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "lobench.testing.sinks", self.factory, str(store), self.argument, *arguments]
@@ -413,13 +415,13 @@ def _deliver_and_die(factory: str, store: str, argument: str, count: str, share:
     if share:
         with tempfile.TemporaryDirectory() as folder:
             sink = _open_sink(factory, Path(folder) / "whole", argument)
-            limit = int(float(share) * _counting_calls(sink, deliveries, 0))
+            limit = int(float(share) * _deliver_counting_calls(sink, deliveries, 0))
             sink.close()
-    _counting_calls(_open_sink(factory, Path(store), argument), deliveries, limit)
+    _deliver_counting_calls(_open_sink(factory, Path(store), argument), deliveries, limit)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _counting_calls(sink: ResultSink, deliveries: Sequence[Delivery], limit: int) -> int:
+def _deliver_counting_calls(sink: ResultSink, deliveries: Sequence[Delivery], limit: int) -> int:
     """Delivers, and returns the number of calls that this took. Kills this process at call `limit`; 0: never."""
     num_calls = 0
 

@@ -35,7 +35,7 @@ class TaskContract:
     """Tests that every task and every family must pass. Use small sizes to keep them fast."""
 
     @property
-    def _kind(self) -> Any:
+    def _cache_key(self) -> Any:
         """Key of the cache in which objects are kept between tests: the class of the contract."""
         return type(self)
 
@@ -47,13 +47,13 @@ class TaskContract:
         """Returns a learning rate at which three steps of SGD keep the loss finite."""
         return 1e-3
 
-    def one(self) -> Task:
+    def sample_task(self) -> Task:
         """Returns the task, or one task of a family."""
-        task = _made_task(self._kind)
+        task = _cached_task(self._cache_key)
         return task.task_fn(task.sample(key_of(3))) if isinstance(task, TaskFamily) else task
 
     def test_initial_parameters_depend_on_the_key_alone(self) -> None:
-        init = jax.jit(self.one().init_with_state, compiler_options=COMPILED_FAST)
+        init = jax.jit(self.sample_task().init_with_state, compiler_options=COMPILED_FAST)
         assert_same_bits(init(key_of(1)), init(key_of(1)))
         assert types_of(init(key_of(1))) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
         params, _ = init(key_of(1))
@@ -65,7 +65,7 @@ class TaskContract:
 
     def test_the_loss_is_a_finite_number_with_finite_gradients_and_depends_on_the_key_alone(self) -> None:
         params, state, batch = self._start()
-        (loss, new_state, metrics), grads = _losses(self._kind)(params, state, key_of(4), batch)
+        (loss, new_state, metrics), grads = _losses(self._cache_key)(params, state, key_of(4), batch)
         assert (loss.shape, loss.dtype) == ((), jnp.float32)
         for leaf in jax.tree.leaves((loss, grads)):
             assert np.isfinite(np.asarray(leaf)).all()
@@ -73,12 +73,12 @@ class TaskContract:
         assert types_of(new_state) == types_of(state), "the model state changes its structure, shapes or dtypes"
         for name, value in metrics.items():
             assert (value.shape, value.dtype) == ((), jnp.float32), f"metric {name!r}"
-        repeated = _losses(self._kind)(params, state, key_of(4), batch)
+        repeated = _losses(self._cache_key)(params, state, key_of(4), batch)
         assert_same_bits(((loss, new_state, metrics), grads), repeated)
 
     def test_an_evaluation_gives_numbers_of_the_same_names_on_every_split(self) -> None:
         params, state, _ = self._start()
-        evaluate = jax.jit(self.one().eval_loss_with_aux, compiler_options=COMPILED_FAST)
+        evaluate = jax.jit(self.sample_task().eval_loss_with_aux, compiler_options=COMPILED_FAST)
         names = set()
         for batch in self._batches().values():
             loss, metrics = evaluate(params, state, key_of(5), batch)
@@ -87,11 +87,11 @@ class TaskContract:
         assert len(names) == 1, f"splits differ in their metrics: {names}"
 
     def test_the_normalizer_gives_a_finite_number_and_keeps_the_order_of_losses(self) -> None:
-        normalized = [float(self.one().normalizer(jnp.float32(loss))) for loss in (0.01, 0.1, 1.0, 10.0)]
+        normalized = [float(self.sample_task().normalizer(jnp.float32(loss))) for loss in (0.01, 0.1, 1.0, 10.0)]
         assert np.isfinite(normalized).all() and normalized == sorted(normalized)
 
     def test_batches_depend_on_the_key_alone_and_have_one_shape(self) -> None:
-        datasets = _made_task(self._kind).datasets
+        datasets = _cached_task(self._cache_key).datasets
         if datasets is None:
             pytest.skip("the task has no data")
         shapes = set()
@@ -118,7 +118,7 @@ class TaskContract:
             assert same_bits(values, second_curves.metrics[name]), f"{name} has other bits the second time"
 
     def test_a_task_of_a_family_is_the_same_whatever_their_number(self) -> None:
-        family = _made_task(self._kind)
+        family = _cached_task(self._cache_key)
         if not isinstance(family, TaskFamily):
             pytest.skip("not a family of tasks")
         keys = jax.vmap(key_of)(jnp.arange(5))
@@ -130,31 +130,31 @@ class TaskContract:
             np.testing.assert_allclose(np.asarray(many[:2]), np.asarray(few), rtol=1e-6)
 
     def _start(self) -> tuple[Any, Any, Any]:
-        params, state = self.one().init_with_state(key_of(1))
+        params, state = self.sample_task().init_with_state(key_of(1))
         return params, state, self._batches()["train"]
 
     def _batches(self) -> dict[str, Any]:
-        datasets = _made_task(self._kind).datasets
+        datasets = _cached_task(self._cache_key).datasets
         if datasets is None:
             return {"train": None}
         present = {split: getattr(datasets, split) for split in SPLITS}
         return {split: _batch(dataset, 1) for split, dataset in present.items() if dataset is not None}
 
     def _train(self, block: SeedBlock, *, num_tasks: int) -> Curves:
-        program = _program(self._kind, num_tasks)
+        program = _program(self._cache_key, num_tasks)
         curves = program.run({}, block)
         assert curves is not None
         return curves
 
 
 @functools.cache
-def _made_task(contract: Any) -> Task | TaskFamily:
+def _cached_task(contract: Any) -> Task | TaskFamily:
     return as_task(contract().task())
 
 
 @functools.cache
 def _losses(contract: Any) -> Callable[..., Any]:
-    task = contract().one()
+    task = contract().sample_task()
 
     def losses(params: Any, state: Any, key: jax.Array, batch: Any) -> Any:
         def loss_fn(params: Any) -> tuple[jax.Array, Any]:
@@ -172,7 +172,7 @@ def _program(contract: Any, num_tasks: int) -> TrainingProgram:
     case = Case(num_inner_steps=3, eval_every=2, num_seeds=_BLOCK.size, num_tasks=num_tasks, eval_batches=1)
     optimizer = optax.sgd(contract().rate())
     return TrainingProgram(
-        case, _made_task(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size
+        case, _cached_task(contract), lambda theta: as_stepper(optimizer, case.num_inner_steps), _BLOCK.size
     )
 
 

@@ -41,9 +41,9 @@ from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
 from lobench.tools.alarm.evidence import read_run
-from lobench.tools.best.best import ranked_run
+from lobench.tools.best.best import rank_checkpoints
 from lobench.tools.bisect.bisect import _stored_evaluations
-from lobench.tools.bisect.probes import probed
+from lobench.tools.bisect.probes import read_probed_case
 from lobench.tools.history.history import history_of
 
 SHOWN = texts_of("analysis")
@@ -404,9 +404,9 @@ class Changes(RuleBasedStateMachine):
         except UsageError as error:  # it is a folder of runs, each of which has alarms of its own
             assert SHOWN["several-runs"] in str(error)
         else:
-            assert shown([*stored.stored.values()]) == expected
+            assert shown([*stored.results_by_hash.values()]) == expected
         if thetas:
-            _, _, ranked = ranked_run(read_store(store), [], "")
+            _, _, ranked = rank_checkpoints(read_store(store), [], "")
             # Only checkpoints that were evaluated on the most cases are ranked.
             assert shown([one.subject for one in ranked]).items() <= expected.items()
         self._check_compare(store, snapshot, expected)
@@ -415,7 +415,7 @@ class Changes(RuleBasedStateMachine):
         checkpoints = list({one.subject.sha256: one.checkpoint for one in thetas}.values())
         for case in snapshot.cases:
             place = f"{case.suite}/{case.name}"
-            seen = probed(store, rows, frozenset({place}), checkpoints, [], "", current=current)
+            seen = read_probed_case(store, rows, frozenset({place}), checkpoints, [], "", current=current)
             theirs = {checkpoints[one.checkpoint_index].sha256 for one in seen.probes}
             ours = {sha256 for sha256, where in expected if where == place}
             assert theirs <= ours

@@ -112,7 +112,7 @@ def nights(folder: Path, lost: float) -> Path:
 
 def test_history_of_exploded_seeds_has_the_changes_of_diverged_ones(tmp_path: Path) -> None:
     found = [history_of([nights(tmp_path / str(lost), lost)], "a") for lost in (EXPLODED, math.nan)]
-    assert found[0].changes == found[1].changes and [one.place for one in found[0].changes] == [6]
+    assert found[0].changes == found[1].changes and [one.run_index for one in found[0].changes] == [6]
     assert [run.scores for run in found[0].runs] == [run.scores for run in found[1].runs]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lobench.drawing import axes
-from lobench.drawing.palette import DARK, LIGHT
+from lobench.drawing.palette import DARK_COLOURS, LIGHT_COLOURS
 from lobench.report.page.templates import page_part
 
 # Machado, Oliveira and Fernandes 2009, severity 1, of linear RGB.
@@ -87,14 +87,16 @@ def test_the_formula_gives_the_published_differences(
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
-@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("colours", [LIGHT_COLOURS, DARK_COLOURS], ids=["light", "dark"])
 def test_any_two_colours_are_told_apart(colours: tuple[str, ...], sight: str) -> None:
     pairs = itertools.combinations(colours, 2)
     least = min((ciede2000(lab(one, sight), lab(two, sight)), one, two) for one, two in pairs)
     assert len(colours) == 8 and least[0] > 20, least
 
 
-@pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "#ffffff"), (DARK, "#14171b")], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("colours", "paper"), [(LIGHT_COLOURS, "#ffffff"), (DARK_COLOURS, "#14171b")], ids=["light", "dark"]
+)
 def test_each_colour_stands_out_from_its_paper(colours: tuple[str, ...], paper: str) -> None:
     for colour in colours:
         lights = sorted(float(TO_XYZ[1] @ linear(one)) + 0.05 for one in (colour, paper))
@@ -102,8 +104,8 @@ def test_each_colour_stands_out_from_its_paper(colours: tuple[str, ...], paper: 
 
 
 def test_the_page_and_the_figures_take_them_from_one_place() -> None:
-    assert tuple(axes._COLOURS.values()) == LIGHT
+    assert tuple(axes._COLOURS.values()) == LIGHT_COLOURS
     style = page_part("page.css")
-    for colours in (LIGHT, DARK):
+    for colours in (LIGHT_COLOURS, DARK_COLOURS):
         assert all(style.count(f"--c{place}: {colour};") == 1 for place, colour in enumerate(colours, 1))
     assert style.count("--c1:") == 2

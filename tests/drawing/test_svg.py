@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lobench.drawing.svg import Chart, Series, inner_chart, rounded, short, short_rows, shortened
+from lobench.drawing.svg import Chart, Series, inner_chart, round_rows, round_value, round_values, shortened
 
 ANY = st.one_of(st.floats(), st.floats(-1e4, 1e4), st.integers(-(10**8), 10**8).map(lambda value: value / 1000))
 
@@ -17,23 +17,23 @@ ANY = st.one_of(st.floats(), st.floats(-1e4, 1e4), st.integers(-(10**8), 10**8).
 @given(values=st.lists(ANY, max_size=8))
 @example(values=[0.12345, 1.0005, 2.0015, 99995.0, 999999.5, 1e6, 0.99995, 9.9995, -0.0, 5e-324, 1e308])
 def test_numbers_of_an_array_have_the_digits_of_each(values: list[float]) -> None:
-    expected = [rounded(value) if math.isfinite(value) else None for value in values]
-    assert list(map(repr, short(values))) == list(map(repr, expected))
+    expected = [round_value(value) if math.isfinite(value) else None for value in values]
+    assert list(map(repr, round_values(values))) == list(map(repr, expected))
 
 
 def test_many_numbers_have_the_digits_of_each() -> None:
     draw = np.random.default_rng(0)
     values = draw.normal(size=20_000) * 10.0 ** draw.integers(-12, 12, 20_000)
     values = np.concatenate([values, np.round(values, 4), values.astype(np.float32)])
-    assert short(values.reshape(3, -1)) == [rounded(value) for value in values.tolist()]
+    assert round_values(values.reshape(3, -1)) == [round_value(value) for value in values.tolist()]
     blocks = [values[:12].reshape(3, 4), values[12:14].reshape(1, 2)]
-    assert short_rows(blocks) == [[short(row) for row in block] for block in blocks] and short_rows([]) == []
-    assert short([]) == [] and short([math.nan, math.inf]) == [None, None]
+    assert round_rows(blocks) == [[round_values(row) for row in block] for block in blocks] and round_rows([]) == []
+    assert round_values([]) == [] and round_values([math.nan, math.inf]) == [None, None]
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.123456, 0.1235), (123456.0, 123456), (1234567.0, 1235000.0), (2.0, 2)])
 def test_a_number_has_four_digits_and_a_whole_one_all(value: float, text: float) -> None:
-    assert short([value]) == [text] and type(short([value])[0]) is type(text)
+    assert round_values([value]) == [text] and type(round_values([value])[0]) is type(text)
 
 
 def test_a_band_has_a_gap_where_a_bound_is_missing() -> None:

@@ -21,7 +21,7 @@ from lobench.inner.task import Datasets, IteratorDataset, Task, TaskFamily
 from lobench.inner.training.replay import ReplayedProgram, ReplayedStep
 from lobench.inner.training.train import TrainingProgram
 from lobench.tools.debug.diagnosis import diagnose
-from lobench.tools.debug.replayed_case import block_of, step_of
+from lobench.tools.debug.replayed_case import block_with_seed, summarize_step
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -42,7 +42,7 @@ def test_planted_faults_are_named_and_the_bits_are_the_evaluations(fault: Fault)
 def test_an_input_that_is_out_of_its_range_is_found_in_the_rules_own_program() -> None:
     (fault,) = [fault for fault in FAULTS if fault.name == "an input of the rule out of its range"]
     training, _ = replayed(fault)
-    assert training.steps[0].inputs.keys() == training.usual.keys() == {"w[2]"}
+    assert training.steps[0].input_ranges.keys() == training.usual_ranges.keys() == {"w[2]"}
     assert fault.is_named_by(diagnose(training))
 
 
@@ -113,7 +113,7 @@ def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: in
     replayed = program.replay({}, block, seed, lambda one: looks.append(one) or one.step < 4, task_index=task_index)
     assert evaluated is not None
     assert bytes(evaluated.metrics["train/loss"]) == bytes(replayed.metrics["train/loss"])
-    steps = [step_of(one) for one in looks]
+    steps = [summarize_step(one) for one in looks]
     assert [step.step for step in steps] == [0, 1, 2, 3, 4] and steps[0].updates["x"] > 0
     assert bool(steps[0].gradients) == (case.sessions == "apart")
     with pytest.raises(UsageError, match=SHOWN["no-such-task"]):
@@ -122,9 +122,9 @@ def test_other_kinds_of_training_replay_too(task: Any, seed: int, task_index: in
 
 def test_the_block_of_a_seed_is_the_cases_own_or_one_as_wide() -> None:
     blocks = [SeedBlock(start=0, size=4), SeedBlock(start=4, size=2)]
-    assert block_of(blocks, 3) == blocks[0] and block_of(blocks, 5) == blocks[1]
-    assert block_of(blocks, 13) == SeedBlock(start=12, size=4)
-    assert block_of([SeedBlock(start=10, size=4)], 3) == SeedBlock(start=3, size=4)
+    assert block_with_seed(blocks, 3) == blocks[0] and block_with_seed(blocks, 5) == blocks[1]
+    assert block_with_seed(blocks, 13) == SeedBlock(start=12, size=4)
+    assert block_with_seed([SeedBlock(start=10, size=4)], 3) == SeedBlock(start=3, size=4)
 
 
 def test_what_a_replay_alone_needs_is_not_imported_for_an_evaluation() -> None:

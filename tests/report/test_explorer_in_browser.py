@@ -23,7 +23,7 @@ from stores import add
 from tiny import make_suite
 
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.drawing.svg import number, rounded
+from lobench.drawing.svg import format_number, round_value
 from lobench.engine.store.ledger import Ledger
 from lobench.report.page.page import write_page
 from lobench.tools.viewer import page_cache
@@ -69,8 +69,8 @@ def check(page: Page, kind: str, label: str) -> None:
 def test_scripts_say_numbers_as_the_page_does(page: Page) -> None:
     heads = (1, 1.2346, 9.9996, -1, -1.2346)
     values = [value * 10.0**power for power in range(-9, 12) for value in heads]
-    values = [rounded(value) for value in [0.0, 12_345.0, 123_456.7, 999_999.0, *values]]
-    assert page.evaluate("values => values.map(lobench.number)", values) == [number(value) for value in values]
+    values = [round_value(value) for value in [0.0, 12_345.0, 123_456.7, 999_999.0, *values]]
+    assert page.evaluate("values => values.map(lobench.number)", values) == [format_number(value) for value in values]
 
 
 def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:

@@ -15,7 +15,7 @@ from stores import add
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
-from lobench.drawing.svg import Chart, Series, number, rounded
+from lobench.drawing.svg import Chart, Series, format_number, round_value
 from lobench.report.charts.charts import sections
 from lobench.report.page.page import render_page
 from lobench.report.tables.verdict import cards, verdict_text
@@ -136,7 +136,7 @@ def page_of(store: Path) -> str:
     ],
 )
 def test_numbers_far_from_one_are_powers_of_ten(value: float, text: str) -> None:
-    assert number(value) == number(rounded(value)) == text  # in the page's data they are rounded
+    assert format_number(value) == format_number(round_value(value)) == text  # in the page's data they are rounded
 
 
 def test_a_long_number_beside_an_axis_has_the_room_it_takes() -> None:

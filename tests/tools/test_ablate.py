@@ -19,8 +19,8 @@ from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject, Variant
-from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Need, Subset, ablated
-from lobench.tools.ablate.knobs import knobs_of
+from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Need, Subset, search_changes
+from lobench.tools.ablate.knobs import differing_knobs
 
 SHOWN = texts_of("ablate")
 
@@ -45,7 +45,7 @@ class Planted:
 
 def search(score: Callable[[Subset], float], knobs: int = 10) -> KnobSearch:
     lab = Planted(score)
-    found = ablated(knobs, lab, AblateRules())
+    found = search_changes(knobs, lab, AblateRules())
     assert len(lab.asked) == len(set(lab.asked))
     assert found.seeds == sum(max(n for one, n in lab.asked if one == each) for each in lab.scores)
     return found
@@ -53,7 +53,7 @@ def search(score: Callable[[Subset], float], knobs: int = 10) -> KnobSearch:
 
 def test_three_of_ten_knobs_are_found_for_a_part_of_the_factorials_cost() -> None:
     found = search(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s) + 0.15 * (9 in s))
-    assert found.smallest == found.forward == {1, 4, 9} and found.is_reached
+    assert found.smallest == found.forward == {1, 4, 9} and found.forward_is_equivalent
     assert found.effects[4].alone.mean == pytest.approx(0.2, abs=0.04) and found.effects[
         9
     ].without.mean == pytest.approx(-0.15, abs=0.04)
@@ -84,18 +84,18 @@ def test_knobs_without_effect_are_not_called_needed_and_few_seeds_leave_them_ope
     answers = []
     for seed in range(20):
         lab = Noisy(lambda s: 0.0, noise=0.06, seed=seed)
-        answers += [effect.needed for effect in ablated(6, lab, AblateRules()).effects]
+        answers += [effect.needed for effect in search_changes(6, lab, AblateRules()).effects]
     assert Need.NEEDED not in answers and {Need.OPEN, Need.NOT_NEEDED} == set(answers)
 
 
 def test_knobs_with_an_effect_are_needed_and_the_others_are_not() -> None:
-    found = ablated(6, Planted(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s), seed=3), AblateRules())
+    found = search_changes(6, Planted(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s), seed=3), AblateRules())
     assert {knob for knob, effect in enumerate(found.effects) if effect.needed is Need.NEEDED} == {1, 4}
     assert found.harmful == frozenset()
 
 
 def test_a_knob_that_makes_b_worse_is_named() -> None:
-    found = ablated(4, Planted(lambda s: 0.1 * (0 in s) - 0.4 * (2 in s), seed=3), AblateRules())
+    found = search_changes(4, Planted(lambda s: 0.1 * (0 in s) - 0.4 * (2 in s), seed=3), AblateRules())
     assert found.harmful == {2} and found.whole.upper < 0
 
 
@@ -107,7 +107,7 @@ def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
                 if 2 not in one:
                     self.scores[one][:, ::8] = DIVERGED
 
-    assert ablated(4, Diverging(lambda s: 0.0), AblateRules()).smallest == {2}
+    assert search_changes(4, Diverging(lambda s: 0.0), AblateRules()).smallest == {2}
 
 
 def test_where_b_diverges_everywhere_there_is_nothing_to_find() -> None:
@@ -118,17 +118,17 @@ def test_where_b_diverges_everywhere_there_is_nothing_to_find() -> None:
 def test_what_two_subjects_differ_in() -> None:
     a = Subject.of_optimizer("adam(); adam.learning_rate = 0.01; adam.eps = 1e-08; adam.b2 = 0.9")
     b = Subject.of_optimizer("adam(); adam.eps = 1e-8; adam.learning_rate = 0.1; adam.b1 = 0.5")
-    knobs = knobs_of(a, b)
+    knobs = differing_knobs(a, b)
     assert [(one.path, one.a_text, one.b_text) for one in knobs.knobs] == [
         ("adam.learning_rate", "0.01", "0.1"),
         ("adam.b2", "0.9", SHOWN["its-default"]),
         ("adam.b1", SHOWN["its-default"], "0.5"),
     ]
-    assert knobs.given(Subset()).variant == Variant(
+    assert knobs.configuration(Subset()).variant == Variant(
         bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.01", "adam.eps = 1e-08", "adam.b2 = 0.9"),
         trainer_config="",
     )
-    every = knobs.given(Subset({0, 1, 2}))
+    every = knobs.configuration(Subset({0, 1, 2}))
     assert isinstance(every, Subject) and every.is_optimizer and every.sha256 != a.sha256
     assert set(every.variant.bindings) == {
         *b.variant.bindings[:1],
@@ -136,20 +136,20 @@ def test_what_two_subjects_differ_in() -> None:
         "adam.learning_rate = 0.1",
         "adam.b1 = 0.5",
     }
-    (_, _, third) = knobs_of(a, b, lambda binding: "None").knobs
+    (_, _, third) = differing_knobs(a, b, lambda binding: "None").knobs
     assert (third.a, third.a_text) == ("", SHOWN["its-default-3"])
-    (_, _, third) = knobs_of(a, b, lambda binding: "0.7").knobs
+    (_, _, third) = differing_knobs(a, b, lambda binding: "0.7").knobs
     assert (third.a, third.a_text, third.b) == ("adam.b1 = 0.7", SHOWN["its-default-2"], "adam.b1 = 0.5")
     theta = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 1",)))
     other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
-    assert knobs_of(theta, other).given(Subset({0})).variant.bindings == ("X.a = 2",)
+    assert differing_knobs(theta, other).configuration(Subset({0})).variant.bindings == ("X.a = 2",)
     for one, two, output in (
         (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), SHOWN["use-different-functions"]),
         (a, theta, SHOWN["differ-in-more-than-bindings"]),
         (a, a, SHOWN["differ-in-nothing"]),
     ):
         with pytest.raises(UsageError, match=output):
-            knobs_of(one, two)
+            differing_knobs(one, two)
 
 
 A = "adam(); adam.learning_rate = 0.001; adam.eps = 1e-8"
@@ -192,15 +192,17 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
 def test_settings_of_one_group_change_together() -> None:
     a = Subject.of_optimizer("adam(); adam.b1 = 0.9")
     b = Subject.of_optimizer("sgd(); adam.b1 = 0.9; adam.b2 = 0.8; sgd.learning_rate = 0.1")
-    call, b2 = knobs_of(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).knobs
+    call, b2 = differing_knobs(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).knobs
     assert (call.path, call.a) == (SHOWN["case-optimizer-sgd-learning-rate"], "Case.optimizer = @adam()")
     assert (call.b, call.b_text) == ("Case.optimizer = @sgd(); sgd.learning_rate = 0.1", "@sgd(), 0.1")
-    both = knobs_of(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).given(Subset({0}))
+    both = differing_knobs(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).configuration(
+        Subset({0})
+    )
     lines = ("Case.optimizer = @sgd()", "adam.b1 = 0.9", "sgd.learning_rate = 0.1")
     assert both.variant.bindings == lines and both.label == SHOWN["case-optimizer-sgd-learning-rate-2"]
     assert b2.b == "adam.b2 = 0.8"
     with pytest.raises(UsageError, match=SHOWN["knob-changes-nothing-got-adam"]):
-        knobs_of(a, b, groups=[("adam.b2",), ("adam.b1",)])
+        differing_knobs(a, b, groups=[("adam.b2",), ("adam.b1",)])
 
 
 GENTLE = """

@@ -29,9 +29,9 @@ from lobench.engine.store import network
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
 from lobench.tools.alarm.alarm_rules import AlarmRules
-from lobench.tools.alarm.evidence import block_of
-from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, TwoStages, detector_of, level_of
-from lobench.tools.alarm.watching import _alarms
+from lobench.tools.alarm.evidence import confirmation_block
+from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, SuspectThenConfirm, detector_of, level_of_test
+from lobench.tools.alarm.watching import _alarm_process
 
 SHOWN = texts_of("alarm")
 
@@ -212,7 +212,7 @@ def test_alarms_of_a_watch_on_a_network_disk_read_what_is_not_published_yet(
     with Ledger.open(tmp_path / "store") as ledger:
         ledger.publish()
         ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="/c1", sha256="x", outer_step=1)))
-        with _alarms([sys.executable, "-c", COUNT, str(tmp_path / "store")]) as exit_code:
+        with _alarm_process([sys.executable, "-c", COUNT, str(tmp_path / "store")]) as exit_code:
             pass
         assert exit_code() == 1
 
@@ -262,29 +262,29 @@ class Planted:
     def __len__(self) -> int:
         return self.count
 
-    def step(self, place: int) -> int:
+    def outer_step(self, place: int) -> int:
         return 1000 * place
 
-    def worth(
+    def mean_score(
         self, place: int, at: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         return float(np.mean(self.scores[place][: 2 if cases is not None else 4]))
 
-    def usual(self, reference: int, place: int) -> Mapping[str, Samples]:
+    def usual_samples(self, reference: int, place: int) -> Mapping[str, Samples]:
         return self.samples(self.scores[reference], self.scores[place])
 
-    def fresh(self, asked: Confirmation) -> Mapping[str, Samples]:
+    def fresh_samples(self, asked: Confirmation) -> Mapping[str, Samples]:
         self.asked.append(asked)
-        return self.samples(self.draw(asked.reference, 8), self.draw(asked.place, 8))
+        return self.samples(self.draw(asked.reference, 8), self.draw(asked.position, 8))
 
     def samples(self, a: list[list[float]], b: list[list[float]]) -> Mapping[str, Samples]:
         names = ("out/a", "out/b", "in/a", "in/b")
         return {name: Samples(a=tuple(x), b=tuple(y)) for name, x, y in zip(names, a, b, strict=True)}
 
 
-def played(kind: AlarmKind, run: Planted, **rules: float) -> TwoStages | Stall:
+def played(kind: AlarmKind, run: Planted, **rules: float) -> SuspectThenConfirm | Stall:
     found = detector_of(kind, AlarmRules(**rules), ("out/a", "out/b"), ("in/a", "in/b"))  # type: ignore[arg-type]
-    found.go_on(run)
+    found.advance(run)
     return found
 
 
@@ -293,10 +293,10 @@ def test_overfitting_is_told_apart_from_a_fall_everywhere() -> None:
         return -0.3 * (place >= 10)
 
     everywhere, outside = (Planted(drops, of, 20, 0.05) for of in (drops, lambda place: 0.0))
-    assert [one.place for one in played("regress", everywhere).alarms] == [10]
+    assert [one.position for one in played("regress", everywhere).alarms] == [10]
     assert not played("overfit", everywhere).alarms
     (found,) = played("overfit", outside).alarms
-    assert found.place == 10 and set(found.cases) == {"out/a", "out/b"} and 0.05 < found.bound < found.harm
+    assert found.position == 10 and set(found.cases) == {"out/a", "out/b"} and 0.05 < found.bound < found.harm
 
 
 def test_seeds_that_diverge_are_harm(rng: np.random.Generator | None = None) -> None:
@@ -317,12 +317,12 @@ def test_a_stall_is_a_trend_that_is_surely_below_what_is_asked(gain: float, alar
 
     run = Planted(rises, rises, 24, 0.002)
     run.scores[9] = [[value + 0.01 for value in case] for case in run.scores[9]]  # the best, before the third window
-    assert [one.place for one in played("stall", run, least_gain=0.01).alarms] == alarms
+    assert [one.position for one in played("stall", run, least_gain=0.01).alarms] == alarms
 
 
 def test_no_seed_is_of_two_confirmations_whatever_their_numbers() -> None:
     blocks = [
-        block_of(kind, number, seeds)
+        confirmation_block(kind, number, seeds)
         for kind in ("regress", "overfit")
         for number in (1, 2, 3)
         for seeds in (4, 12, 1000)
@@ -333,7 +333,7 @@ def test_no_seed_is_of_two_confirmations_whatever_their_numbers() -> None:
 
 
 def test_levels_sum_to_the_rate_and_a_suspicion_is_no_alarm() -> None:
-    assert sum(level_of(number, 0.05) for number in range(1, 100_000)) == pytest.approx(0.05, abs=1e-6)
+    assert sum(level_of_test(number, 0.05) for number in range(1, 100_000)) == pytest.approx(0.05, abs=1e-6)
     run = Planted(lambda place: -0.04 * (place >= 5), lambda place: -0.04 * (place >= 5), 30, 0.03)
     found = played("regress", run)
     assert not found.alarms and run.asked and [one.number for one in run.asked] == [*range(1, len(run.asked) + 1)]

@@ -26,7 +26,7 @@ from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
-from lobench.tools.audit.draw import drawn, escapes
+from lobench.tools.audit.draw import draw_indices, escape_chances
 
 SHOWN = texts_of("audit")
 
@@ -70,7 +70,7 @@ def test_what_contradicts_itself_is_named_without_an_evaluation(
 @pytest.mark.parametrize("name", [name for name, (verdict, *_) in TAMPERINGS.items() if verdict == "differs"])
 def test_what_comes_out_otherwise_differs(world: tuple[Path, Path], tmp_path: Path, name: str) -> None:
     found = audit(tampered(name, *world, tmp_path, np.random.default_rng(1)))
-    assert found.counts["differs"] == (8 if name == "subjects_swapped" else 1), found.checked
+    assert found.verdict_counts["differs"] == (8 if name == "subjects_swapped" else 1), found.evaluations
     assert not found.is_passed
 
 
@@ -85,7 +85,7 @@ def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path:
         after.writestr(f"suites/0/{world[1].name}/conftest.py", f"open({str(ran)!r}, 'w')\n")
     found = audit(tmp_path / "edited.lobench")
     assert [one.kind for one in found.contradictions] == ["root", "suite", "card"]
-    assert not ran.exists() and found.checked == () and SHOWN["no-code-of-the-bundle"] in "".join(found.notes)
+    assert not ran.exists() and found.evaluations == () and SHOWN["no-code-of-the-bundle"] in "".join(found.notes)
 
 
 def test_a_signature_is_of_the_root(world: tuple[Path, Path], tmp_path: Path) -> None:
@@ -124,18 +124,18 @@ def test_no_bundle_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_draw_hangs_on_root_and_beacon_and_takes_each_equally_often() -> None:
-    draws = [drawn(5, 100, root="r", beacon=str(number)) for number in range(2000)]
+    draws = [draw_indices(5, 100, root="r", beacon=str(number)) for number in range(2000)]
     assert all(len(set(one)) == 5 for one in draws)
     counts = np.bincount(np.concatenate(draws), minlength=100)
     assert abs(counts - 100).max() < 6 * math.sqrt(100)
-    assert drawn(5, 100, root="r", beacon="1") == draws[1] != drawn(5, 100, root="s", beacon="1")
+    assert draw_indices(5, 100, root="r", beacon="1") == draws[1] != draw_indices(5, 100, root="s", beacon="1")
 
 
 def test_false_ones_escape_at_the_hypergeometric_rate() -> None:
-    escape = next(one for one in escapes(20, 200) if one.share == 0.05)
+    escape = next(one for one in escape_chances(20, 200) if one.share == 0.05)
     assert escape.num_false == 10
     assert escape.chance == pytest.approx(math.comb(190, 20) / math.comb(200, 20))
-    draws = (drawn(20, 200, root="r", beacon=str(number)) for number in range(4000))
+    draws = (draw_indices(20, 200, root="r", beacon=str(number)) for number in range(4000))
     rate = np.mean([not set(one) & set(range(10)) for one in draws])
     assert rate == pytest.approx(escape.chance, abs=4 * math.sqrt(escape.chance * (1 - escape.chance) / 4000))
 
@@ -149,11 +149,11 @@ def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differ
     subprocess.run([*command, "--store", str(store)], env=environment, check=True, capture_output=True)
     found = audit(published(store, tmp_path / "other.lobench", suite))
     assert found.is_passed
-    assert found.counts["identical"] + found.counts["consistent"] == 8
-    assert all(one.row.program.device.endswith(SHOWN["at-most-sse4-2"]) for one in found.checked)
+    assert found.verdict_counts["identical"] + found.verdict_counts["consistent"] == 8
+    assert all(one.row.program.device.endswith(SHOWN["at-most-sse4-2"]) for one in found.evaluations)
     rng = np.random.default_rng(4)
     changed = audit(tampered("final", store, suite, tmp_path / "tampered", rng, factor=1.001))
-    assert changed.counts["differs"] == 1
+    assert changed.verdict_counts["differs"] == 1
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -167,4 +167,6 @@ def test_a_second_name_is_not_auditable_and_the_name_of_another_is_a_contradicti
         ledger.record_sighting(dataclasses.replace(first, label="Ours" if is_new else second.label))
     found = audit(published(store, tmp_path / "named.lobench", world[1]), sample="0")
     assert [one.kind for one in found.contradictions] == ([] if is_new else ["label"])
-    assert any(SHOWN["ours-was-planned-as-theta"] in name for name in found.unaudited) == is_new, found.unaudited
+    assert any(SHOWN["ours-was-planned-as-theta"] in name for name in found.not_auditable) == is_new, (
+        found.not_auditable
+    )

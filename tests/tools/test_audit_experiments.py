@@ -111,6 +111,6 @@ def test_audit_makes_the_metrics_of_a_suites_conftest_again(tmp_path: Path) -> N
     assert lobench("publish", tmp_path / "store", "--output", tmp_path / "b.lobench").returncode == 0
     with traceless():
         found = audit(tmp_path / "b.lobench")
-    (checked,) = found.checked
+    (checked,) = found.evaluations
     assert checked.verdict == "differs" and SHOWN["train-ratio-of-seed-0"] in checked.why
-    assert not any("metric" in one for one in found.unaudited)
+    assert not any("metric" in one for one in found.not_auditable)

@@ -110,13 +110,13 @@ def _is_caught(tampering: Tampering, output: Path) -> bool:
     except LobenchError:
         return True
     name = name_of_field(tampering.field)
-    named = [*found.unaudited, *found.stated]
+    named = [*found.not_auditable, *found.stated]
     return not found.is_passed or bool(name and any(name in one for one in named))
 
 
 def test_an_honest_bundle_of_an_experiment_passes(world: tuple[Path, Path, Path]) -> None:
     found = audit(world[2])
-    assert (found.contradictions, dict(found.counts), found.unaudited) == ((), {"identical": 4}, ())
+    assert (found.contradictions, dict(found.verdict_counts), found.not_auditable) == ((), {"identical": 4}, ())
 
 
 def test_an_error_of_a_check_is_not_the_authors(
@@ -161,7 +161,7 @@ def test_audit_of_results_that_an_experiment_leaves_out_names_them(
         db.execute(f"DELETE FROM memberships WHERE {members}")
 
     found = audit(_changed(world, tmp_path, delete))
-    assert any(named in one for one in found.unaudited), found.unaudited
+    assert any(named in one for one in found.not_auditable), found.not_auditable
 
 
 def test_audit_of_an_optimizer_that_is_called_a_checkpoint_names_it(
@@ -191,7 +191,7 @@ def test_an_invented_metric_that_methods_are_ranked_by_differs(world: tuple[Path
 
     found = audit(_changed(world, tmp_path, invent))
     assert "case" in {one.kind for one in found.contradictions}
-    assert any(one.startswith(SHOWN["metric-test-accuracy-of-tiny"]) for one in found.unaudited)
+    assert any(one.startswith(SHOWN["metric-test-accuracy-of-tiny"]) for one in found.not_auditable)
 
 
 def test_seeds_that_nobody_had_planned_are_a_contradiction(world: tuple[Path, Path, Path], tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_the_verdict_says_that_methods_were_planned_on_different_seeds(
     bundle = next(one for one in tamperings(world[2]) if one.field == "events.plan.cases.blocks")
     bundle.write(tmp_path / "changed.lobench")
     found = audit(tmp_path / "changed.lobench", sample="0")
-    assert any(SHOWN["different-seeds"] in one for one in found.unaudited)
+    assert any(SHOWN["different-seeds"] in one for one in found.not_auditable)
 
 
 def test_a_changed_file_that_no_result_reaches_is_no_contradiction(

@@ -20,7 +20,7 @@ from lobench.core.subject import Subject, Variant
 from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
-from lobench.tools.audit.contradictions import renamed
+from lobench.tools.audit.contradictions import label_changes
 
 SHOWN = texts_of("audit")
 
@@ -153,8 +153,8 @@ def test_audit_of_methods_that_share_a_subject_and_of_code_beside_the_experiment
     assert names == {"valley.gin", "valleys.py", "rules.py", "factor.txt", "noted.py"}
     found = audit(bundle)
     assert found.contradictions == ()
-    assert (found.counts["identical"], found.counts["not auditable"]) == (4, 2)
-    assert any(SHOWN["same-in-other-words"] in line for line in found.unaudited)
+    assert (found.verdict_counts["identical"], found.verdict_counts["not auditable"]) == (4, 2)
+    assert any(SHOWN["same-in-other-words"] in line for line in found.not_auditable)
 
 
 def test_audit_without_the_code_beside_the_experiment_accuses_nobody(experiment: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_audit_without_the_code_beside_the_experiment_accuses_nobody(experiment:
     store = _changed(experiment, tmp_path, "UPDATE described SET files_json = '{}'")
     found = audit(_publish(store, tmp_path / "b.lobench"), sample="0")
     assert found.contradictions == ()
-    assert any(SHOWN["code-that-the-bundle-does"] in line for line in found.unaudited)
+    assert any(SHOWN["code-that-the-bundle-does"] in line for line in found.not_auditable)
 
 
 def test_audit_after_a_trial_was_removed_names_it(experiment: Path, tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_audit_after_a_package_below_a_gin_file_was_edited_passes_without_an_ins
     assert not any("tried.gin" in name for name in zipfile.ZipFile(bundle).namelist())
     found = audit(bundle)
     assert found.contradictions == ()
-    assert SHOWN["results-of-code-that-was"] in found.unaudited
-    assert any(SHOWN["code-that-the-bundle-does-not"] in line for line in found.unaudited)
-    assert "kernel.cu" not in "".join(found.unaudited)
+    assert SHOWN["results-of-code-that-was"] in found.not_auditable
+    assert any(SHOWN["code-that-the-bundle-does-not"] in line for line in found.not_auditable)
+    assert "kernel.cu" not in "".join(found.not_auditable)
     kernel.write_text("// two\n")
     found = audit(_publish(tmp_path / "store", tmp_path / "c.lobench"), sample="0")
     assert SHOWN["made-by-another-valleys-kernel"] in _whats(found.contradictions)
@@ -228,7 +228,7 @@ def test_audit_of_an_experiment_that_pytest_ran_passes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     found = audit(_publish(tmp_path / "store", tmp_path / "b.lobench"))
     assert found.contradictions == ()
-    assert found.counts["identical"] == 1
+    assert found.verdict_counts["identical"] == 1
 
 
 def test_audit_after_an_edit_of_another_method_in_the_file_of_the_cases_passes(tmp_path: Path) -> None:
@@ -250,5 +250,5 @@ def test_renamed_is_a_second_name_if_an_edited_experiment_gave_the_subject_both_
     ]
     both = {one * 64: {"a", "b"} for one in "ab"}
     other = {"a" * 64: {"b"}, "b" * 64: {"a"}}
-    assert [is_second for _, is_second in renamed(planned, exchanged, both)] == [True, True]
-    assert [is_second for _, is_second in renamed(planned, exchanged, other)] == [False, False]
+    assert [is_second for _, is_second in label_changes(planned, exchanged, both)] == [True, True]
+    assert [is_second for _, is_second in label_changes(planned, exchanged, other)] == [False, False]

@@ -23,7 +23,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.tools.bisect.bisect import _Search
 from lobench.tools.bisect.bisect import bisect as lobench_bisect
 from lobench.tools.bisect.bisect_output import bisection_text
-from lobench.tools.bisect.probes import Probed
+from lobench.tools.bisect.probes import ProbedCase
 
 SHOWN = texts_of("bisect")
 
@@ -117,7 +117,7 @@ def test_equal_checkpoints_in_a_row_are_one(tmp_path: Path) -> None:
                 step = 10 * place + again
                 add(store, step, {"a": {"train/loss": finals}}, sha256=f"{place + 1:064x}")
         seen = lobench_bisect(tmp_path / f"{num_equal}", suite, case="a", store=store)
-        found.append((len(seen.checkpoints), seen.belief))
+        found.append((len(seen.checkpoints), seen.posterior))
     assert found[0] == found[1]
 
 
@@ -169,9 +169,11 @@ def test_a_checkpoint_that_nobody_evaluated_is_not_called_good_or_broken_without
     run, suite, store = falling(tmp_path, 5, 12)
     found = lobench_bisect(run, suite, case="a", store=store)
     assert SHOWN["not-evaluated"] not in bisection_text(found)
-    others = tuple(probe for probe in found.probed.probes if probe.checkpoint_index != found.belief.break_index - 1)
-    without_it = dataclasses.replace(found.probed, probes=others)
-    text = bisection_text(dataclasses.replace(found, probed=without_it))
+    others = tuple(
+        probe for probe in found.probed_case.probes if probe.checkpoint_index != found.posterior.break_index - 1
+    )
+    without_it = dataclasses.replace(found.probed_case, probes=others)
+    text = bisection_text(dataclasses.replace(found, probed_case=without_it))
     good, broken = (line for line in text.splitlines() if line.startswith(("last good", "first broken")))
     assert SHOWN["it-was-not-evaluated"] in good and SHOWN["it-was-not-evaluated"] not in broken
 
@@ -230,13 +232,13 @@ def test_bisect_stops_once_more_seeds_of_two_checkpoints_change_nothing(tmp_path
         checkpoints=[Checkpoint(uri=f"theta_{step}", outer_step=step, sha256=f"{step:064d}") for step in range(2)],
         first_block=None,
         evaluate=evaluate,
-        read_probes=lambda: Probed(case=case, probes=tuple(probes), num_evaluations=len(probes)),
+        read_probes=lambda: ProbedCase(case=case, probes=tuple(probes), num_evaluations=len(probes)),
         is_readable=lambda one: True,
         log=lambda line: None,
         level=0.95,
         confidence=0.9,
         max_evaluations=100,
-        at_once=2,
+        max_parallel=2,
     )
     status, _, belief = search.run()
     assert (status, belief.break_index) == ("undecided", 1) and 0.5 < belief.fall_probability < 0.95

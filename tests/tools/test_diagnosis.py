@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from shown import texts_of
 
-from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Training, diagnose, outside, smoothed
+from lobench.tools.debug.diagnosis import (
+    DiagnosedStep,
+    NonFiniteLeaf,
+    Training,
+    diagnose,
+    first_unusual_input,
+    smoothed_losses,
+)
 
 SHOWN = texts_of("debug")
 
@@ -36,10 +43,10 @@ def test_a_training_without_trouble_says_so() -> None:
 
 def test_the_first_value_that_is_not_finite_is_named_in_the_order_of_the_step() -> None:
     bad = (
-        Bad(place="optimizer_state", leaf="nu/a", num_nan=3, num_inf=0, size=8),
-        Bad(place="output", leaf="a", num_nan=8, num_inf=0, size=8),
+        NonFiniteLeaf(location="optimizer_state", leaf="nu/a", num_nan=3, num_inf=0, size=8),
+        NonFiniteLeaf(location="output", leaf="a", num_nan=8, num_inf=0, size=8),
     )
-    steps = [*falling(10), step(10, 0.7, bad=bad), step(11, math.nan)]
+    steps = [*falling(10), step(10, 0.7, non_finite_leaves=bad), step(11, math.nan)]
     found = diagnose(training(*steps))
     assert (found.kind, found.place, found.leaf, found.step, found.onset) == (
         "non_finite",
@@ -54,8 +61,13 @@ def test_the_first_value_that_is_not_finite_is_named_in_the_order_of_the_step() 
 
 def test_who_ran_away_before_is_to_blame_and_not_the_overflow() -> None:
     updates = {"a": 0.01, "b": 9.0, "c": 0.01}
-    bad = (Bad(place="loss", leaf="", num_nan=0, num_inf=1, size=1),)
-    steps = [*falling(10), step(10, 5e3, updates=updates), step(11, 1e30, updates=updates), step(12, math.inf, bad=bad)]
+    bad = (NonFiniteLeaf(location="loss", leaf="", num_nan=0, num_inf=1, size=1),)
+    steps = [
+        *falling(10),
+        step(10, 5e3, updates=updates),
+        step(11, 1e30, updates=updates),
+        step(12, math.inf, non_finite_leaves=bad),
+    ]
     steps[9] = dataclasses.replace(steps[9], updates=updates)
     found = diagnose(training(*steps))
     assert (found.kind, found.leaf, found.step, found.onset) == ("one_layer", "b", 10, 9)
@@ -81,17 +93,17 @@ def test_a_loss_that_rises_without_large_updates_is_the_tasks_doing() -> None:
 
 
 def test_layers_that_learn_nothing() -> None:
-    dead = diagnose(training(*falling(20, zeros={"a": 0.2, "b": 1.0})))
+    dead = diagnose(training(*falling(20, zero_fractions={"a": 0.2, "b": 1.0})))
     assert (dead.kind, dead.leaf, dead.step) == ("dead_layer", "b", 0)
     low = {"a": "float32", "b": "bfloat16", "c": "float32"}
-    assert diagnose(training(*falling(20, zeros={"b": 1.0}), dtypes=low)).kind == "underflow"
-    lost = diagnose(training(*falling(20, unmoved={"b": 0.97}), dtypes=low))
+    assert diagnose(training(*falling(20, zero_fractions={"b": 1.0}), dtypes=low)).kind == "underflow"
+    lost = diagnose(training(*falling(20, unmoved_fractions={"b": 0.97}), dtypes=low))
     assert lost.kind == "lost_updates" and SHOWN["of-the-weights-do-not"] in lost.line
-    frozen = diagnose(training(*falling(20, unmoved={"b": 1.0}, updates={"a": 0.1, "b": 0.0, "c": 0.1})))
+    frozen = diagnose(training(*falling(20, unmoved_fractions={"b": 1.0}, updates={"a": 0.1, "b": 0.0, "c": 0.1})))
     assert (frozen.kind, frozen.leaf) == ("frozen", "b")
     tiny = diagnose(training(*falling(20, updates=dict.fromkeys("abc", 1e-09))))
     assert tiny.kind == "tiny_updates"
-    late = [*falling(20), *falling(10, zeros={"b": 1.0})]
+    late = [*falling(20), *falling(10, zero_fractions={"b": 1.0})]
     assert diagnose(training(*late)).kind != "dead_layer"  # a third of the training is not most of it
 
 
@@ -108,13 +120,16 @@ def test_an_input_that_leaves_its_range_is_named_with_its_step() -> None:
     usual = {"w[2]": (np.asarray([0.0, -1.0], np.float32), np.asarray([1.0, 1.0], np.float32))}
     inside = {"w[2]": (np.asarray([0.1, -1.05], np.float32), np.asarray([1.0, 1.0], np.float32))}
     beyond = {"w[2]": (np.asarray([0.1, -7.0], np.float32), np.asarray([1.0, 1.0], np.float32))}
-    steps = [*falling(5, inputs=inside), step(5, 1.0, inputs=beyond)]
-    found = outside(training(*steps, usual=usual))
+    steps = [*falling(5, input_ranges=inside), step(5, 1.0, input_ranges=beyond)]
+    found = first_unusual_input(training(*steps, usual_ranges=usual))
     assert found is not None and found[0] == 5
     assert found[1] == SHOWN["at-step-5-input-1"]
-    assert outside(training(*steps)) is None and outside(training(*steps[:5], usual=usual)) is None
+    assert (
+        first_unusual_input(training(*steps)) is None
+        and first_unusual_input(training(*steps[:5], usual_ranges=usual)) is None
+    )
 
 
 def test_means_are_of_the_last_few_values() -> None:
-    assert smoothed([1.0, 2.0]).tolist() == [1.0, 2.0]
-    assert smoothed([float(value) for value in range(60)])[:4].tolist() == [0.0, 0.5, 1.0, 2.0]
+    assert smoothed_losses([1.0, 2.0]).tolist() == [1.0, 2.0]
+    assert smoothed_losses([float(value) for value in range(60)])[:4].tolist() == [0.0, 0.5, 1.0, 2.0]

@@ -22,7 +22,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import spec_called
 from lobench.evaluation.result import Result
 from lobench.testing.metrics import sample_curves
-from lobench.tools.falsify.cell_search import GridAxis, falsified
+from lobench.tools.falsify.cell_search import GridAxis, search_cells
 from lobench.tools.falsify.cells import read_cells
 from lobench.tools.falsify.falsify_settings import SearchRules
 from lobench.tools.falsify.replay import measured_loss
@@ -104,7 +104,7 @@ def test_where_nothing_is_lost_by_more_than_the_margin_hardly_anything_is_confir
 
 
 def test_each_test_has_a_number_of_its_own_and_a_budget_ends_a_search() -> None:
-    axes = [GridAxis(name=name, size=9, home=0, simplest=0) for name in "ab"]
+    axes = [GridAxis(name=name, size=9, home_index=0, simplest_index=0) for name in "ab"]
 
     class Lost:
         def gaps(self, cells: Any) -> list[float]:
@@ -113,11 +113,11 @@ def test_each_test_has_a_number_of_its_own_and_a_budget_ends_a_search() -> None:
         def test(self, cell: Any, number: int, factor: int) -> tuple[float, float]:
             return (1.0, 0.0) if cell[0] >= 3 else (0.0, 1.0)
 
-    whole = falsified(axes, Lost(), SearchRules(margin=0.1))
-    assert whole.ending == "smallest" and whole.smallest is not None and whole.smallest.cell == (3, 0)
+    whole = search_cells(axes, Lost(), SearchRules(margin=0.1))
+    assert whole.stop_reason == "smallest" and whole.smallest is not None and whole.smallest.cell == (3, 0)
     assert [test.number for test in whole.tests] == list(range(len(whole.tests)))
-    short = falsified(axes, Lost(), SearchRules(margin=0.1, most_cells=4))
-    assert short.ending == "budget" and short.first is not None and len(short.gaps) == 4
+    short = search_cells(axes, Lost(), SearchRules(margin=0.1, most_cells=4))
+    assert short.stop_reason == "budget" and short.first is not None and len(short.gaps) == 4
 
 
 def test_the_smallest_case_lies_at_the_boundary(fallen: tuple[Path, dict[str, Any]]) -> None:
@@ -254,15 +254,15 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
         file.write("half/Case.task = @Half()\nhalf/Half.task = @Steep()\nhalf/Half.share = 0.25\n")
     layers = Layers()
     steep = read_cells(spec_called("steep", suite), layers, ["Half.share = [0.1, 0.2]", "Case.num_inner_steps = [3]"])
-    assert [axis.text(0) for axis in steep.axes] == ["none", "3", "default"]
-    assert [axis.is_searched for axis in steep.grid()] == [True, True, False]
-    assert "Half" not in steep.text((0, 1, 1)) and "steep/Case.task = @Steep()" in steep.text((0, 1, 1))
-    wrapped = steep.text((2, 0, 1)).splitlines()
+    assert [axis.value_text(0) for axis in steep.axes] == ["none", "3", "default"]
+    assert [axis.is_searched for axis in steep.search_axes()] == [True, True, False]
+    assert "Half" not in steep.cell_text((0, 1, 1)) and "steep/Case.task = @Steep()" in steep.cell_text((0, 1, 1))
+    wrapped = steep.cell_text((2, 0, 1)).splitlines()
     assert "steep/Case.task = @Half()" in wrapped and "steep/Half.task = @Steep()" in wrapped
     assert "steep/Half.share = 0.2" in wrapped and "steep/Case.num_inner_steps = 3" in wrapped
     half = read_cells(spec_called("half", suite), layers, ["Half.share = [0.5]"])
-    assert [axis.name for axis in half.axes] == ["Half", "Half.share"] and half.grid()[0].simplest == 0
-    assert "half/Case.task = @Steep()" in half.text((0, 0))
+    assert [axis.name for axis in half.axes] == ["Half", "Half.share"] and half.search_axes()[0].simplest_index == 0
+    assert "half/Case.task = @Steep()" in half.cell_text((0, 0))
 
 
 @pytest.mark.parametrize(

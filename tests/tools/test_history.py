@@ -37,7 +37,7 @@ def nightly(folder: Path, finals: Sequence[float], *, noise: float = 0.02, progr
 
 
 def changes(found: CaseHistory) -> list[tuple[int, bool]]:
-    return [(change.place, change.size > 0) for change in found.changes]
+    return [(change.run_index, change.size > 0) for change in found.changes]
 
 
 def test_a_fall_and_a_rise_are_found_where_they_were_planted(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_fall_among_rare_divergers_is_found_where_it_was_planted(tmp_path: Pat
 
 def test_more_seeds_that_diverge_are_a_fall(tmp_path: Path) -> None:
     found = history_of([with_divergers(tmp_path, [0.5] * 16, 0.7, from_night=8)], "a")
-    assert [(change.place, change.is_rise) for change in found.changes] == [(8, False)]
+    assert [(change.run_index, change.is_rise) for change in found.changes] == [(8, False)]
     before, _, after, all_after = found.changes[0].lost
     assert before == 0 and after > all_after / 2
     assert SHOWN["diverged-or-exploded-0-of"] in lobench("history", tmp_path, "--case", "a").stdout

@@ -21,7 +21,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.compare import compare
 from lobench.core.errors import UsageError
 from lobench.pytest_plugin.references import _store_reference
-from lobench.tools.curve_import.evaluations import seeds_of
+from lobench.tools.curve_import.evaluations import number_seeds
 from lobench.tools.curve_import.imports import import_curves
 from lobench.tools.curve_import.points import CurveRun
 
@@ -155,7 +155,7 @@ def test_seeds_that_are_said_to_be_the_same_draws_are_paired(tmp_path: Path) -> 
 
 def test_seeds_of_equal_draws_may_be_the_fresh_ones_of_a_search() -> None:
     run = CurveRun("t 1 on fresh seeds", "bowl", "1000000")
-    assert [seeds_of([run], are_draws=are_draws)[run] for are_draws in (True, False)] == [1_000_000, 0]
+    assert [number_seeds([run], are_draws=are_draws)[run] for are_draws in (True, False)] == [1_000_000, 0]
 
 
 def test_the_gates_verdict_is_the_exit_code(tmp_path: Path) -> None:

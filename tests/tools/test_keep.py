@@ -23,7 +23,7 @@ from tiny import results
 
 from lobench.analysis.stats.racing import PairSums
 from lobench.engine.store.database import StoreLock
-from lobench.tools.keep.decision import DecisionRules, decided, log_evidence
+from lobench.tools.keep.decision import DecisionRules, decide, log_evidence
 
 SHOWN = texts_of("keep")
 
@@ -45,7 +45,7 @@ def sums(differences: list[float]) -> PairSums:
 
 
 def answer(screen: PairSums, test: PairSums, **rules: float) -> str:
-    found = decided(screen, test, DecisionRules(**{"level": 0.025, "max_seeds": 32, **rules}))  # type: ignore[arg-type]
+    found = decide(screen, test, DecisionRules(**{"level": 0.025, "max_seeds": 32, **rules}))  # type: ignore[arg-type]
     names = [name for name, holds in zip(("keep", "discard", "undecided"), found, strict=True) if holds]
     assert len(names) < 2
     return names[0] if names else "open"

@@ -47,14 +47,14 @@ def explorer(page: Page) -> dict[str, Any]:
 def with_new(cache: PageCache) -> Page:
     """Makes the page that shows new evaluations alone, if there was a page."""
     cache._whole_at = math.inf
-    cache.make()
-    return cache.look()[0]
+    cache.refresh()
+    return cache.current_page()[0]
 
 
 def whole(cache: PageCache) -> Page:
     cache._whole_at = 0.0
-    cache.make()
-    return cache.look()[0]
+    cache.refresh()
+    return cache.current_page()[0]
 
 
 @settings(deadline=None, max_examples=10)
@@ -97,7 +97,7 @@ def test_a_look_that_waits_has_the_evaluations_of_that_moment(tmp_path: Path, mo
     first = whole(cache)
     cache._next_at, cache._whole_at = 0.0, math.inf
     record(store)
-    found, _ = cache.look(waits=True)
+    found, _ = cache.current_page(waits=True)
     assert found.html == first.html and "1 optimizer" in found.subtitle
 
 
@@ -107,7 +107,7 @@ def test_a_problem_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     whole(cache)
     shutil.rmtree(tmp_path)
     cache._next_at = cache._whole_at = 0.0
-    _, problem = cache.look(waits=True)
+    _, problem = cache.current_page(waits=True)
     assert problem.endswith("is the path right?")
 
 
@@ -126,11 +126,11 @@ def test_a_store_whose_disk_failed_for_a_moment_is_read_again_although_it_has_no
 
     with monkeypatch.context() as failing:
         failing.setattr(page_cache, "read_methods", fail)
-        page, problem = cache.look(waits=True)
+        page, problem = cache.current_page(waits=True)
     assert "EIO" in problem and "1 optimizer" not in page.subtitle
     assert not cache._is_due(), "not at once"
     monkeypatch.setattr(cache, "_retry_at", 0.0)
-    page, problem = cache.look(waits=True)
+    page, problem = cache.current_page(waits=True)
     assert not problem and "1 optimizer" in (page.subtitle or page.html.decode())
 
 

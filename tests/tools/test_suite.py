@@ -15,7 +15,7 @@ from shown import texts_of
 
 from lobench.core.errors import StoreError
 from lobench.tools.suite.suite_output import suite_record, suite_text
-from lobench.tools.suite.worth import SuiteScores, noise_of, seeds_needed, suite_worth
+from lobench.tools.suite.worth import SuiteScores, seed_noise, seeds_needed, suite_worth
 
 SHOWN = texts_of("suite")
 
@@ -52,10 +52,10 @@ def test_a_copy_adds_nothing_and_a_silent_case_is_told() -> None:
 def test_noise_is_what_is_left_when_method_and_seed_are_known() -> None:
     rng = np.random.default_rng(1)
     table = rng.standard_normal((6, 1)) * 9 + rng.standard_normal((1, 400)) * 7 + 0.25 * rng.standard_normal((6, 400))
-    assert noise_of([dict(enumerate(row)) for row in table.tolist()]) == pytest.approx(0.25, rel=0.05)
+    assert seed_noise([dict(enumerate(row)) for row in table.tolist()]) == pytest.approx(0.25, rel=0.05)
     apart = [{seed + 1000 * place: value for seed, value in enumerate(row)} for place, row in enumerate(table.tolist())]
-    assert noise_of(apart) == pytest.approx(7, rel=0.1), "no seed is common: what seeds do cannot be told from noise"
-    assert math.isnan(noise_of([{0: 1.0}, {1: 2.0}]))
+    assert seed_noise(apart) == pytest.approx(7, rel=0.1), "no seed is common: what seeds do cannot be told from noise"
+    assert math.isnan(seed_noise([{0: 1.0}, {1: 2.0}]))
 
 
 @pytest.mark.parametrize("noise", [0.03, 0.1, 0.3])

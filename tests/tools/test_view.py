@@ -27,18 +27,18 @@ from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.viewer import app, page_cache, protocol
 from lobench.tools.viewer.app import _unless_gone
-from lobench.tools.viewer.server import Served
+from lobench.tools.viewer.server import ServedPage
 
 SHOWN = texts_of("view")
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+def served(tmp_path_factory: pytest.TempPathFactory) -> ServedPage:
     folder = tmp_path_factory.mktemp("served")
     return serve(make_store(folder), baselines=[make_baseline(folder)])
 
 
-def test_the_page_its_parts_and_its_data(served: Served) -> None:
+def test_the_page_its_parts_and_its_data(served: ServedPage) -> None:
     assert served.token == "" and served.address.startswith("http://127.0.0.1:")
     page = get(served.address)
     assert page.status == 200 and b"Score on train/loss" in page.body
@@ -58,7 +58,7 @@ def test_the_page_its_parts_and_its_data(served: Served) -> None:
         assert get(served.address, name).headers["content-type"].startswith(kind)
 
 
-def test_every_answer_has_a_strict_policy_and_says_nothing_to_other_pages(served: Served) -> None:
+def test_every_answer_has_a_strict_policy_and_says_nothing_to_other_pages(served: ServedPage) -> None:
     for path in ("", "data.json", "page.js", "nothing", "curves.json?version=old"):
         headers = get(served.address, path).headers
         policy = headers["content-security-policy"]
@@ -82,13 +82,13 @@ def test_every_answer_has_a_strict_policy_and_says_nothing_to_other_pages(served
         ("[::1]:6007", 200),
     ],
 )
-def test_who_asks_for_another_name_is_refused(served: Served, host: str, status: int) -> None:
+def test_who_asks_for_another_name_is_refused(served: ServedPage, host: str, status: int) -> None:
     for path in ("", "data.json", "page.js"):
         assert get(served.address, path, Host=host).status == status
 
 
 @pytest.mark.parametrize("keys", ["0,0,99", "0,0", "x,0,0", "-1,0,0", "99,0,0", "0,99,0"])
-def test_curves_of_what_is_not_there_are_refused(served: Served, keys: str) -> None:
+def test_curves_of_what_is_not_there_are_refused(served: ServedPage, keys: str) -> None:
     version = get(served.address, "data.json").record["version"]
     assert get(served.address, f"curves.json?version={version}&keys={keys}").status == 400
     if keys.count(",") == 1 or not keys.startswith("0"):
@@ -130,7 +130,7 @@ def test_request_that_waits_is_answered_when_an_evaluation_arrives(tmp_path: Pat
     assert "s/later" in cases
 
 
-def test_requests_wait_shorter_if_several_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_wait_shorter_if_several_wait(served: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser has six connections to a server, and the next page gets one when a request ends."""
     assert app._max_wait(1) == app._LONGEST_WAIT and app._max_wait(6) < 5
     monkeypatch.setattr(app, "_max_wait", lambda num_waiting: PATIENCE if num_waiting < 3 else 0.0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.stats.bands import bands
 from lobench.core.metric import direction_of
-from lobench.drawing.curves import evenly
+from lobench.drawing.curves import evenly_spaced_indices
 
 __all__ = ["BandCurve", "CurveKey", "ViewerIndex", "band_curves_of", "coarse_to_fine"]
 
@@ -141,7 +141,7 @@ def band_curves_of(viewer_index: ViewerIndex, keys: Iterable[CurveKey], most_poi
             continue
         steps = cell.steps
         rows = cell.curves_of_seeds(metric)
-        columns = evenly(len(steps), most_points)
+        columns = evenly_spaced_indices(len(steps), most_points)
         shape = (metric, tuple(steps[columns].tolist()), len(rows))
         groups.setdefault(shape, []).append((key, rows[:, columns]))
     for (metric, grid, _), members in groups.items():

@@ -17,7 +17,7 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import UsageError
 from lobench.drawing.axes import new_axes, plot
 from lobench.drawing.html import paragraph, table
-from lobench.drawing.svg import Chart, curve_of_seeds, every_style, inner_chart, is_wide
+from lobench.drawing.svg import Chart, all_line_styles, curve_of_seeds, inner_chart, needs_log_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,8 +67,8 @@ def plot_results(
 
 def _chart(snapshot: Snapshot, subject_indices: Sequence[int], case_index: int, metric: str) -> Chart:
     series = []
-    for subject, style in zip(subject_indices, every_style(), strict=False):
+    for subject, style in zip(subject_indices, all_line_styles(), strict=False):
         cell = snapshot.cell(subject, case_index)
         if cell is not None and metric in cell.final_values:
             series.append(curve_of_seeds(snapshot.labels[subject], cell.steps, cell.curves_of_seeds(metric), style))
-    return replace(inner_chart("", metric, series, log_y=is_wide(series)), title=snapshot.case_name(case_index))
+    return replace(inner_chart("", metric, series, log_y=needs_log_axis(series)), title=snapshot.case_name(case_index))

@@ -17,8 +17,8 @@ from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
 from lobench.core.containment import plugin_errors
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
 from lobench.core.wording import counted, described, headline
-from lobench.drawing.heat_map import HeatMap, share
-from lobench.drawing.svg import STYLES, Chart, Series, inner_chart, is_wide
+from lobench.drawing.heat_map import HeatMap, format_share
+from lobench.drawing.svg import STYLES, Chart, Series, inner_chart, needs_log_axis
 from lobench.plugins import Registered, load_plugins
 from lobench.report.charts.runs_chart import methods_section, runs_section
 from lobench.report.charts.search_figure import search_section
@@ -265,7 +265,7 @@ def _case_figure(summary: Summary, case_index: int, drawn_subjects: Sequence[tup
                 x = baseline.curves.steps[is_within].tolist()
                 y = baseline.curves.means[name][is_within].tolist()
                 series.append(Series(label=label, x=x, y=y, style=kind))
-    is_log = is_wide(series)
+    is_log = needs_log_axis(series)
     return Figure(
         title=snapshot.case_name(case_index),
         chart=inner_chart(snapshot.case_name(case_index), metric, series, log_y=is_log),
@@ -306,7 +306,7 @@ def _accuracy_figure(summary: Summary, subject_index: int, case_index: int) -> F
         title=title,
         chart=HeatMap(
             title=f"{title}: accuracy on each task after each",
-            description=f"At the end: {', '.join(map(share, values[-1].tolist()))}.",
+            description=f"At the end: {', '.join(map(format_share, values[-1].tolist()))}.",
             x_label=f"{split} accuracy on task",
             y_label="after task",
             values=tuple(map(tuple, values.tolist())),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lobench.analysis.comparisons.summary import Summary
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.wording import one_line_of
-from lobench.drawing.axes import draw, name_in_lines, plain
+from lobench.drawing.axes import draw, matplotlib_text, wrapped_name
 from lobench.drawing.heat_map import HeatMap
 from lobench.drawing.svg import Chart
 from lobench.engine.whole_file import replaced_file
@@ -85,7 +85,7 @@ def _page(panels: Sequence[SectionFigure], trained_with: str) -> Figure:
     grid = figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=False):
         draw(axes, panel.chart)
-        axes.set_title(plain(panel.title or panel.chart.title))
+        axes.set_title(matplotlib_text(panel.title or panel.chart.title))
     for axes in grid.flat[len(panels) :]:
         axes.remove()
     num_lines = _add_legend(figure) + _add_text(figure, trained_with)
@@ -101,7 +101,7 @@ def _height(chart: Chart | HeatMap) -> float:
 
 
 def _y_names(chart: Chart) -> list[str]:
-    return [name_in_lines(name) for name in chart.y_names]
+    return [wrapped_name(name) for name in chart.y_names]
 
 
 def _add_legend(figure: Figure) -> int:
@@ -125,5 +125,5 @@ def _add_text(figure: Figure, text: str) -> int:
     if not text:
         return 0
     lines = textwrap.wrap(text, int(figure.get_figwidth() / _INCHES_OF_A_LETTER / 1.1))
-    figure.supxlabel("\n".join(map(plain, lines)), fontsize=_FONT_SIZE, x=0.01, ha="left")
+    figure.supxlabel("\n".join(map(matplotlib_text, lines)), fontsize=_FONT_SIZE, x=0.01, ha="left")
     return len(lines)

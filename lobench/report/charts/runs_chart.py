@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.store.groups import run_names, steps_increase
 from lobench.core.wording import counted, first_of
-from lobench.drawing.curves import evenly
-from lobench.drawing.svg import STYLES, Chart, Series, number
+from lobench.drawing.curves import evenly_spaced_indices
+from lobench.drawing.svg import STYLES, Chart, Series, format_number
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.styles import method_styles
 
@@ -32,7 +32,10 @@ def runs_section(summary: Summary) -> Section | None:
     runs = summary.snapshot.groups.runs
     if not runs:
         return None
-    drawn_runs = [[run[position] for position in evenly(len(run), max(_MAX_POINTS // len(runs), 2))] for run in runs]
+    drawn_runs = [
+        [run[position] for position in evenly_spaced_indices(len(run), max(_MAX_POINTS // len(runs), 2))]
+        for run in runs
+    ]
     note = f"Mean over cases and seeds, 95% interval (stratified t); {summary.scale_label}."
     if (num_drawn := sum(map(len, drawn_runs))) < (num_checkpoints := sum(map(len, runs))):
         note += f" {num_drawn} of {num_checkpoints} checkpoints are drawn, evenly spaced."
@@ -52,7 +55,7 @@ def _runs_figure(summary: Summary, metric: str, runs: Sequence[Sequence[int]]) -
         series = [replace(line, dots=False) for line in series]
     x_range = [min(line.x[0] for line in series), max(line.x[-1] for line in series)]
     means = [value for line in series for value in line.y if math.isfinite(value)]
-    change_text = f"From {number(means[0])} to {number(means[-1])} over" if means else "No score of"
+    change_text = f"From {format_number(means[0])} to {format_number(means[-1])} over" if means else "No score of"
     levels = _level_series(summary, metric, x_range)
     x_label = "outer step" if is_by_step else "checkpoint, in order"
     chart = Chart(
@@ -176,7 +179,7 @@ def _ranking_figure(summary: Summary, metric: str, suite: str) -> Figure | None:
         title=f"Score on {label}",
         chart=Chart(
             title=f"Mean score on {label} by method",
-            description=f"Best: {names[-1]}, {number(round(intervals[-1].mean, 3))}.",
+            description=f"Best: {names[-1]}, {format_number(round(intervals[-1].mean, 3))}.",
             x_label="score",
             y_label="",
             series=(*bars, *points),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from lobench.analysis.store.search_history import Axis, SearchHistory
 from lobench.core.wording import counted
-from lobench.drawing.svg import Chart, Note, Series, number
+from lobench.drawing.svg import Chart, Note, Series, format_number
 from lobench.report.charts.sections import Figure, Section
 
 __all__ = ["search_section"]
@@ -38,9 +38,8 @@ def search_section(history: SearchHistory, lines: Sequence[str] = ()) -> Section
     )
     num_trials = counted(len(history.numbers), "trial")
     note = f"{num_trials}; the best is trial {history.numbers[best_index]} ({', '.join(values)}), "
-    note += (
-        f"with a fitness (mean score in the search) of {number(history.fitness.values[best_index])}. Higher is better."
-    )
+    best_fitness = format_number(history.fitness.values[best_index])
+    note += f"with a fitness (mean score in the search) of {best_fitness}. Higher is better."
     note += f" {history.num_failed} failed." if history.num_failed else ""
     note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""
     note += f" {history.num_unfinished} have not ended." if history.num_unfinished else ""
@@ -93,7 +92,8 @@ def _parameter_figure(history: SearchHistory, axis: Axis, best_index: int) -> Fi
         title=f"fitness by {axis.path}",
         chart=Chart(
             title=f"Fitness by {axis.path} over the trials of {history.label}",
-            description=f"The best trial has {_value_text(axis, best_index)} and a fitness of {number(y[best_index])}.",
+            description=f"The best trial has {_value_text(axis, best_index)} "
+            f"and a fitness of {format_number(y[best_index])}.",
             x_label=axis.path,
             y_label="fitness",
             series=(
@@ -177,4 +177,4 @@ def _end_notes(x: float, axis: Axis) -> list[Note]:
 
 
 def _value_name(axis: Axis, value: float) -> str:
-    return axis.names[int(value)] if axis.names else number(value)
+    return axis.names[int(value)] if axis.names else format_number(value)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lobench.drawing.svg import every_style
+from lobench.drawing.svg import all_line_styles
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
@@ -25,5 +25,5 @@ def method_styles(summary: Summary, next_indices: Sequence[int] = ()) -> list[st
     """
     indices = range(len(summary.snapshot.subjects))
     order = dict.fromkeys([*summary.snapshot.groups.chart_indices(summary.headline_index), *next_indices, *indices])
-    style_by_index = dict(zip(order, itertools.cycle(every_style()), strict=False))
+    style_by_index = dict(zip(order, itertools.cycle(all_line_styles()), strict=False))
     return [style_by_index[index] for index in indices]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.drawing.svg import Series, inner_chart, is_wide
+from lobench.drawing.svg import Series, inner_chart, needs_log_axis
 from lobench.report.charts.sections import Figure, Section
 from lobench.report.charts.styles import method_styles
 
@@ -67,7 +67,7 @@ def _panel(snapshot: Snapshot, styles: Mapping[int, str], case_index: int, metri
         x = cell.steps.tolist()
         y = cell.mean_curve(metric).tolist()
         series.append(Series(label=snapshot.labels[index], x=x, y=y, style=style))
-    is_log = is_wide(series) and "/loss_" in metric  # weights share one linear scale
+    is_log = needs_log_axis(series) and "/loss_" in metric  # weights share one linear scale
     name = snapshot.case_name(case_index)
     note = "Log scale." if is_log else ""
     return Figure(

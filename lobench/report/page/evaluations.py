@@ -13,8 +13,8 @@ from lobench.analysis.store.subjects import Cell
 from lobench.core.metric import final_columns
 from lobench.core.result import Curves
 from lobench.core.wording import one_line
-from lobench.drawing.curves import evenly
-from lobench.drawing.svg import short, short_rows
+from lobench.drawing.curves import evenly_spaced_indices
+from lobench.drawing.svg import round_rows, round_values
 
 __all__ = ["ListedEvaluation", "evaluation_list", "evaluation_record"]
 
@@ -92,8 +92,8 @@ def evaluation_list(
     final_columns_values = [_final_column([summary.final_means for summary in summaries], name) for name in finals]
     number_rows = zip(
         *final_columns_values,
-        short([summary.best_mean for summary in summaries]),
-        short([summary.wall_seconds for summary in summaries]),
+        round_values([summary.best_mean for summary in summaries]),
+        round_values([summary.wall_seconds for summary in summaries]),
         strict=True,
     )
     lines = list[list[object]]()
@@ -136,7 +136,7 @@ def evaluation_record(
         return record
     steps = cell.steps
     seeds = cell.seed_names()
-    point_indices = evenly(len(steps), most_points)
+    point_indices = evenly_spaced_indices(len(steps), most_points)
     # Metrics that some seeds lack are not drawn, because each curve needs a row per seed.
     metric_rows = [
         (index, cell.curves_of_seeds(name))
@@ -148,7 +148,7 @@ def evaluation_record(
         "seeds": list(seeds.values()),
         "steps": steps[point_indices].tolist(),
         "metrics": [name for name, _ in metric_rows],
-        "curves": short_rows([rows[:, point_indices] for _, rows in metric_rows]),
+        "curves": round_rows([rows[:, point_indices] for _, rows in metric_rows]),
         "diverged": {seeds[seed]: step for seed, step in cell.diverged_at.items()},
     }
 
@@ -187,7 +187,7 @@ def _facts(blocks: Sequence[Curves]) -> list[tuple[str, str]]:
 
 def _final_column(finals: Sequence[Mapping[str, float]], name: str) -> list[float | str | None]:
     """Returns the final values: None without the metric, "diverged" if the value is not finite."""
-    shortened = short([final.get(name, math.nan) for final in finals])
+    shortened = round_values([final.get(name, math.nan) for final in finals])
     return [
         "diverged" if number is None and name in final else number
         for final, number in zip(finals, shortened, strict=True)

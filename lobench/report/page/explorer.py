@@ -22,7 +22,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.step_cost import Overhead
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, one_line, short_path
-from lobench.drawing.svg import every_style, short, short_rows
+from lobench.drawing.svg import all_line_styles, round_rows, round_values
 from lobench.report.charts.styles import method_styles
 from lobench.report.page.evaluations import ListedEvaluation, evaluation_list, evaluation_record
 from lobench.report.page.pairs import pair_record
@@ -135,7 +135,7 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
     return {
         "store": shlex.quote(str(snapshot.store)),
-        "styles": every_style(),
+        "styles": all_line_styles(),
         "pair": [link_keys[index] for index in headline_pair],
         "metrics": [[name, str(viewer_index.directions[name] or "")] for name in viewer_index.metrics],
         "runs": [_escape(name) for name in run_names(snapshot.subjects, viewer_index.runs)],
@@ -165,9 +165,9 @@ def explorer_data(viewer_index: ViewerIndex, *, served: bool, parts: PageParts |
         ],
         "cells": cells,
         "texts": [_escape(text) for text in indices if text],
-        "seconds": short(paces[:, 0]),
-        "gradients": short(paces[:, 1]),
-        "finals": [short(viewer_index.finals[name]) for name in viewer_index.metrics],
+        "seconds": round_values(paces[:, 0]),
+        "gradients": round_values(paces[:, 1]),
+        "finals": [round_values(viewer_index.finals[name]) for name in viewer_index.metrics],
         "curves": _pack_curves(viewer_index, curves),
         "held": {} if served else _evaluation_records(viewer_index),
         "pairs": {} if served else _pair_records(viewer_index),
@@ -237,7 +237,7 @@ def _pack_curves(viewer_index: ViewerIndex, curves: dict[CurveKey, BandCurve]) -
     """
     grids: dict[tuple[int, ...], int] = {}
     metrics = {name: index for index, name in enumerate(viewer_index.metrics)}
-    rows = short_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in curves.values()])
+    rows = round_rows([values if np.isfinite(values[1]).any() else values[:1] for _, values in curves.values()])
     packed_curves = {
         f"{subject},{case},{metrics[metric]}": [grids.setdefault(steps, len(grids)), *statistics]
         for ((subject, case, metric), (steps, _)), statistics in zip(curves.items(), rows, strict=True)

@@ -28,7 +28,7 @@ from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE
 from lobench.core.wording import counted, one_line_of
-from lobench.drawing.svg import number
+from lobench.drawing.svg import format_number
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
 from lobench.report.charts.films import films
@@ -209,7 +209,7 @@ def _heat_table(summary: Summary, keys: Mapping[int, str]) -> dict[str, Any]:
         for case, info in enumerate(snapshot.cases):
             mean = mean_of(list(scores[info.identity].values())) if scores.get(info.identity) else math.nan
             shade = round(_NUM_SHADES * min(max(mean, 0.0), 1.0)) if math.isfinite(mean) else 0
-            text = number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(index, case) else ""
+            text = format_number(round(mean, 2)) if math.isfinite(mean) else "-" if snapshot.cell(index, case) else ""
             key = keys.get(id(snapshot.subjects[index]), "")
             link = _link("evaluation", key, snapshot.case_name(case)) if key else ""
             kind = f"h{shade}" if shade else ""
@@ -333,7 +333,7 @@ def _effect_cells(finding: CaseFinding) -> list[TableCell]:
 
 
 def _number_cell(value: float) -> TableCell:
-    return TableCell(text="diverged" if math.isnan(value) else number(value), value=_sort_value(value))
+    return TableCell(text="diverged" if math.isnan(value) else format_number(value), value=_sort_value(value))
 
 
 def _speedup_cell(speedup: Speedup | None) -> TableCell:

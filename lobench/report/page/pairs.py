@@ -8,7 +8,7 @@ from typing import Any
 
 from lobench.analysis.comparisons.summary import Summary, improvement_probability
 from lobench.core.wording import counted
-from lobench.drawing.svg import short
+from lobench.drawing.svg import round_values
 from lobench.report.tables.verdict import Card, pair_card, score_card
 
 __all__ = ["pair_record"]
@@ -42,7 +42,7 @@ def pair_record(summary: Summary, b: int, a: int) -> dict[str, Any] | None:
     rows = [
         [
             index_by_identity[effect.case],
-            *short([effect.paired.mean, effect.paired.lower, effect.paired.upper, effect.p_holm]),
+            *round_values([effect.paired.mean, effect.paired.lower, effect.paired.upper, effect.p_holm]),
             str(effect.verdict),
             effect.paired.note,
         ]

@@ -27,7 +27,7 @@ from lobench.drawing.axes import new_axes, plot
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
 from lobench.drawing.html import text as html_text
-from lobench.drawing.svg import Chart, Series, every_style
+from lobench.drawing.svg import Chart, Series, all_line_styles
 from lobench.report.tables.costs import CostRecord, cost_notes, cost_records, cost_tables
 from lobench.report.tables.text import factor_mark, interval_cell, p_cell, p_words, ratio_cell, text_table
 
@@ -238,7 +238,7 @@ def _series(pair: MethodComparison, names: Sequence[str], pair_index: int, num_p
     """
     comparison = pair.primary.comparison
     intervals = {case.case: case.paired for case in comparison.cases} | {_MEAN_ROW: comparison.overall}
-    style = every_style()[pair_index % len(every_style())]
+    style = all_line_styles()[pair_index % len(all_line_styles())]
     offset = 0.5 * (pair_index - (num_pairs - 1) / 2) / num_pairs
     interval_rows = [(row - offset, intervals[name]) for row, name in enumerate(names) if name in intervals]
     points = Series(

@@ -11,7 +11,7 @@ from lobench.analysis.comparisons.method_comparison import MethodComparison
 from lobench.analysis.comparisons.steps_to_target import CaseSteps
 from lobench.analysis.store.subjects import Cell
 from lobench.core.wording import counted
-from lobench.drawing.curves import evenly, sparkline
+from lobench.drawing.curves import evenly_spaced_indices, sparkline
 from lobench.report.tables.comparison import (
     case_rows,
     comparison_head,
@@ -105,4 +105,4 @@ def _curve_bars(cell: Cell | None, metric: str) -> str:
     if not grids:
         return "-"
     curve = np.mean(max(grids.values(), key=len), axis=0)
-    return f"{sparkline(curve[evenly(len(curve), _MOST_BARS)])} {curve[0]:.4g} to {curve[-1]:.4g}"
+    return f"{sparkline(curve[evenly_spaced_indices(len(curve), _MOST_BARS)])} {curve[0]:.4g} to {curve[-1]:.4g}"

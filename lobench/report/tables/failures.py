@@ -9,7 +9,7 @@ import numpy as np
 
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves
-from lobench.drawing.curves import evenly, sparkline
+from lobench.drawing.curves import evenly_spaced_indices, sparkline
 from lobench.report.tables.text import text_table
 
 __all__ = ["curve_lines"]
@@ -37,7 +37,7 @@ def curve_lines(case: CaseInfo, blocks: Sequence[Curves], message: str = "") -> 
 
 def _metric_line(name: str, blocks: Sequence[Curves]) -> str:
     curve = np.concatenate([np.asarray(block.metrics[name], np.float64) for block in blocks]).mean(axis=0)
-    bars = sparkline(curve[evenly(len(curve), _MOST_BARS)])
+    bars = sparkline(curve[evenly_spaced_indices(len(curve), _MOST_BARS)])
     replicates = [
         (replicate, f"{value:.4g}" if diverged_step < 0 else f"diverged at step {diverged_step}", value)
         for block in blocks

@@ -22,7 +22,7 @@ from lobench.core.case import replicate_of
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, duration, one_line
-from lobench.drawing.svg import number
+from lobench.drawing.svg import format_number
 from lobench.report.tables.text import interval_cell, p_cell, subjects_in_words
 
 __all__ = [
@@ -106,7 +106,7 @@ def interval_text(interval: Interval | MeanDifference) -> str:
     if math.isnan(interval.mean):
         return "n/a"
     if math.isnan(interval.lower):
-        return f"{number(round(interval.mean, 3))} (no interval: a case has one value)"
+        return f"{format_number(round(interval.mean, 3))} (no interval: a case has one value)"
     return interval_cell(interval)
 
 
@@ -185,7 +185,7 @@ def _speedup_cards(summary: Summary) -> list[Card]:
     return [
         Card(
             label=f"Speed-up over the envelope of {summary.baseline_label}, {label}",
-            value=f"{number(speedups.mean)}x" if num_cases else "n/a",
+            value=f"{format_number(speedups.mean)}x" if num_cases else "n/a",
             note=f"{_bounds_text(speedups)}interquartile mean of {counted(num_cases, 'case')} and their seeds{notes}",
         ),
         Card(
@@ -378,7 +378,7 @@ def _speedup_text(speedups: Sequence[Speedup]) -> str:
         # A value censored at or below the median may be anywhere above it, so the median is a bound then.
         upper_middle = statistics.median_high(values)
         bound = ">= " if any(speedup.censored and speedup.value <= upper_middle for speedup in speedups) else ""
-        median_text = f"{bound}{number(median)}x in the median"
+        median_text = f"{bound}{format_number(median)}x in the median"
     num_diverged = len(speedups) - len(values)
     censored_text = f", censored on {sum(speedup.censored for speedup in speedups)} of {counted(len(speedups), 'case')}"
     return median_text + censored_text + (f", diverged on {num_diverged}" if num_diverged else "")

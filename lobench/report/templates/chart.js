@@ -14,7 +14,7 @@ const lobench = (() => {
   };
   const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
-  // As lobench.drawing.svg.number: four digits, powers of ten for what is far from 1.
+  // As lobench.drawing.svg.format_number: four digits, powers of ten for what is far from 1.
   const number = (value) => {
     if (!isNumber(value)) return "n/a";
     if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en");

@@ -35,27 +35,27 @@ from lobench.engine.store.ledger import Ledger
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.ablate.ablate_settings import AblateKeywords, AblateSettings
-from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Subset, ablated
-from lobench.tools.ablate.knobs import Knobs, knobs_of
-from lobench.tools.ablate.sides import Sides, is_experiment, listed_sides, named_sides
+from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Subset, search_changes
+from lobench.tools.ablate.knobs import Knobs, differing_knobs
+from lobench.tools.ablate.sides import Sides, experiment_sides, is_experiment, named_sides
 
-__all__ = ["Ablated", "ablate"]
+__all__ = ["Ablation", "ablate"]
 
 _MAX_KNOBS = 64
 _DEFAULT_SEEDS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ablated:
+class Ablation:
     """Result of `ablate`.
 
     Attributes:
       a, b: Names of A and B, as given.
       knobs: Settings that differ between A and B.
-      found: Result of the search.
+      search: Result of the search.
       rules: Rules of the tests.
-      steps: For each knob alone on A, the fraction of a case's steps that a seed takes to the final value of A, as the
-        median over seeds and cases. Infinite if more than half of them do not reach it.
+      step_fractions: For each knob alone on A, the fraction of a case's steps that a seed takes to the final value of
+        A, as the median over seeds and cases. Infinite if more than half of them do not reach it.
       scale: Description of the score scale: what 0 and 1 stand for.
       command: Command line that repeats the ablation.
     """
@@ -63,9 +63,9 @@ class Ablated:
     a: str
     b: str
     knobs: Knobs
-    found: KnobSearch
+    search: KnobSearch
     rules: AblateRules
-    steps: Mapping[int, float]
+    step_fractions: Mapping[int, float]
     scale: str
     command: str
 
@@ -80,14 +80,14 @@ def ablate(
     baselines: str | Path | Sequence[str | Path] = (),
     progress: WatchProgress | None = None,
     **options: Unpack[AblateKeywords],
-) -> Ablated:
+) -> Ablation:
     """Finds the smallest set of B's settings that makes A as good as B, and the effect of each setting.
 
     Evaluations in the store are reused: after an interruption, the same call continues with the same decisions.
 
     Example:
         ablated = lobench.ablate("adam()", "adam(); adam.b1 = 0.8; adam.eps = 1e-6", suites="quick")
-        [ablated.knobs.knobs[knob].path for knob in ablated.found.smallest]
+        [ablated.knobs.knobs[knob].path for knob in ablated.search.smallest]
 
     Args:
       a, b: The same optimizer with two sets of bindings (`adam(); adam.learning_rate = 0.01`), or the same checkpoint;
@@ -118,14 +118,14 @@ def ablate(
     if b is None:
         if texts(suites) and is_experiment(a):
             raise UsageError("an experiment names its suites", got=f"--suite {texts(suites)[0]}", where=str(a))
-        sides = listed_sides(Path(a), texts(methods), folder, gin_params, progress)
+        sides = experiment_sides(Path(a), texts(methods), folder, gin_params, progress)
     elif texts(methods):
         raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
     else:
         sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
-    seed_counts = _seed_counts(settings.seeds, sides.most_seeds)
-    rules = AblateRules(margin=settings.margin, alpha=settings.alpha, looks=seed_counts)
-    knobs = knobs_of(*sides.given, _default_lookup(sides), sides.groups)
+    seed_counts = _seed_counts(settings.seeds, sides.max_seeds)
+    rules = AblateRules(margin=settings.margin, alpha=settings.alpha, seed_counts=seed_counts)
+    knobs = differing_knobs(*sides.requested, _default_lookup(sides), sides.knob_groups)
     if len(knobs) > _MAX_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MAX_KNOBS} at most")
     baseline_paths = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
@@ -134,8 +134,8 @@ def ablate(
         sides=sides,
         baselines=baseline_paths,
         knobs=knobs,
-        looks=rules.looks,
-        shown=rules.shown,
+        seed_counts=rules.seed_counts,
+        num_first_seeds=rules.num_table_seeds,
         progress=progress,
         evaluator=StoreEvaluator(
             store=sides.store,
@@ -147,14 +147,17 @@ def ablate(
             ),
         ),
     )
-    search_result = ablated(len(knobs), configurations, rules)
-    return Ablated(
+    search_result = search_changes(len(knobs), configurations, rules)
+    return Ablation(
         a=sides.names[0],
         b=sides.names[1],
         knobs=knobs,
-        found=search_result,
+        search=search_result,
         rules=rules,
-        steps={knob: configurations.steps(Subset({knob}), rules.shown) for knob in range(len(knobs))},
+        step_fractions={
+            knob: configurations.median_step_fraction(Subset({knob}), rules.num_table_seeds)
+            for knob in range(len(knobs))
+        },
         scale=configurations.scales.describe(),
         command=command_text(
             *("lobench", "ablate", str(a), *([] if b is None else [str(b)])),
@@ -173,7 +176,7 @@ def _default_lookup(sides: Sides) -> Callable[[Binding], str]:
     """Binds a case with each side, which imports the modules they name. Returns a function that looks up a default."""
     (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
-    for given_subject in sides.given:
+    for given_subject in sides.requested:
         with contextlib.suppress(LobenchError):
             bind_case(spec, replace(layers, gin_params=sides.gin_params, variant=given_subject.variant), build=False)
 
@@ -187,14 +190,16 @@ def _default_lookup(sides: Sides) -> Callable[[Binding], str]:
     return default_text
 
 
-def _seed_counts(seeds: int | None, num_sessions: int | None) -> tuple[int, ...]:
+def _seed_counts(requested_seeds: int | None, num_sessions: int | None) -> tuple[int, ...]:
     """Returns the numbers of seeds to look at: 4, 8, 16, ..., and the largest.
 
     The largest is the number asked for, else the number of sessions of the experiment, else 32.
     """
-    max_seeds = seeds or num_sessions or _DEFAULT_SEEDS
+    max_seeds = requested_seeds or num_sessions or _DEFAULT_SEEDS
     if max_seeds < 4:
-        raise UsageError("--seeds" if seeds else "Experiment.num_sessions", got=str(max_seeds), expected="4 or more")
+        raise UsageError(
+            "--seeds" if requested_seeds else "Experiment.num_sessions", got=str(max_seeds), expected="4 or more"
+        )
     counts = [4]
     while counts[-1] * 2 < max_seeds:
         counts.append(counts[-1] * 2)
@@ -209,8 +214,8 @@ class _StoredConfigurations:
       sides: A and B.
       baselines: Folders in which tuned baselines are looked up.
       knobs: Settings in which A and B differ.
-      looks: Numbers of seeds to look at. The seeds between two looks are one block, so that more seeds repeat none.
-      shown: Number of seeds on which A and B are evaluated first.
+      seed_counts: Numbers of seeds to look at. The seeds between two looks are one block, so more seeds repeat none.
+      num_first_seeds: Number of seeds on which A and B are evaluated first.
       progress: Receives progress events.
       evaluator: Evaluates configurations.
     """
@@ -218,8 +223,8 @@ class _StoredConfigurations:
     sides: Sides
     baselines: tuple[Path, ...]
     knobs: Knobs
-    looks: tuple[int, ...]
-    shown: int
+    seed_counts: tuple[int, ...]
+    num_first_seeds: int
     progress: WatchProgress
     evaluator: StoreEvaluator
     _configurations: dict[Subset, Given] = field(default_factory=dict)
@@ -231,20 +236,20 @@ class _StoredConfigurations:
         assert self._scales is not None
         return self._scales
 
-    def evaluate(self, subsets: Sequence[Subset], seeds: int) -> None:
-        seed_counts = [seed_count for seed_count in self.looks if seed_count <= seeds]
+    def evaluate(self, subsets: Sequence[Subset], num_seeds: int) -> None:
+        seed_counts = [seed_count for seed_count in self.seed_counts if seed_count <= num_seeds]
         widths = tuple(
             seed_count - earlier_count
             for earlier_count, seed_count in zip([0, *seed_counts[:-1]], seed_counts, strict=True)
         )
         blocks = SessionBlocks(first_seed=self.sides.first_seed, widths=widths)
-        self.progress.log(f"{counted(len(subsets), 'configuration')} on {counted(seeds, 'seed')} of each case")
+        self.progress.log(f"{counted(len(subsets), 'configuration')} on {counted(num_seeds, 'seed')} of each case")
         for subset in subsets:
-            self._configurations.setdefault(subset, self.knobs.given(subset))
+            self._configurations.setdefault(subset, self.knobs.configuration(subset))
         self.evaluator.evaluate([self._configurations[subset] for subset in subsets], blocks.bindings)
         self._read_results()
         for subset in subsets:
-            self._check_complete(subset, seeds)
+            self._check_complete(subset, num_seeds)
 
     def _read_results(self) -> None:
         """Reads the results of each configuration on the current cases."""
@@ -261,7 +266,7 @@ class _StoredConfigurations:
                 continue
             self._stored_subjects[subset] = subject_of(entrant.subject, rows, current_cases)
             first_seed = min(row.key.seed_block.start for row in rows)
-            first_rows = [row for row in rows if row.key.seed_block.start < first_seed + self.shown]
+            first_rows = [row for row in rows if row.key.seed_block.start < first_seed + self.num_first_seeds]
             first_subjects.append(subject_of(entrant.subject, first_rows, current_cases))
         if self._scales is None:
             # A and B are evaluated first. Without a tuned baseline, 1 is the better of them on those seeds, so that
@@ -270,13 +275,15 @@ class _StoredConfigurations:
 
     def _subject_of(self, configuration: Given) -> Subject:
         return (
-            configuration if isinstance(configuration, Subject) else configuration.read_as(self.sides.read.checkpoint)
+            configuration
+            if isinstance(configuration, Subject)
+            else configuration.read_as(self.sides.stored_subject.checkpoint)
         )
 
-    def _check_complete(self, subset: Subset, seeds: int) -> None:
+    def _check_complete(self, subset: Subset, num_seeds: int) -> None:
         stored_subject = self._stored_subjects.get(subset)
         cells = list(stored_subject.cells.values()) if stored_subject is not None else []
-        if cells and all(len(cell.seeds) >= seeds for cell in cells):
+        if cells and all(len(cell.seeds) >= num_seeds for cell in cells):
             return
         failures = [text for cell in cells for _, text in cell.failures if text]
         raise LobenchError(
@@ -286,13 +293,13 @@ class _StoredConfigurations:
             next_step="the same command tries again",
         )
 
-    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: Subset, b: Subset, num_seeds: int) -> Mapping[str, Samples]:
         base_cells, changed_cells = self._stored_subjects[a].cells, self._stored_subjects[b].cells
         samples_by_case = {}
         for identity in base_cells:
             if identity in changed_cells:
                 samples = paired_values(base_cells[identity], changed_cells[identity], None, self.scales).samples
-                samples_by_case[identity] = samples.first_seeds(seeds)
+                samples_by_case[identity] = samples.first_seeds(num_seeds)
         if not samples_by_case:
             raise UsageError(
                 "A and B have no case in common: a setting changes the case, not the optimizer",
@@ -307,7 +314,7 @@ class _StoredConfigurations:
             )
         return samples_by_case
 
-    def steps(self, subset: Subset, seeds: int) -> float:
+    def median_step_fraction(self, subset: Subset, num_seeds: int) -> float:
         """Returns the fraction of a case's steps that a seed takes to the final value of A.
 
         This is the median over seeds and cases, and infinite if more than half of them do not reach the value.
@@ -317,7 +324,7 @@ class _StoredConfigurations:
         for identity, cell in self._stored_subjects[subset].cells.items():
             metric = cell.case.primary_metric
             direction = self.scales.direction(cell.case, metric)
-            for seed, target in list(base_cells[identity].converged_finals(metric).items())[:seeds]:
+            for seed, target in list(base_cells[identity].converged_finals(metric).items())[:num_seeds]:
                 if direction is not None and math.isfinite(target):
                     steps_of_seeds = steps_to_target(cell, metric, target, direction).steps
                     step_fractions.append(steps_of_seeds.get(seed, math.inf) / cell.case.num_inner_steps)

@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
-from lobench.tools.ablate.ablate import Ablated
+from lobench.tools.ablate.ablate import Ablation
 from lobench.tools.ablate.change_search import Need, Subset, Worth
 
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
@@ -62,9 +62,9 @@ class AblateRecord(TypedDict):
     command: str
 
 
-def ablate_text(ablation: Ablated) -> str:
+def ablate_text(ablation: Ablation) -> str:
     """Returns the needed and the undecided settings, the table of all settings, and the cost."""
-    search_result, knobs = ablation.found, ablation.knobs.knobs
+    search_result, knobs = ablation.search, ablation.knobs.knobs
     rows = [("setting", "A", "B", "alone on A", "B without it", "steps", "needed")]
     order = sorted(
         range(len(knobs)),
@@ -72,7 +72,7 @@ def ablate_text(ablation: Ablated) -> str:
     )
     for knob in order:
         knob_values = knobs[knob]
-        steps = f"{ablation.steps[knob]:.0%}" if math.isfinite(ablation.steps[knob]) else "more"
+        steps = f"{ablation.step_fractions[knob]:.0%}" if math.isfinite(ablation.step_fractions[knob]) else "more"
         effect = search_result.effects[knob]
         need_text = _NEED_TEXTS[effect.needed]
         worth_texts = (_worth_text(effect.alone), _worth_text(effect.without))
@@ -88,13 +88,14 @@ def ablate_text(ablation: Ablated) -> str:
     open_subsets = [subset for subset in search_result.undecided if subset]
     if open_subsets:
         lines.append(
-            f"undecided after {ablation.rules.looks[-1]} seeds: {counted(len(open_subsets), 'configuration')}; "
+            f"undecided after {ablation.rules.seed_counts[-1]} seeds: {counted(len(open_subsets), 'configuration')}; "
             "--seeds allows more"
         )
     notes = [
         "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
         "until the setting alone on A reaches the final value of A",
-        f"cost: {search_result.seeds} seeds of each case in {counted(search_result.configurations, 'configuration')}; "
+        f"cost: {search_result.seeds} seeds of each case in "
+        f"{counted(search_result.num_configurations, 'configuration')}; "
         f"the full factorial of {2 ** len(knobs)} configurations takes {_num_factorial_seeds(ablation)}",
         *ablation.scale.splitlines()[:1],
         f"again: {ablation.command}",
@@ -102,9 +103,9 @@ def ablate_text(ablation: Ablated) -> str:
     return "\n".join([*map(one_line, lines), "", text_table(rows, left=range(3)), "", *map(one_line, notes)])
 
 
-def _answer_lines(ablation: Ablated) -> list[str]:
+def _answer_lines(ablation: Ablation) -> list[str]:
     """Returns lines on the settings of B that A needs to be equivalent to B, and on the difference between the two."""
-    search_result, margin = ablation.found, f"{ablation.rules.margin:g}"
+    search_result, margin = ablation.search, f"{ablation.rules.margin:g}"
     seeds_text = f"{counted(search_result.whole.seeds, 'seed')} of each case"
     gain_text = f"B is {_worth_text(search_result.whole)} (95%) against A, {seeds_text}"
     if not search_result.smallest:
@@ -123,9 +124,9 @@ def _answer_lines(ablation: Ablated) -> list[str]:
     return [*lines, "without one of the open ones it is shown neither to differ from B nor to be equivalent"]
 
 
-def _harm_lines(ablation: Ablated) -> list[str]:
+def _harm_lines(ablation: Ablation) -> list[str]:
     """Returns the settings that make B worse, if B is worse than A or a setting costs something."""
-    search_result = ablation.found
+    search_result = ablation.search
     if not search_result.harmful and not search_result.whole.upper < 0:
         return []
     harm_texts = [
@@ -140,20 +141,20 @@ def _harm_lines(ablation: Ablated) -> list[str]:
     ]
 
 
-def _forward_lines(ablation: Ablated) -> list[str]:
+def _forward_lines(ablation: Ablation) -> list[str]:
     """Describes the forward search, if it ended in another set."""
-    search_result = ablation.found
+    search_result = ablation.search
     if search_result.forward == search_result.smallest:
         return []
     forward_names = _names(ablation, search_result.forward) or "nothing"
-    if not search_result.is_reached:
+    if not search_result.forward_is_equivalent:
         route = f"from A, one setting at a time, it gets stuck with {forward_names}: the others gain nothing alone"
     else:
         route = f"from A, one setting at a time, it takes {forward_names}, which is equivalent to B too"
     return [f"the way matters: {route}"]
 
 
-def _names(ablation: Ablated, subset: Set[int]) -> str:
+def _names(ablation: Ablation, subset: Set[int]) -> str:
     return ", ".join(ablation.knobs.knobs[knob].path for knob in sorted(subset))
 
 
@@ -165,20 +166,20 @@ def _worth_size(worth: Worth) -> float:
     return 0.0 if math.isnan(worth.mean) else abs(worth.mean)
 
 
-def _num_factorial_seeds(ablation: Ablated) -> int:
-    return int(2 ** len(ablation.knobs) * ablation.rules.shown)
+def _num_factorial_seeds(ablation: Ablation) -> int:
+    return int(2 ** len(ablation.knobs) * ablation.rules.num_table_seeds)
 
 
-def ablate_record(ablation: Ablated) -> AblateRecord:
+def ablate_record(ablation: Ablation) -> AblateRecord:
     """Returns the record for `--format json`."""
-    search_result = ablation.found
+    search_result = ablation.search
     paths = [knob.path for knob in ablation.knobs.knobs]
     knobs = [
         record_from(
             KnobRecord,
             knob,
             search_result.effects[index],
-            steps=ablation.steps[index],
+            steps=ablation.step_fractions[index],
             in_smallest=index in search_result.smallest,
             in_forward=index in search_result.forward,
         )
@@ -196,10 +197,7 @@ def ablate_record(ablation: Ablated) -> AblateRecord:
         knobs=knobs,
         smallest=[paths[knob] for knob in sorted(search_result.smallest)],
         forward=[paths[knob] for knob in sorted(search_result.forward)],
-        forward_is_equivalent=search_result.is_reached,
         undecided=sorted([paths[knob] for knob in sorted(subset)] for subset in search_result.undecided),
         interactions=interactions,
-        num_configurations=search_result.configurations,
-        num_tests=search_result.tests,
         seeds_of_the_full_factorial=_num_factorial_seeds(ablation),
     )

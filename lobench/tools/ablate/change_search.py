@@ -30,7 +30,7 @@ __all__ = [
     "Need",
     "Subset",
     "Worth",
-    "ablated",
+    "search_changes",
 ]
 
 Subset: TypeAlias = frozenset[int]  # indices of knobs
@@ -45,21 +45,21 @@ class AblateRules:
     Attributes:
       margin: Two configurations are equivalent if the mean difference of their scores lies within it on both sides.
       alpha: Chance of calling a tested configuration equivalent although it is not, for each test.
-      looks: Numbers of seeds per case at which an undecided test is looked at. Each look has an equal share of alpha.
+      seed_counts: Numbers of seeds per case at which an undecided test is looked at. Looks have equal shares of alpha.
     """
 
     margin: float = 0.05
     alpha: float = 0.05
-    looks: tuple[int, ...] = (4, 8, 16, 32)
+    seed_counts: tuple[int, ...] = (4, 8, 16, 32)
 
     @property
-    def level(self) -> float:
-        return self.alpha / len(self.looks)
+    def look_level(self) -> float:
+        return self.alpha / len(self.seed_counts)
 
     @property
-    def shown(self) -> int:
+    def num_table_seeds(self) -> int:
         """Number of seeds behind the table's figures of each knob."""
-        return self.looks[min(1, len(self.looks) - 1)]
+        return self.seed_counts[min(1, len(self.seed_counts) - 1)]
 
 
 class Need(enum.StrEnum):
@@ -73,10 +73,10 @@ class Need(enum.StrEnum):
 class ConfigurationEvaluator(Protocol):
     """Evaluator of configurations."""
 
-    def evaluate(self, subsets: Sequence[Subset], seeds: int) -> None:
+    def evaluate(self, subsets: Sequence[Subset], num_seeds: int) -> None:
         """Evaluates each configuration on this number of seeds per case."""
 
-    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: Subset, b: Subset, num_seeds: int) -> Mapping[str, Samples]:
         """Returns paired scores of two configurations on this number of seeds per case."""
 
 
@@ -124,25 +124,25 @@ class KnobSearch:
       smallest: Set of knobs that is equivalent to B. Removing any one of them is not shown to keep it equivalent.
       effects: Effect of each knob.
       forward: Knobs that the forward search added.
-      is_reached: Whether the forward search ended in a set equivalent to B.
+      forward_is_equivalent: Whether the forward search ended in a set equivalent to B.
       whole: Worth of all knobs together.
       interactions: Interactions of the knobs in `smallest` and `forward`, by pairs.
       undecided: Configurations that the largest number of seeds showed neither different from B nor equivalent to it.
-      configurations: Number of evaluated configurations.
+      num_configurations: Number of evaluated configurations.
       seeds: Sum of their numbers of seeds per case.
-      tests: Number of configurations tested against B.
+      num_tests: Number of configurations tested against B.
     """
 
     smallest: Subset
     effects: tuple[KnobEffect, ...]
     forward: Subset
-    is_reached: bool
+    forward_is_equivalent: bool
     whole: Worth
     interactions: tuple[Interaction, ...]
     undecided: frozenset[Subset]
-    configurations: int
+    num_configurations: int
     seeds: int
-    tests: int
+    num_tests: int
 
     @property
     def harmful(self) -> Subset:
@@ -150,7 +150,7 @@ class KnobSearch:
         return Subset(knob for knob, effect in enumerate(self.effects) if effect.harmful)
 
 
-def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRules) -> KnobSearch:
+def search_changes(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRules) -> KnobSearch:
     """Searches backward from B and forward from A, and measures each knob alone.
 
     Raises:
@@ -158,24 +158,24 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
     """
     search = _Search(evaluator=evaluator, rules=rules, all_knobs=frozenset(range(num_knobs)))
     empty = Subset()
-    num_seeds = rules.shown
+    num_seeds = rules.num_table_seeds
     single_knobs = [Subset({knob}) for knob in sorted(search.all_knobs)]
     search.ensure_evaluated([empty, search.all_knobs], num_seeds)
-    if math.isnan(search.worth(empty, search.all_knobs, num_seeds).mean):
+    if math.isnan(search.measure_worth(empty, search.all_knobs, num_seeds).mean):
         raise LobenchError("no seed converges with both A and B, so nothing can be compared")
     search.ensure_evaluated([*single_knobs, *(search.all_knobs - knob for knob in single_knobs)], num_seeds)
-    worth_alone = {knob: search.worth(empty, Subset({knob}), num_seeds) for knob in search.all_knobs}
+    worth_alone = {knob: search.measure_worth(empty, Subset({knob}), num_seeds) for knob in search.all_knobs}
     worth_without = {
-        knob: search.worth(search.all_knobs, search.all_knobs - {knob}, num_seeds) for knob in search.all_knobs
+        knob: search.measure_worth(search.all_knobs, search.all_knobs - {knob}, num_seeds) for knob in search.all_knobs
     }
     # Sorted by size, so that knobs that matter are in the same half.
     knob_order = sorted(
         search.all_knobs, key=lambda knob: (-max(abs(worth_alone[knob].mean), abs(worth_without[knob].mean)), knob)
     )
-    smallest = search.backward(knob_order)
-    forward, is_reached = search.forward()
-    needs = search.needs(smallest)
-    harmful_knobs = search.harmful(num_seeds)
+    smallest = search.search_backward(knob_order)
+    forward, is_reached = search.search_forward()
+    needs = search.find_needs(smallest)
+    harmful_knobs = search.find_harmful_knobs(num_seeds)
     return KnobSearch(
         smallest=smallest,
         effects=tuple(
@@ -188,13 +188,13 @@ def ablated(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRule
             for knob in sorted(search.all_knobs)
         ),
         forward=forward,
-        is_reached=is_reached,
-        whole=search.worth(empty, search.all_knobs, num_seeds),
-        interactions=search.interactions(sorted(smallest | forward)),
-        undecided=frozenset(search.undecided),
-        configurations=len(search.seeds),
-        seeds=sum(search.seeds.values()),
-        tests=len(search.verdicts),
+        forward_is_equivalent=is_reached,
+        whole=search.measure_worth(empty, search.all_knobs, num_seeds),
+        interactions=search.measure_interactions(sorted(smallest | forward)),
+        undecided=frozenset(search.undecided_subsets),
+        num_configurations=len(search.seeds_by_subset),
+        seeds=sum(search.seeds_by_subset.values()),
+        num_tests=len(search.is_equivalent_by_subset),
     )
 
 
@@ -206,46 +206,48 @@ class _Search:
       evaluator: Evaluator of configurations.
       rules: Rules of the tests.
       all_knobs: All knobs, which make B.
-      seeds: Number of seeds on which each configuration was evaluated.
-      verdicts: Whether each tested configuration is equivalent to B.
-      undecided: Configurations whose test stayed open.
+      seeds_by_subset: Number of seeds on which each configuration was evaluated.
+      is_equivalent_by_subset: Whether each tested configuration is equivalent to B.
+      undecided_subsets: Configurations whose test stayed open.
       num_tested_seeds: Number of seeds at the last look of each test.
     """
 
     evaluator: ConfigurationEvaluator
     rules: AblateRules
     all_knobs: Subset
-    seeds: dict[Subset, int] = field(default_factory=dict)
-    verdicts: dict[Subset, bool] = field(default_factory=dict)
-    undecided: set[Subset] = field(default_factory=set)
+    seeds_by_subset: dict[Subset, int] = field(default_factory=dict)
+    is_equivalent_by_subset: dict[Subset, bool] = field(default_factory=dict)
+    undecided_subsets: set[Subset] = field(default_factory=set)
     num_tested_seeds: dict[Subset, int] = field(default_factory=dict)
 
-    def ensure_evaluated(self, subsets: Sequence[Subset], seeds: int) -> None:
-        missing_subsets = [subset for subset in dict.fromkeys(subsets) if self.seeds.get(subset, 0) < seeds]
+    def ensure_evaluated(self, subsets: Sequence[Subset], num_seeds: int) -> None:
+        missing_subsets = [
+            subset for subset in dict.fromkeys(subsets) if self.seeds_by_subset.get(subset, 0) < num_seeds
+        ]
         if missing_subsets:
-            self.evaluator.evaluate(missing_subsets, seeds)
-            self.seeds.update(dict.fromkeys(missing_subsets, seeds))
+            self.evaluator.evaluate(missing_subsets, num_seeds)
+            self.seeds_by_subset.update(dict.fromkeys(missing_subsets, num_seeds))
 
-    def worth(self, a: Subset, b: Subset, seeds: int) -> Worth:
-        return _worth(_mean_difference(self.evaluator.samples(a, b, seeds).values()), seeds)
+    def measure_worth(self, a: Subset, b: Subset, num_seeds: int) -> Worth:
+        return _worth_of(_mean_difference(self.evaluator.samples(a, b, num_seeds).values()), num_seeds)
 
     def is_equivalent(self, subset: Subset) -> bool:
         """Tests a configuration against B. An undecided configuration counts as not equivalent."""
         if subset == self.all_knobs:
             return True
-        if subset not in self.verdicts:
+        if subset not in self.is_equivalent_by_subset:
             verdict = self._test_equivalence(subset)
             if verdict is None:
-                self.undecided.add(subset)
-            self.verdicts[subset] = bool(verdict)
-        return self.verdicts[subset]
+                self.undecided_subsets.add(subset)
+            self.is_equivalent_by_subset[subset] = bool(verdict)
+        return self.is_equivalent_by_subset[subset]
 
     def _test_equivalence(self, subset: Subset) -> bool | None:
-        margin, level = self.rules.margin, self.rules.level
-        for seeds in self.rules.looks:
-            self.ensure_evaluated([self.all_knobs, subset], seeds)
-            self.num_tested_seeds[subset] = seeds
-            samples = self.evaluator.samples(self.all_knobs, subset, seeds)
+        margin, level = self.rules.margin, self.rules.look_level
+        for num_seeds in self.rules.seed_counts:
+            self.ensure_evaluated([self.all_knobs, subset], num_seeds)
+            self.num_tested_seeds[subset] = num_seeds
+            samples = self.evaluator.samples(self.all_knobs, subset, num_seeds)
             lost_counts = [sample.num_diverged for sample in samples.values()]
             # More diverging seeds rule out equivalence, whatever the other seeds score.
             loses_more = sum(changed_lost for _, changed_lost in lost_counts) > sum(
@@ -260,33 +262,33 @@ class _Search:
                 return False
         return None
 
-    def needs(self, smallest: Subset) -> dict[int, Need]:
+    def find_needs(self, smallest: Subset) -> dict[int, Need]:
         """Returns for each knob whether the smallest set of knobs needs it.
 
         A knob is needed if the smallest set with this knob removed differs significantly from B, at the level alpha
         divided by the numbers of looks and knobs. It is not enough that equivalence to B is not shown, because that
         may be due to few seeds.
         """
-        level = self.rules.level / max(len(self.all_knobs), 1)
+        level = self.rules.look_level / max(len(self.all_knobs), 1)
         needs = dict.fromkeys(sorted(self.all_knobs), Need.NOT_NEEDED)
         for knob in smallest:
             other_knobs = smallest - {knob}
             self.is_equivalent(other_knobs)  # a set of a single knob is not tested yet
-            seeds = self.num_tested_seeds.get(other_knobs, self.rules.looks[-1])
-            samples = self.evaluator.samples(self.all_knobs, other_knobs, seeds)
+            num_seeds = self.num_tested_seeds.get(other_knobs, self.rules.seed_counts[-1])
+            samples = self.evaluator.samples(self.all_knobs, other_knobs, num_seeds)
             gap = _mean_difference(samples.values())
             differs = gap is not None and gap.p_value() <= level
             needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
         return needs
 
-    def harmful(self, seeds: int) -> Subset:
+    def find_harmful_knobs(self, num_seeds: int) -> Subset:
         """Returns the knobs that make B worse."""
         empty = Subset()
         p_values = dict[int, float]()
         for knob in sorted(self.all_knobs):
-            change_alone = _mean_difference(self.evaluator.samples(empty, Subset({knob}), seeds).values())
+            change_alone = _mean_difference(self.evaluator.samples(empty, Subset({knob}), num_seeds).values())
             change_without = _mean_difference(
-                self.evaluator.samples(self.all_knobs, self.all_knobs - {knob}, seeds).values()
+                self.evaluator.samples(self.all_knobs, self.all_knobs - {knob}, num_seeds).values()
             )
             p_values_of_changes = [
                 change_alone.p_below(0.0) if change_alone else 1.0,
@@ -298,7 +300,7 @@ class _Search:
             knob for knob, p_value in zip(p_values, adjusted_p_values, strict=True) if p_value <= self.rules.alpha
         )
 
-    def backward(self, knob_order: Sequence[int]) -> Subset:
+    def search_backward(self, knob_order: Sequence[int]) -> Subset:
         """Returns a set that is equivalent to B, and not shown equivalent without any one of its knobs.
 
         Source: Zeller and Hildebrandt 2002, the minimizing delta debugging algorithm.
@@ -324,16 +326,19 @@ class _Search:
                 break
         return Subset(needed_knobs)
 
-    def forward(self) -> tuple[Subset, bool]:
+    def search_forward(self) -> tuple[Subset, bool]:
         """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
         chosen_knobs = Subset()
-        first_seeds = self.rules.looks[0]
-        num_seeds = self.rules.shown
+        first_seeds = self.rules.seed_counts[0]
+        num_seeds = self.rules.num_table_seeds
         while not self.is_equivalent(chosen_knobs):
             extended_subsets = [chosen_knobs | {knob} for knob in sorted(self.all_knobs - chosen_knobs)]
-            for seeds, num_kept in ((first_seeds, _NUM_TOP_CANDIDATES), (num_seeds, 1)):
-                self.ensure_evaluated([chosen_knobs, *extended_subsets], seeds)
-                gains = {subset: self.worth(chosen_knobs, subset, seeds).mean for subset in extended_subsets}
+            for num_round_seeds, num_kept in ((first_seeds, _NUM_TOP_CANDIDATES), (num_seeds, 1)):
+                self.ensure_evaluated([chosen_knobs, *extended_subsets], num_round_seeds)
+                gains = {
+                    subset: self.measure_worth(chosen_knobs, subset, num_round_seeds).mean
+                    for subset in extended_subsets
+                }
                 extended_subsets = sorted(
                     extended_subsets, key=lambda subset: -gains[subset] if not math.isnan(gains[subset]) else math.inf
                 )[:num_kept]
@@ -342,10 +347,10 @@ class _Search:
             chosen_knobs = extended_subsets[0]
         return chosen_knobs, True
 
-    def interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
+    def measure_interactions(self, knobs: Sequence[int]) -> tuple[Interaction, ...]:
         """Returns the interaction of each pair of settings: the gain of both together minus the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
-        num_seeds = self.rules.looks[min(2, len(self.rules.looks) - 1)]
+        num_seeds = self.rules.seed_counts[min(2, len(self.rules.seed_counts) - 1)]
         empty_subset = Subset()
         self.ensure_evaluated(
             [empty_subset, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], num_seeds
@@ -360,17 +365,17 @@ class _Search:
             [interaction.p_value() if interaction is not None else math.nan for interaction in interactions]
         )
         return tuple(
-            Interaction(pair=pair, worth=_worth(interaction, num_seeds), p_holm=p_value)
+            Interaction(pair=pair, worth=_worth_of(interaction, num_seeds), p_holm=p_value)
             for pair, interaction, p_value in zip(pairs, interactions, p_values, strict=True)
         )
 
     def _interaction_of(
-        self, first_subset: Subset, second_subset: Subset, pair_subset: Subset, seeds: int
+        self, first_subset: Subset, second_subset: Subset, pair_subset: Subset, num_seeds: int
     ) -> Location | None:
         empty = Subset()
         case_samples = []
         samples_of_subsets = [
-            self.evaluator.samples(empty, subset, seeds) for subset in (pair_subset, first_subset, second_subset)
+            self.evaluator.samples(empty, subset, num_seeds) for subset in (pair_subset, first_subset, second_subset)
         ]
         for case in samples_of_subsets[0]:
             gains = [
@@ -407,11 +412,11 @@ def _mean_difference(cases: Iterable[Samples]) -> Location | None:
     return mean_over_cases([case for case in cases if case.has_scale and locate(case).is_known]).location
 
 
-def _worth(location: Location | None, seeds: int) -> Worth:
+def _worth_of(location: Location | None, num_seeds: int) -> Worth:
     if location is None:
-        return Worth(mean=math.nan, lower=math.nan, upper=math.nan, seeds=seeds)
+        return Worth(mean=math.nan, lower=math.nan, upper=math.nan, seeds=num_seeds)
     lower, upper = location.bounds(0.025)
-    return Worth(mean=location.estimate.mean, lower=lower, upper=upper, seeds=seeds)
+    return Worth(mean=location.estimate.mean, lower=lower, upper=upper, seeds=num_seeds)
 
 
 def _chunks(values: Sequence[int], num_chunks: int) -> list[list[int]]:

@@ -43,8 +43,10 @@ Exit codes: 0; 2 usage, or an evaluation gave no result."""
     help="Store for the evaluations (default: .lobench/ablate/SUITE, or .lobench/ablate/EXPERIMENT).",
 )
 @evaluation_options
-@format_option("text", "json", prints={"ablate": "lobench.tools.ablate.ablate_output:AblateRecord"})
-def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
+@format_option(
+    "text", "json", name="output_format", prints={"ablate": "lobench.tools.ablate.ablate_output:AblateRecord"}
+)
+def ablate(a: str, b: str | None, output_format: str, **options: Any) -> None:
     """Find which of the settings that differ between A and B matter, and what each is worth.
 
     A and B are given here, or listed by an experiment: two of its methods, or one method and its knobs
@@ -53,8 +55,8 @@ def ablate(a: str, b: str | None, kind: str, **options: Any) -> None:
     From B, settings are removed as long as the rest is equivalent to B; this gives the smallest set. From A, the
     setting that gains most is added first. The table shows what each setting gains alone, and what B loses without it.
     """
-    from lobench.tools.ablate.ablate import ablate as ablated
+    from lobench.tools.ablate.ablate import ablate as run_ablate
     from lobench.tools.ablate.ablate_output import ablate_record, ablate_text
 
-    result = call_with_progress(ablated, a, b, **options)
-    emit("ablate", ablate_record(result)) if kind == "json" else show(ablate_text(result))
+    result = call_with_progress(run_ablate, a, b, **options)
+    emit("ablate", ablate_record(result)) if output_format == "json" else show(ablate_text(result))

@@ -11,7 +11,7 @@ from lobench.core.subject import Given, GivenCheckpoint, Subject, optimizer_sha2
 from lobench.engine.config.syntax import Binding, Import, binding_text, gin_text, parse_text, references_in
 from lobench.tools.ablate.change_search import Subset
 
-__all__ = ["Knob", "Knobs", "knobs_of"]
+__all__ = ["Knob", "Knobs", "differing_knobs"]
 
 _DEFAULT_NOTE = "(its default)"
 
@@ -24,7 +24,7 @@ class Knob:
       path: `scope/selector.parameter`. Paths of several bindings are joined by commas.
       a, b: Gin lines of A and B, joined by semicolons. "" if the parameter keeps its default.
       a_text, b_text: Values of A and B.
-      lines: Line of A and line of B, by path.
+      lines_by_path: Line of A and line of B, by path.
     """
 
     path: str
@@ -32,7 +32,7 @@ class Knob:
     b: str
     a_text: str
     b_text: str
-    lines: Mapping[str, tuple[str, str]]
+    lines_by_path: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +41,22 @@ class Knobs:
 
     Attributes:
       base: A, as given.
-      lines: Statements of A in order, by path. Statements without a path (`import`, `include`) are keyed by their text.
+      base_lines: Statements of A in order, by path. Statements without a path (`import`) are keyed by their text.
       knobs: The settings that differ.
     """
 
     base: Given
-    lines: Mapping[str, str]
+    base_lines: Mapping[str, str]
     knobs: tuple[Knob, ...]
 
     def __len__(self) -> int:
         return len(self.knobs)
 
-    def given(self, subset: Subset) -> Given:
+    def configuration(self, subset: Subset) -> Given:
         """Returns A with the values of B for a subset of the knobs."""
-        lines = dict(self.lines)
+        lines = dict(self.base_lines)
         for index in sorted(subset):
-            lines |= {path: b_line for path, (_, b_line) in self.knobs[index].lines.items()}
+            lines |= {path: b_line for path, (_, b_line) in self.knobs[index].lines_by_path.items()}
         bindings = tuple(line for line in lines.values() if line)
         label = "A" + "".join(f" + {self.knobs[knob_index].path}" for knob_index in sorted(subset))
         variant = dataclasses.replace(self.base.variant, bindings=bindings)
@@ -66,26 +66,26 @@ class Knobs:
         return dataclasses.replace(self.base, variant=variant, uri=text, sha256=optimizer_sha256(text), label=label)
 
 
-def knobs_of(
+def differing_knobs(
     a: Given,
     b: Given,
-    default: Callable[[Binding], str] = lambda binding: "",
+    default_text: Callable[[Binding], str] = lambda binding: "",
     groups: Sequence[Sequence[str]] = (),
 ) -> Knobs:
     """Returns the settings in which two subjects differ.
 
     Args:
       a, b: The two subjects.
-      default: Returns the default of a parameter as gin text, "" if unknown. A side that does not bind a parameter gets
-        this default as a binding. A bound number is an argument of the compiled program, and a default need not be, so
-        otherwise each configuration would be compiled separately.
+      default_text: Returns the default of a parameter as gin text, "" if unknown. A side that does not bind a parameter
+        gets this default as a binding. A bound number is an argument of the compiled program, and a default need not
+        be, so otherwise each configuration would be compiled separately.
       groups: Paths of the bindings of each knob. (): each path that differs is a knob. Bindings in groups may call
         different functions.
     Raises:
       UsageError: A and B are different checkpoints, call different optimizers, or do not differ; or a group changes
         nothing.
     """
-    statements_of_subjects = [_statements(subject) for subject in (a, b)]
+    statements_of_subjects = [_parse_statements(subject) for subject in (a, b)]
     if isinstance(a, Subject) != isinstance(b, Subject) or (isinstance(a, GivenCheckpoint) and a.uri != b.uri):
         raise UsageError(
             "A and B differ in more than bindings",
@@ -100,12 +100,12 @@ def knobs_of(
             raise UsageError(
                 "A and B use different functions, whose settings cannot be exchanged",
                 where=path,
-                got=" and ".join(stated.text for stated in lines.values()),
+                got=" and ".join(stated.value_text for stated in lines.values()),
                 expected="one optimizer with two sets of bindings",
             )
         statement = a_statement or b_statement
         assert statement is not None
-        default_statement = statement.default_statement(default)
+        default_statement = statement.default_statement(default_text)
         pairs[path] = a_statement or default_statement, b_statement or default_statement
     knobs = []
     for paths in groups or [[path] for path in pairs]:
@@ -117,8 +117,8 @@ def knobs_of(
     if not knobs:
         raise UsageError("A and B differ in nothing", got=_subject_text(a))
     base_lines = {path: stated.line for path, stated in statements_of_subjects[0].items()}
-    base_lines |= {path: line for knob in knobs for path, (line, _) in knob.lines.items()}
-    return Knobs(base=a, lines=base_lines, knobs=tuple(knobs))
+    base_lines |= {path: line for knob in knobs for path, (line, _) in knob.lines_by_path.items()}
+    return Knobs(base=a, base_lines=base_lines, knobs=tuple(knobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,22 +127,22 @@ class _Statement:
 
     Attributes:
       line: The statement as a line of gin.
-      text: Value of the binding.
+      value_text: Value of the binding.
       is_call: Whether the value refers to a configurable.
       binding: None for an `import`.
     """
 
     line: str
-    text: str
+    value_text: str
     is_call: bool = False
     binding: Binding | None = None
 
-    def default_statement(self, default: Callable[[Binding], str]) -> _Statement:
+    def default_statement(self, default_text: Callable[[Binding], str]) -> _Statement:
         """Returns a statement for a side without this statement: it binds the default, or is an empty line."""
-        text = default(self.binding) if self.binding is not None and self.binding.parameter else ""
+        text = default_text(self.binding) if self.binding is not None and self.binding.parameter else ""
         if text in ("", "None"):  # None cannot be an argument of a compiled program
-            return _Statement(line="", text=f"{text} {_DEFAULT_NOTE}".lstrip())
-        return _Statement(line=f"{self.line.partition(' = ')[0]} = {text}", text=f"{text} {_DEFAULT_NOTE}")
+            return _Statement(line="", value_text=f"{text} {_DEFAULT_NOTE}".lstrip())
+        return _Statement(line=f"{self.line.partition(' = ')[0]} = {text}", value_text=f"{text} {_DEFAULT_NOTE}")
 
 
 def _make_knob(pairs: Mapping[str, tuple[_Statement, _Statement]]) -> Knob:
@@ -151,24 +151,26 @@ def _make_knob(pairs: Mapping[str, tuple[_Statement, _Statement]]) -> Knob:
         path=", ".join(pairs),
         a="; ".join(filter(None, (statement.line for statement in a_statements))),
         b="; ".join(filter(None, (statement.line for statement in b_statements))),
-        a_text=", ".join(statement.text for statement in a_statements),
-        b_text=", ".join(statement.text for statement in b_statements),
-        lines={path: (a_statement.line, b_statement.line) for path, (a_statement, b_statement) in pairs.items()},
+        a_text=", ".join(statement.value_text for statement in a_statements),
+        b_text=", ".join(statement.value_text for statement in b_statements),
+        lines_by_path={
+            path: (a_statement.line, b_statement.line) for path, (a_statement, b_statement) in pairs.items()
+        },
     )
 
 
-def _statements(subject: Given) -> dict[str, _Statement]:
+def _parse_statements(subject: Given) -> dict[str, _Statement]:
     """Returns the statements of a subject by path."""
     statements = {}
     for statement in parse_text("\n".join(subject.variant.bindings), _subject_text(subject)):
         if isinstance(statement, Import):
             line = f"import {statement.module}"
-            statements[line] = _Statement(line=line, text=line)
+            statements[line] = _Statement(line=line, value_text=line)
             continue
         line = binding_text(statement)
         is_call = any(True for _ in references_in(statement.value))
         statements[line.partition(" = ")[0]] = _Statement(
-            line=line, text=gin_text(statement.value), is_call=is_call, binding=statement
+            line=line, value_text=gin_text(statement.value), is_call=is_call, binding=statement
         )
     return statements
 

@@ -16,7 +16,7 @@ from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.shipped import find_suite
 
-__all__ = ["Sides", "is_experiment", "listed_sides", "named_sides"]
+__all__ = ["Sides", "experiment_sides", "is_experiment", "named_sides"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +25,27 @@ class Sides:
 
     Attributes:
       names: Names of A and B.
-      given: A and B as requested subjects.
-      read: A as a subject of the store.
+      requested: A and B as requested subjects.
+      stored_subject: A as a subject of the store.
       store: Folder of the store.
       suites: Suites to evaluate on.
-      groups: Paths of the settings of each knob. (): each setting that differs is a knob.
+      knob_groups: Paths of the settings of each knob. (): each setting that differs is a knob.
       gin_params: Bindings on top of those of the suites.
       import_folders: Folders to import modules from, besides those of the suites.
       first_seed: First seed of all cases. None: each case's own.
-      most_seeds: Largest number of seeds per case. None: unspecified.
+      max_seeds: Largest number of seeds per case. None: unspecified.
     """
 
     names: tuple[str, str]
-    given: tuple[Given, Given]
-    read: Subject
+    requested: tuple[Given, Given]
+    stored_subject: Subject
     store: Path
     suites: tuple[str, ...]
-    groups: tuple[tuple[str, ...], ...] = ()
+    knob_groups: tuple[tuple[str, ...], ...] = ()
     gin_params: tuple[str, ...] = ()
     import_folders: tuple[str, ...] = ()
     first_seed: int | None = None
-    most_seeds: int | None = None
+    max_seeds: int | None = None
 
 
 def named_sides(
@@ -63,8 +63,8 @@ def named_sides(
     (given_a, read_subject), (given_b, _) = named_subjects([a, b], folder, suite_paths, progress)
     return Sides(
         names=(a, b),
-        given=(given_a, given_b),
-        read=read_subject,
+        requested=(given_a, given_b),
+        stored_subject=read_subject,
         store=folder,
         suites=suite_paths,
         gin_params=tuple(gin_params),
@@ -76,7 +76,7 @@ def is_experiment(name: str | Path) -> bool:
     return Path(name).suffix == ".gin"
 
 
-def listed_sides(
+def experiment_sides(
     path: Path, methods: Sequence[str], store: Path | None, gin_params: Sequence[str], progress: WatchProgress
 ) -> Sides:
     """Returns the sides that an experiment lists: two of its methods, or one method without and with its knobs.
@@ -102,15 +102,15 @@ def listed_sides(
     first_seed = None if experiment.num_sessions is None else experiment.first_session
     return Sides(
         names=(first_method.name, second_method.name),
-        given=(given_a, given_b),
-        read=read_given(given_a, plugins_of(suites, progress)),
+        requested=(given_a, given_b),
+        stored_subject=read_given(given_a, plugins_of(suites, progress)),
         store=store or _default_store(experiment.name),
         suites=suites,
-        groups=groups,
+        knob_groups=groups,
         gin_params=file.shared,
         import_folders=file.import_folders,
         first_seed=first_seed,
-        most_seeds=experiment.num_sessions,
+        max_seeds=experiment.num_sessions,
     )
 
 

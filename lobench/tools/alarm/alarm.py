@@ -38,18 +38,18 @@ from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.alarm.alarm_rules import AlarmKeywords, AlarmRules
-from lobench.tools.alarm.evidence import StoredRun, block_of, read_run
-from lobench.tools.alarm.raised import RAISED, read_raised
-from lobench.tools.alarm.rule import Alarm, AlarmKind, Confirmation, Stall, TwoStages, detector_of, kinds_of
+from lobench.tools.alarm.evidence import StoredRun, confirmation_block, read_run
+from lobench.tools.alarm.raised import RECORD_FILE, read_record
+from lobench.tools.alarm.rule import Alarm, AlarmKind, Confirmation, Stall, SuspectThenConfirm, detector_of, parse_kinds
 
-__all__ = ["Alarmed", "alarm"]
+__all__ = ["AlarmResult", "alarm"]
 
 _TRAINED_ROLE, _HELD_OUT_ROLE = "meta_train", "meta_test"
 _MAX_NAMED_CASES = 4  # cases named in a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alarmed:
+class AlarmResult:
     """Result of `alarm`.
 
     Attributes:
@@ -94,7 +94,7 @@ def alarm(
     store: str | Path | None = None,
     progress: WatchProgress | None = None,
     **options: Unpack[AlarmKeywords],
-) -> Alarmed:
+) -> AlarmResult:
     """Checks each checkpoint that a watch has finished, in order of outer steps, and reports where the run got worse.
 
     All decisions follow from the watch's store and from STORE/alarm. After an interruption, the same call continues
@@ -128,7 +128,7 @@ def alarm(
     >>> lobench.alarm("run", "quadratic.gin").is_empty
     False
     """
-    alarm_kinds = kinds_of(texts(kinds))
+    alarm_kinds = parse_kinds(texts(kinds))
     check_keywords("alarm", options, AlarmKeywords)
     rules = settings_from(AlarmRules, options)
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
@@ -146,7 +146,7 @@ def alarm(
     with contextlib.ExitStack() as stack:
         busy_message = "another `lobench alarm` follows this run"
         stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy_message=busy_message).release)
-        notifier = _Notifier(folder / RAISED, manager, make_sinks(settings, manager, folder), on_alarm, progress)
+        notifier = _Notifier(folder / RECORD_FILE, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
             watched_run=watched_run,
@@ -163,7 +163,7 @@ def alarm(
         run_ended = False
         while not run_ended:
             run_ended = is_over is None or is_over()
-            stored_run = follower.look(is_over=run_ended)
+            stored_run = follower.process_new_checkpoints(is_over=run_ended)
     command = command_text(
         *("lobench", "alarm", str(location)),
         suite=texts(suites),
@@ -175,15 +175,15 @@ def alarm(
         gin_param=texts(options.get("gin_params", ())),
     )
     alarms = follower.alarms
-    return Alarmed(
+    return AlarmResult(
         kinds=alarm_kinds,
         rules=rules,
         store=folder,
         num_checkpoints=len(stored_run),
-        num_without_score=sum(math.isnan(stored_run.worth(index, index)) for index in range(len(stored_run))),
+        num_without_score=sum(math.isnan(stored_run.mean_score(index, index)) for index in range(len(stored_run))),
         alarms=tuple(alarms),
-        events=tuple(follower.event(raised, stored_run) for raised in alarms),
-        num_confirmations={detector.kind: detector.number for detector in follower.detectors},
+        events=tuple(follower.make_event(raised, stored_run) for raised in alarms),
+        num_confirmations={detector.kind: detector.num_tests for detector in follower.detectors},
         command=command,
         other_code=stored_run.other_code,
     )
@@ -209,12 +209,12 @@ class _Follower:
         self._progress = progress
         self._evaluator = evaluator
         self.notifier = notifier
-        self._tried_evaluations: set[tuple[int, str, str]] = set()
+        self._tried_confirmations: set[tuple[int, str, str]] = set()
         self._paths_by_hash: dict[str, str | None] = {}  # paths of readable thetas by hash, in this look
         self._seen_subjects: tuple[Subject, ...] = ()
         self._known_standings: list[tuple[str, Subject, bool]] = []
         self._last_run: StoredRun | None = None
-        self.detectors: list[TwoStages | Stall] = []
+        self.detectors: list[SuspectThenConfirm | Stall] = []
         self._copies_folder = kept_copies(watched_run.store)
         self._other_code = ""  # line on results that are left out
 
@@ -222,10 +222,10 @@ class _Follower:
     def alarms(self) -> list[Alarm]:
         return sorted(
             (raised for detector in self.detectors for raised in detector.alarms),
-            key=lambda raised: (raised.place, raised.kind),
+            key=lambda raised: (raised.position, raised.kind),
         )
 
-    def look(self, *, is_over: bool) -> StoredRun:
+    def process_new_checkpoints(self, *, is_over: bool) -> StoredRun:
         """Processes the checkpoints finished since the last look, and reports alarms.
 
         The whole store is read, so this happens only if the watch has finished a checkpoint.
@@ -242,25 +242,27 @@ class _Follower:
         self._restart_detectors(stored_run)
         for detector in self.detectors:
             while (confirmation := self._advance(detector, stored_run)) is not None:
-                self._confirm(confirmation, stored_run)
+                self._evaluate_fresh_seeds(confirmation, stored_run)
                 # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
-                stored_run = replace(stored_run, again=self._read_run(is_over).again, _scores={})
-                if not stored_run.fresh(confirmation):
+                stored_run = replace(stored_run, fresh_results=self._read_run(is_over).fresh_results, _scores={})
+                if not stored_run.fresh_samples(confirmation):
                     results_command = command_text("lobench", "results", store=self._store / "alarm")
                     self._progress.log(
                         f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{results_command}`"
                     )
         for raised_alarm in self.alarms:
-            self.notifier.notify_of(self.event(raised_alarm, stored_run), stored_run.runs[raised_alarm.place])
+            self.notifier.notify_of(
+                self.make_event(raised_alarm, stored_run), stored_run.run_names[raised_alarm.position]
+            )
         self.notifier.deliver()
-        self._keep_best(stored_run)
+        self._copy_best_checkpoints(stored_run)
         self._seen_subjects, self._last_run = stored_run.subjects, stored_run
         return stored_run
 
-    def _advance(self, detector: TwoStages | Stall, stored_run: StoredRun) -> Confirmation | None:
-        if isinstance(detector, TwoStages):
+    def _advance(self, detector: SuspectThenConfirm | Stall, stored_run: StoredRun) -> Confirmation | None:
+        if isinstance(detector, SuspectThenConfirm):
             detector.can_refer_to = stored_run.can_refer_to
-        return detector.go_on(stored_run)
+        return detector.advance(stored_run)
 
     def _standings(self) -> list[tuple[str, Subject, bool]]:
         if not is_store(self._store):
@@ -276,7 +278,7 @@ class _Follower:
             self._run,
             suites,
             self._rules.seeds,
-            self._tried_evaluations,
+            self._tried_confirmations,
             is_over=is_over,
             keeps_results=bool(self._evaluator.options.get("keep_results")),
             is_readable=lambda subject: self._readable_path(subject) is not None,
@@ -314,10 +316,10 @@ class _Follower:
             self._progress.log(note)
         self.detectors = [detector_of(kind, self._rules, held_out_cases, trained_cases) for kind in self._kinds]
 
-    def _confirm(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
+    def _evaluate_fresh_seeds(self, confirmation: Confirmation, stored_run: StoredRun) -> None:
         """Evaluates both checkpoints on fresh seeds. The suspicion is dropped if the evaluation gives no results."""
-        subjects = [stored_run.subjects[index] for index in (confirmation.reference, confirmation.place)]
-        block = block_of(confirmation.kind, confirmation.number, self._rules.seeds)
+        subjects = [stored_run.subjects[index] for index in (confirmation.reference, confirmation.position)]
+        block = confirmation_block(confirmation.kind, confirmation.number, self._rules.seeds)
         steps = [subject.outer_step for subject in subjects]
         replicates = f"{replicate_of(stored_run.cases.values())}s"
         size = (
@@ -329,7 +331,7 @@ class _Follower:
             f"{confirmation.kind}: outer step {steps[1]} may be worse than {steps[0]}, {size}; "
             f"{self._rules.seeds} fresh seeds of each decide"
         )
-        self._tried_evaluations.add(stored_run.name_of(confirmation))
+        self._tried_confirmations.add(stored_run.confirmation_identity(confirmation))
         case_infos, cases = stored_run.cases.values(), tuple[str, ...]()  # (): all
         if note_on_fixed_seeds(case_infos):
             cases = names_on_fresh_seeds(case_infos)
@@ -360,16 +362,16 @@ class _Follower:
             )
         return self._paths_by_hash[subject.sha256]
 
-    def _keep_best(self, stored_run: StoredRun) -> None:
+    def _copy_best_checkpoints(self, stored_run: StoredRun) -> None:
         """Copies the best checkpoints. Later checkpoints are compared with them, and trainers delete old ones."""
         if not len(stored_run):
             return
         last_index = len(stored_run) - 1
         best_subjects = {}
         for detector in self.detectors:
-            if isinstance(detector, TwoStages):
+            if isinstance(detector, SuspectThenConfirm):
                 scores = [
-                    stored_run.worth(index, last_index, detector.kind, detector.number, detector.cases)
+                    stored_run.mean_score(index, last_index, detector.kind, detector.num_tests, detector.cases)
                     for index in range(last_index + 1)
                 ]
                 best_index = max(
@@ -400,10 +402,10 @@ class _Follower:
                 shutil.rmtree(partial_folder, ignore_errors=True)
                 self._progress.log(f"no copy is kept of {source}: {cause(error)}")
 
-    def event(self, raised_alarm: Alarm, stored_run: StoredRun) -> AlarmRaised:
+    def make_event(self, raised_alarm: Alarm, stored_run: StoredRun) -> AlarmRaised:
         cases = stored_run.cases
         event = AlarmRaised(
-            subject=stored_run.subjects[raised_alarm.place],
+            subject=stored_run.subjects[raised_alarm.position],
             kind=raised_alarm.kind,
             reference=stored_run.subjects[raised_alarm.reference],
             value=raised_alarm.harm,
@@ -439,7 +441,7 @@ class _Notifier:
         self._sinks = sinks
         self._command = command
         self._progress = progress
-        self._raised_alarms, self._alarms_by_sink, self._lines = read_raised(file)
+        self._raised_alarms, self._alarms_by_sink, self._lines = read_record(file)
         self._deliveries: list[Delivery] = []
 
     def notify_of(self, event: AlarmRaised, run: str) -> None:

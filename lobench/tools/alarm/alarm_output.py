@@ -7,7 +7,7 @@ from typing import TypedDict
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted
 from lobench.hookspecs import AlarmRaised
-from lobench.tools.alarm.alarm import Alarmed
+from lobench.tools.alarm.alarm import AlarmResult
 from lobench.tools.alarm.rule import Alarm
 
 __all__ = ["AlarmsRecord", "alarms_record", "alarms_text"]
@@ -47,7 +47,7 @@ class AlarmsRecord(TypedDict):
     command: str
 
 
-def alarms_text(alarmed: Alarmed) -> str:
+def alarms_text(alarmed: AlarmResult) -> str:
     """Returns a line for each alarm, the number of confirmations, and the command that repeats the call."""
     checkpoints = counted(alarmed.num_checkpoints, "checkpoint")
     no_alarm_text = f"no alarm in {checkpoints}"
@@ -66,7 +66,7 @@ def alarms_text(alarmed: Alarmed) -> str:
     return "\n".join([*lines, f"again: {alarmed.command}"])
 
 
-def alarms_record(alarmed: Alarmed) -> AlarmsRecord:
+def alarms_record(alarmed: AlarmResult) -> AlarmsRecord:
     """Returns the record for `--format json`."""
     alarms = [_alarm_record(*pair) for pair in zip(alarmed.alarms, alarmed.events, strict=True)]
     return record_from(AlarmsRecord, alarmed, alarmed.rules, alarms=alarms)

@@ -11,24 +11,26 @@ if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
     from lobench.report.charts.sections import Section
 
-__all__ = ["alarms", "lobench_report_sections"]
+__all__ = ["alarm_sections", "lobench_report_sections"]
 
 
 @hookimpl
 def lobench_report_sections() -> Iterable[Declaration]:
-    return [Declaration(name="alarms", factory=f"{__name__}:alarms", summary="alarms that `lobench alarm` raised")]
+    return [
+        Declaration(name="alarms", factory=f"{__name__}:alarm_sections", summary="alarms that `lobench alarm` raised")
+    ]
 
 
-def alarms(summary: Summary) -> list[Section]:
+def alarm_sections(summary: Summary) -> list[Section]:
     """Returns the section of reported alarms, in order; [] without alarms.
 
     Raises:
       StoreError: The record of alarms cannot be read.
     """
     from lobench.report.charts.sections import Section
-    from lobench.tools.alarm.raised import raised_alarms
+    from lobench.tools.alarm.raised import alarm_lines
 
-    lines = tuple(raised_alarms(summary.snapshot.store))
+    lines = tuple(alarm_lines(summary.snapshot.store))
     note = "Each was confirmed on fresh seeds before it was reported."
     return (
         [Section(id="alarms", title="Alarms", note=note, kind="small", figures=(), view="alarms", lines=lines)]

@@ -48,19 +48,19 @@ checkpoint has a score on all of its cases, 130 interrupted."""
 @click.option("--until-input-ends", is_flag=True, hidden=True)
 @options_of(WatchSettings, "sinks", "allow_pickle")
 @evaluation_options
-@format_option("text", "json", prints={"alarm": "lobench.tools.alarm.alarm_output:AlarmsRecord"})
-def alarm(location: str, kind: str, follow: bool, until_input_ends: bool, **options: Any) -> None:
+@format_option("text", "json", name="output_format", prints={"alarm": "lobench.tools.alarm.alarm_output:AlarmsRecord"})
+def alarm(location: str, output_format: str, follow: bool, until_input_ends: bool, **options: Any) -> None:
     """Report when a watched run gets worse, overfits or stalls, with a stated chance of a false alarm in the whole run.
 
     A checkpoint that is worse than the best one so far is suspected. Fresh seeds of both decide, at a level that
     counts all confirmations. They are stored in STORE/alarm, and a second call repeats none of them.
     """
-    from lobench.tools.alarm.alarm import alarm as followed
+    from lobench.tools.alarm.alarm import alarm as run_alarm
     from lobench.tools.alarm.alarm_output import alarms_record, alarms_text
 
     is_over = _input_ended if until_input_ends else _wait_forever if follow else None
-    alarmed = call_with_progress(followed, location, is_over=is_over, **options)
-    if kind == "json":
+    alarmed = call_with_progress(run_alarm, location, is_over=is_over, **options)
+    if output_format == "json":
         emit("alarm", alarms_record(alarmed))
     elif not until_input_ends:  # next to a watch, only the lines of alarms are printed
         show(alarms_text(alarmed))

@@ -25,18 +25,18 @@ from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.tools.alarm.rule import KINDS, AlarmKind, Confirmation
 
-__all__ = ["StoredRun", "block_of", "read_run"]
+__all__ = ["StoredRun", "confirmation_block", "read_run"]
 
 # Fresh seeds are larger than all seeds that a watch, a search or another tool of the run evaluates.
 # Each confirmation has a range of 1,000 seeds and uses the first ones, so that ranges never overlap.
-_FIRST_SEED = 2 * FIRST_REPORT_SEED
+_FIRST_CONFIRMATION_SEED = 2 * FIRST_REPORT_SEED
 _SEEDS_OF_A_KIND = 10_000_000
-_STRIDE = 1000
+_SEEDS_OF_A_CONFIRMATION = 1000
 
 
-def block_of(kind: AlarmKind, number: int, seeds: int) -> SeedBlock:
+def confirmation_block(kind: AlarmKind, number: int, seeds: int) -> SeedBlock:
     """Returns the seeds of a confirmation. No other evaluation uses them."""
-    start = _FIRST_SEED + KINDS.index(kind) * _SEEDS_OF_A_KIND + (number - 1) * _STRIDE
+    start = _FIRST_CONFIRMATION_SEED + KINDS.index(kind) * _SEEDS_OF_A_KIND + (number - 1) * _SEEDS_OF_A_CONFIRMATION
     return SeedBlock(start=start, size=seeds)
 
 
@@ -44,28 +44,28 @@ def block_of(kind: AlarmKind, number: int, seeds: int) -> SeedBlock:
 class StoredRun:
     """Checkpoints of a run by generation and outer step, up to the first one that the watch has not finished.
 
-    A position (`place`) is the index of a checkpoint in `subjects`.
+    A position is the index of a checkpoint in `subjects`.
 
     Attributes:
-      subjects, runs: Checkpoints, and the names of their runs, by position.
-      stored: Results by hash of theta.
-      again: Results of confirmations, by first seed, then by hash of theta.
-      others: Optimizers without theta in the store. Scales depend on them too.
+      subjects, run_names: Checkpoints, and the names of their runs, by position.
+      results_by_hash: Results by hash of theta.
+      fresh_results: Results of confirmations, by first seed, then by hash of theta.
+      optimizers: Optimizers without theta in the store. Scales depend on them too.
       suites: Folders in which tuned baselines are looked up.
       seeds: Number of seeds of a confirmation.
-      tried: Confirmations that were evaluated: the first seed, and the hashes of both sides.
+      tried_confirmations: Confirmations that were evaluated: the first seed, and the hashes of both sides.
       is_readable: Whether the theta of a checkpoint can be read, for evaluations on fresh seeds.
       other_code: Note on results that are left out because another version of the user's code computed them.
     """
 
     subjects: tuple[Subject, ...]
-    runs: tuple[str, ...]
-    stored: Mapping[str, StoredSubject]
-    again: Mapping[int, Mapping[str, StoredSubject]]
-    others: tuple[StoredSubject, ...]
+    run_names: tuple[str, ...]
+    results_by_hash: Mapping[str, StoredSubject]
+    fresh_results: Mapping[int, Mapping[str, StoredSubject]]
+    optimizers: tuple[StoredSubject, ...]
     suites: tuple[Path, ...]
     seeds: int
-    tried: set[tuple[int, str, str]] = field(default_factory=set)
+    tried_confirmations: set[tuple[int, str, str]] = field(default_factory=set)
     is_readable: Callable[[Subject], bool] = lambda subject: True
     other_code: str = ""
     _scales: dict[int, Scales] = field(default_factory=dict)
@@ -77,10 +77,12 @@ class StoredRun:
     @functools.cached_property
     def cases(self) -> Mapping[str, CaseInfo]:
         """Cases on which any checkpoint was evaluated, by identity."""
-        stored_subjects = [self.stored[subject.sha256] for subject in self.subjects if subject.sha256 in self.stored]
+        stored_subjects = [
+            self.results_by_hash[subject.sha256] for subject in self.subjects if subject.sha256 in self.results_by_hash
+        ]
         return {key: cell.case for stored_subject in stored_subjects for key, cell in stored_subject.cells.items()}
 
-    def step(self, index: int) -> int:
+    def outer_step(self, index: int) -> int:
         return self.subjects[index].outer_step
 
     def scales(self, newest: int) -> Scales:
@@ -94,20 +96,22 @@ class StoredRun:
 
     def _scales_of(self, newest: int) -> Scales:
         hashes = dict.fromkeys(subject.sha256 for subject in self.subjects[: newest + 1])
-        stored_subjects = [self.stored[sha256] for sha256 in hashes if sha256 in self.stored]
-        return Scales.of([*self.others, *stored_subjects], self.suites)
+        stored_subjects = [self.results_by_hash[sha256] for sha256 in hashes if sha256 in self.results_by_hash]
+        return Scales.of([*self.optimizers, *stored_subjects], self.suites)
 
-    def worth(
+    def mean_score(
         self, index: int, newest: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         scales = self.scales(newest)
-        blocks = [block_of(kind, confirmation, self.seeds).start for confirmation in range(1, number + 1)]
+        blocks = [confirmation_block(kind, confirmation, self.seeds).start for confirmation in range(1, number + 1)]
         sha256 = self.subjects[index].sha256
-        fresh_cells = [self.again[block][sha256].cells for block in blocks if sha256 in self.again.get(block, ())]
+        fresh_cells = [
+            self.fresh_results[block][sha256].cells for block in blocks if sha256 in self.fresh_results.get(block, ())
+        ]
         scale_key = -1 if scales is self._scales[-1] else newest
         key = (index, scale_key, kind, len(fresh_cells), None if cases is None else frozenset(cases))
         if key not in self._scores:
-            self._scores[key] = self._mean_score([self._cells(index), *fresh_cells], scales, cases)
+            self._scores[key] = self._mean_score([self._cells_at(index), *fresh_cells], scales, cases)
         return self._scores[key]
 
     def _mean_score(
@@ -128,16 +132,16 @@ class StoredRun:
             means.append(math.fsum(scores) / len(scores) if is_scored else math.nan)
         return float(np.mean(means)) if means else math.nan
 
-    def _cells(self, index: int) -> Mapping[str, Cell]:
-        stored_subject = self.stored.get(self.subjects[index].sha256)
+    def _cells_at(self, index: int) -> Mapping[str, Cell]:
+        stored_subject = self.results_by_hash.get(self.subjects[index].sha256)
         return {} if stored_subject is None else stored_subject.cells
 
-    def usual(self, reference: int, index: int) -> Mapping[str, Samples]:
-        return self._samples(self._cells(reference), self._cells(index), index)
+    def usual_samples(self, reference: int, index: int) -> Mapping[str, Samples]:
+        return self._paired_samples(self._cells_at(reference), self._cells_at(index), index)
 
-    def fresh(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
+    def fresh_samples(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
         reference_cells, checkpoint_cells = self._fresh_cells(confirmation)
-        common_cases = self._cells(confirmation.reference).keys() & self._cells(confirmation.place).keys()
+        common_cases = self._cells_at(confirmation.reference).keys() & self._cells_at(confirmation.position).keys()
         confirmed_cases = [identity for identity in common_cases if not self.cases[identity].fixed_seeds]
         is_complete = all(
             self._is_cell_complete(cells.get(identity))
@@ -145,38 +149,41 @@ class StoredRun:
             for identity in confirmed_cases
         )
         return (
-            self._samples(reference_cells, checkpoint_cells, confirmation.place)
-            if is_complete or self.name_of(confirmation) in self.tried
+            self._paired_samples(reference_cells, checkpoint_cells, confirmation.position)
+            if is_complete or self.confirmation_identity(confirmation) in self.tried_confirmations
             else None
         )
 
     def _fresh_cells(self, confirmation: Confirmation) -> tuple[Mapping[str, Cell], Mapping[str, Cell]]:
         """Returns the cells of both sides on the seeds of a confirmation."""
-        subjects_of_block = self.again.get(block_of(confirmation.kind, confirmation.number, self.seeds).start, {})
+        subjects_of_block = self.fresh_results.get(
+            confirmation_block(confirmation.kind, confirmation.number, self.seeds).start, {}
+        )
         subjects = [
-            subjects_of_block.get(self.subjects[index].sha256) for index in (confirmation.reference, confirmation.place)
+            subjects_of_block.get(self.subjects[index].sha256)
+            for index in (confirmation.reference, confirmation.position)
         ]
         reference_cells, checkpoint_cells = ({} if subject is None else subject.cells for subject in subjects)
         return reference_cells, checkpoint_cells
 
-    def name_of(self, confirmation: Confirmation) -> tuple[int, str, str]:
+    def confirmation_identity(self, confirmation: Confirmation) -> tuple[int, str, str]:
         """Returns the identity of a confirmation: its first seed and the hashes of both checkpoints.
 
         The hashes are included because a restarted run may replace the checkpoint at a position.
         """
-        start = block_of(confirmation.kind, confirmation.number, self.seeds).start
-        return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.place].sha256
+        start = confirmation_block(confirmation.kind, confirmation.number, self.seeds).start
+        return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.position].sha256
 
     def can_refer_to(self, index: int, kind: AlarmKind, number: int) -> bool:
-        start = block_of(kind, number, self.seeds).start
+        start = confirmation_block(kind, number, self.seeds).start
         subject = self.subjects[index]
-        return subject.sha256 in self.again.get(start, ()) or self.is_readable(subject)
+        return subject.sha256 in self.fresh_results.get(start, ()) or self.is_readable(subject)
 
     def _is_cell_complete(self, cell: Cell | None) -> bool:
         """Returns whether each seed of a confirmation has ended, possibly in an error."""
         return cell is not None and len(cell.seeds) + sum(cell.num_lost_by_outcome.values()) >= self.seeds
 
-    def _samples(
+    def _paired_samples(
         self, reference_cells: Mapping[str, Cell], checkpoint_cells: Mapping[str, Cell], newest: int
     ) -> dict[str, Samples]:
         scales = self.scales(newest)
@@ -216,7 +223,16 @@ def read_run(
       UsageError: The store holds several runs, and `run` is not the folder of one of them.
     """
     if not is_store(store):
-        return StoredRun(subjects=(), runs=(), stored={}, again={}, others=(), suites=(), seeds=seeds, tried=tried)
+        return StoredRun(
+            subjects=(),
+            run_names=(),
+            results_by_hash={},
+            fresh_results={},
+            optimizers=(),
+            suites=(),
+            seeds=seeds,
+            tried_confirmations=tried,
+        )
     with Ledger.open(store, read_only=True) as ledger:
         superseded_subjects = ledger.superseded()  # by a trainer that started again in the same folder
         excluded = superseded_subjects | ledger.numbered_by_arrival()
@@ -246,7 +262,7 @@ def read_run(
     runs = list[str]()
     for name, subject, _ in ready_standings:
         # Of two thetas at one step, the first one counts.
-        if not subjects or _position(subject) > _position(subjects[-1]):
+        if not subjects or _run_position(subject) > _run_position(subjects[-1]):
             subjects.append(subject)
             runs.append(name)
     stored_by_hash, other_subjects = {}, []
@@ -278,7 +294,7 @@ def read_run(
             continue  # the confirmation was made with outdated bindings
         # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
         block = row.key.seed_block
-        start = block.start - (block.start - _FIRST_SEED) % _STRIDE
+        start = block.start - (block.start - _FIRST_CONFIRMATION_SEED) % _SEEDS_OF_A_CONFIRMATION
         if block.start + block.size <= start + seeds:
             rows_by_block.setdefault(start, []).append(row)
     fresh_subjects = {
@@ -290,19 +306,19 @@ def read_run(
     }
     return StoredRun(
         subjects=tuple(subjects),
-        runs=tuple(runs),
-        stored=stored_by_hash,
-        again=fresh_subjects,
-        others=tuple(other_subjects),
+        run_names=tuple(runs),
+        results_by_hash=stored_by_hash,
+        fresh_results=fresh_subjects,
+        optimizers=tuple(other_subjects),
         suites=tuple(suites),
         seeds=seeds,
-        tried=tried,
+        tried_confirmations=tried,
         is_readable=is_readable,
         other_code=edited_code_line(edited_rows, edited_codes),
     )
 
 
-def _position(subject: Subject) -> tuple[int, int]:
+def _run_position(subject: Subject) -> tuple[int, int]:
     return subject.generation, subject.outer_step
 
 

@@ -9,21 +9,21 @@ from typing import Any
 from lobench.core.errors import StoreError
 from lobench.core.wording import cause
 
-__all__ = ["RAISED", "raised_alarms", "read_raised"]
+__all__ = ["RECORD_FILE", "alarm_lines", "read_record"]
 
-RAISED = Path("alarm", "alarms.json")  # relative to the store
+RECORD_FILE = Path("alarm", "alarms.json")  # relative to the store
 
 
-def raised_alarms(store: Path) -> list[str]:
+def alarm_lines(store: Path) -> list[str]:
     """Returns the line of each alarm that was raised along a watched run.
 
     Raises:
       StoreError: The record of alarms cannot be read.
     """
-    return read_raised(store / RAISED)[2]
+    return read_record(store / RECORD_FILE)[2]
 
 
-def read_raised(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
+def read_record(file: Path) -> tuple[list[list[Any]], dict[str, list[list[Any]]], list[str]]:
     """Returns the reported alarms, the alarms delivered to each sink by its address, and the line of each alarm.
 
     Raises:

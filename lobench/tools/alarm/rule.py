@@ -32,16 +32,16 @@ __all__ = [
     "Confirmation",
     "Evidence",
     "Stall",
-    "TwoStages",
+    "SuspectThenConfirm",
     "detector_of",
-    "kinds_of",
-    "level_of",
+    "level_of_test",
+    "parse_kinds",
 ]
 
 AlarmKind: TypeAlias = Literal["regress", "overfit", "stall"]
 KINDS: tuple[AlarmKind, ...] = ("regress", "overfit", "stall")
 
-_ANY_RESOLUTION = 1e6  # harm that any number of seeds finds
+_UNLIMITED_RESOLUTION = 1e6  # harm that any number of seeds finds
 _SUSPICION_LEVEL = 0.05  # level of the first stage; only the second stage determines the rate of false alarms
 
 
@@ -52,14 +52,14 @@ class Confirmation:
     Attributes:
       kind: Kind of the alarm.
       number: 1, 2, ...: number among the confirmations of this kind in the run.
-      reference, place: Positions of the two checkpoints in the run.
+      reference, position: Positions of the two checkpoints in the run.
       harm: Harm on the usual seeds.
     """
 
     kind: AlarmKind
     number: int
     reference: int
-    place: int
+    position: int
     harm: float
 
 
@@ -70,7 +70,7 @@ class Alarm:
     Attributes:
       kind: Kind of the alarm.
       number: Number of the confirmation, or of the window of a stall.
-      reference, place: Positions of the two checkpoints in the run. For a stall, the first and last of the window.
+      reference, position: Positions of the two checkpoints in the run. For a stall, the first and last of the window.
       harm: Harm on the fresh seeds alone. For a stall, the trend in score per 1,000 outer steps.
       bound: One-sided confidence bound at the level: the harm is above it, the trend of a stall is below it.
       p_value: P-value of the test. NaN for a stall.
@@ -81,7 +81,7 @@ class Alarm:
     kind: AlarmKind
     number: int
     reference: int
-    place: int
+    position: int
     harm: float
     bound: float
     p_value: float
@@ -94,10 +94,10 @@ class Evidence(Protocol):
 
     def __len__(self) -> int: ...
 
-    def step(self, index: int) -> int:
+    def outer_step(self, index: int) -> int:
         """Returns the outer step of a checkpoint."""
 
-    def worth(
+    def mean_score(
         self, index: int, newest: int, kind: AlarmKind = "stall", number: int = 0, cases: Collection[str] | None = None
     ) -> float:
         """Returns the mean score of a checkpoint over cases (None: all), on the scale known at checkpoint `newest`.
@@ -105,10 +105,10 @@ class Evidence(Protocol):
         It includes the usual seeds, and the checkpoint's fresh seeds of the first `number` confirmations of a kind.
         """
 
-    def usual(self, reference: int, index: int) -> Mapping[str, Samples]:
+    def usual_samples(self, reference: int, index: int) -> Mapping[str, Samples]:
         """Returns the scores of both sides on the usual seeds, by identity of the case."""
 
-    def fresh(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
+    def fresh_samples(self, confirmation: Confirmation) -> Mapping[str, Samples] | None:
         """Returns the scores of both sides on the seeds of a confirmation; None if they are not evaluated yet."""
 
 
@@ -116,17 +116,17 @@ class Evidence(Protocol):
 class Finding:
     """Test result: the harm of one checkpoint against another."""
 
-    is_found: bool
+    is_significant: bool
     harm: float
     bound: float
     p_value: float
     cases: tuple[str, ...]
 
 
-Test: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # arguments: samples, margin, level
+HarmTest: TypeAlias = Callable[[Mapping[str, Samples], float, float], Finding]  # arguments: samples, margin, level
 
 
-def kinds_of(options: Sequence[str]) -> tuple[AlarmKind, ...]:
+def parse_kinds(options: Sequence[str]) -> tuple[AlarmKind, ...]:
     """Returns the kinds named by options, such as `regress,stall`, or one kind per option.
 
     Raises:
@@ -139,7 +139,7 @@ def kinds_of(options: Sequence[str]) -> tuple[AlarmKind, ...]:
     return tuple(kind for kind in KINDS if kind in names)
 
 
-def level_of(number: int, rate: float) -> float:
+def level_of_test(number: int, rate: float) -> float:
     """Returns the significance level of the test with a number, counted from 1.
 
     The levels of all tests sum to the rate: the sum of 1 / k^2 is pi^2 / 6.
@@ -147,10 +147,10 @@ def level_of(number: int, rate: float) -> float:
     return rate * 6 / math.pi**2 / number**2
 
 
-def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
+def regression_finding(samples: Mapping[str, Samples], margin: float, level: float) -> Finding:
     """Tests, for the mean and each case, that the harm is at most the margin and that no more seeds diverge."""
     # No output of an alarm has the number of seeds that would decide, which takes longer than the test.
-    gate = gate_cases(samples, GateRules(margin=margin, alpha=level, resolution=_ANY_RESOLUTION))
+    gate = gate_cases(samples, GateRules(margin=margin, alpha=level, resolution=_UNLIMITED_RESOLUTION))
     overall = gate.overall
     has_several_cases = len(gate.cases) > 1
     smallest_p = min((case.p_holm for case in gate.cases if not math.isnan(case.p_holm)), default=math.nan)
@@ -167,7 +167,7 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
         else max(failing_cases, key=lambda case: unless_nan(case.harm, 1.0))
     )
     return Finding(
-        is_found=gate.verdict is Verdict.REGRESSED,
+        is_significant=gate.verdict is Verdict.REGRESSED,
         harm=worst_result.harm,
         bound=worst_result.lower,
         p_value=p_value,
@@ -176,7 +176,7 @@ def regressed(samples: Mapping[str, Samples], margin: float, level: float) -> Fi
 
 
 @dataclass(frozen=True, slots=True)
-class Overfitted:
+class OverfitTest:
     """Test of the hypothesis that the harm out of distribution exceeds that in distribution by at most the margin.
 
     More diverging seeds out of distribution count too, if no more of them diverge in distribution.
@@ -229,7 +229,7 @@ class Overfitted:
         p_value = p_mean if math.isnan(p_diverged) else two_sided(unless_nan(p_mean, 1.0), p_diverged)
         harms = {case: -locate(samples_of_case).estimate.mean for case, samples_of_case in samples_of_sides[0].items()}
         return Finding(
-            is_found=p_value <= level,
+            is_significant=p_value <= level,
             harm=harm,
             bound=bound,
             p_value=p_value,
@@ -238,8 +238,8 @@ class Overfitted:
 
 
 @dataclass(slots=True, kw_only=True)
-class TwoStages:
-    """Detects one kind of harm along a run. `go_on` advances it to the end of the evidence.
+class SuspectThenConfirm:
+    """Detects one kind of harm along a run. `advance` advances it to the end of the evidence.
 
     The reference is the best earlier checkpoint whose theta can still be read. Its mean includes the fresh seeds of
     earlier confirmations, so that a checkpoint that was best by luck does not stay the reference. After an alarm there
@@ -250,84 +250,88 @@ class TwoStages:
       test: Test of the harm.
       rules: Rules of the alarms.
       cases: Cases whose mean decides which checkpoint is the best. None: all.
-      place: Position of the next checkpoint.
-      number: Number of confirmations so far.
+      next_position: Position of the next checkpoint.
+      num_tests: Number of confirmations so far.
       is_raised: Whether the last checkpoint raised an alarm, or is still covered by one.
       alarms: Alarms so far.
       can_refer_to: Returns whether a checkpoint can be the reference of a confirmation, given its position, kind and
-        number: its theta can be read, or it already has results on the fresh seeds.
+        num_tests: its theta can be read, or it already has results on the fresh seeds.
     """
 
     kind: AlarmKind
-    test: Test
+    test: HarmTest
     rules: AlarmRules
     cases: frozenset[str] | None = None
-    place: int = 1
-    number: int = 0
+    next_position: int = 1
+    num_tests: int = 0
     is_raised: bool = False
     alarms: list[Alarm] = dataclasses.field(default_factory=list)
     can_refer_to: Callable[[int, AlarmKind, int], bool] = lambda place, kind, number: True
 
-    def go_on(self, evidence: Evidence) -> Confirmation | None:
+    def advance(self, evidence: Evidence) -> Confirmation | None:
         """Returns the next confirmation to evaluate; None at the end of the evidence."""
-        while self.place < len(evidence):
-            index = self.place
+        while self.next_position < len(evidence):
+            index = self.next_position
             scores = [
-                evidence.worth(earlier_index, index, self.kind, self.number, self.cases)
+                evidence.mean_score(earlier_index, index, self.kind, self.num_tests, self.cases)
                 for earlier_index in range(index + 1)
             ]
-            confirmation = self._suspicion(evidence, scores)
+            confirmation = self._find_suspicion(evidence, scores)
             if confirmation is None:
                 self.is_raised = False
             elif not self.is_raised:
-                samples = evidence.fresh(confirmation)
+                samples = evidence.fresh_samples(confirmation)
                 if samples is None:
                     return confirmation
-                self.number += 1
-                self._confirm(confirmation, samples)
-            self.place += 1
+                self.num_tests += 1
+                self._test_on_fresh_seeds(confirmation, samples)
+            self.next_position += 1
         return None
 
-    def _suspicion(self, evidence: Evidence, scores: Sequence[float]) -> Confirmation | None:
+    def _find_suspicion(self, evidence: Evidence, scores: Sequence[float]) -> Confirmation | None:
         """Returns the confirmation to run for the current checkpoint; None if it is not suspected.
 
         Args:
           evidence: Results of the run.
           scores: Mean scores of all checkpoints up to this one.
         """
-        index = self.place
-        if all(map(math.isnan, scores[:index])):
+        position = self.next_position
+        if all(map(math.isnan, scores[:position])):
             return None
-        if not scores[index] < np.nanmax(scores[:index]):
+        if not scores[position] < np.nanmax(scores[:position]):
             return None  # the usual case, decided without reading a file
         reference = self._best_reference(scores)
-        if reference is None or not scores[index] < scores[reference]:
+        if reference is None or not scores[position] < scores[reference]:
             return None
-        samples = evidence.usual(reference, index)
+        samples = evidence.usual_samples(reference, position)
         finding = self.test(samples, 0.0, _SUSPICION_LEVEL) if samples else None
-        if finding is None or not finding.is_found:
+        if finding is None or not finding.is_significant:
             return None
-        return Confirmation(kind=self.kind, number=self.number + 1, reference=reference, place=index, harm=finding.harm)
+        return Confirmation(
+            kind=self.kind, number=self.num_tests + 1, reference=reference, position=position, harm=finding.harm
+        )
 
     def _best_reference(self, scores: Sequence[float]) -> int | None:
         """Returns the best earlier checkpoint that can be a reference; None if no checkpoint can."""
-        earlier_indices = [index for index in range(self.place) if not math.isnan(scores[index])]
+        earlier_indices = [index for index in range(self.next_position) if not math.isnan(scores[index])]
         earlier_indices.sort(key=lambda index: -scores[index])  # a stable sort: of equal scores the first comes first
-        return next((index for index in earlier_indices if self.can_refer_to(index, self.kind, self.number + 1)), None)
+        return next(
+            (index for index in earlier_indices if self.can_refer_to(index, self.kind, self.num_tests + 1)), None
+        )
 
-    def _confirm(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:
+    def _test_on_fresh_seeds(self, confirmation: Confirmation, samples: Mapping[str, Samples]) -> None:
         if not samples:
             return
-        level = level_of(confirmation.number, self.rules.rate)
+        level = level_of_test(confirmation.number, self.rules.rate)
         verdict = self.test(samples, self.rules.margin, level)
-        if verdict.is_found:
+        if verdict.is_significant:
             self.is_raised = True
             self.alarms.append(
                 Alarm(
                     kind=self.kind,
                     number=confirmation.number,
                     reference=confirmation.reference,
-                    place=confirmation.place,
+                    position=confirmation.position,
                     harm=verdict.harm,
                     bound=verdict.bound,
                     p_value=verdict.p_value,
@@ -339,32 +343,32 @@ class TwoStages:
 
 @dataclass(slots=True, kw_only=True)
 class Stall:
-    """Detects stalls by the trend over windows that do not overlap. The k-th window is tested at `level_of(k)`.
+    """Detects stalls by the trend over windows that do not overlap. The k-th window is tested at `level_of_test(k)`.
 
     The trend is the slope of a straight line through the mean scores. A window raises an alarm if its best checkpoint
     does not exceed all earlier ones by the margin, and the upper bound of the trend is below `rules.least_gain`.
     """
 
     rules: AlarmRules
-    begin: int = 0
-    number: int = 0
+    window_start: int = 0
+    num_tests: int = 0
     is_raised: bool = False
     alarms: list[Alarm] = dataclasses.field(default_factory=list)
     kind: AlarmKind = "stall"
 
-    def go_on(self, evidence: Evidence) -> None:
-        while self.begin + self.rules.window <= len(evidence):
-            self.number += 1
-            self._check_window(evidence, range(self.begin, self.begin + self.rules.window))
-            self.begin += self.rules.window
+    def advance(self, evidence: Evidence) -> None:
+        while self.window_start + self.rules.window <= len(evidence):
+            self.num_tests += 1
+            self._check_window(evidence, range(self.window_start, self.window_start + self.rules.window))
+            self.window_start += self.rules.window
 
     def _check_window(self, evidence: Evidence, window: range) -> None:
         last_index = window[-1]
-        scores = np.asarray([evidence.worth(index, last_index) for index in range(last_index + 1)])
+        scores = np.asarray([evidence.mean_score(index, last_index) for index in range(last_index + 1)])
         if np.isnan(scores[window.start :]).any():
             return
-        steps = np.asarray([evidence.step(index) for index in window], np.float64) / 1000
-        level = level_of(self.number, self.rules.rate)
+        steps = np.asarray([evidence.outer_step(index) for index in window], np.float64) / 1000
+        level = level_of_test(self.num_tests, self.rules.rate)
         slope, upper_bound = _trend(steps, scores[window.start :], level)
         earlier_scores = scores[: window.start]
         best_score = scores[window.start :].max()
@@ -374,9 +378,9 @@ class Stall:
             self.alarms.append(
                 Alarm(
                     kind="stall",
-                    number=self.number,
+                    number=self.num_tests,
                     reference=window.start,
-                    place=last_index,
+                    position=last_index,
                     harm=slope,
                     bound=upper_bound,
                     p_value=math.nan,
@@ -401,7 +405,7 @@ def _trend(steps: np.ndarray, scores: np.ndarray, level: float) -> tuple[float, 
 
 def detector_of(
     kind: AlarmKind, rules: AlarmRules, outside: Collection[str] = (), inside: Collection[str] = ()
-) -> TwoStages | Stall:
+) -> SuspectThenConfirm | Stall:
     """Returns a new detector for a kind of alarm.
 
     Args:
@@ -412,6 +416,6 @@ def detector_of(
     if kind == "stall":
         return Stall(rules=rules)
     if kind == "regress":
-        return TwoStages(kind=kind, test=regressed, rules=rules)
-    test = Overfitted(frozenset(outside), frozenset(inside))
-    return TwoStages(kind=kind, test=test, rules=rules, cases=test.outside)
+        return SuspectThenConfirm(kind=kind, test=regression_finding, rules=rules)
+    test = OverfitTest(frozenset(outside), frozenset(inside))
+    return SuspectThenConfirm(kind=kind, test=test, rules=rules, cases=test.outside)

@@ -17,8 +17,8 @@ from lobench.cli.exit_codes import ExitCode
 __all__ = ["add_to"]
 
 # Options that the watch and the alarms share.
-_SHARED = ("name", "store", "executor", "ray_address", "insecure", "allow_pickle")
-_REPEATED = {"suites": "--suite", "sinks": "--sink", "gin_files": "--gin-file", "gin_params": "--gin-param"}
+_SHARED_OPTIONS = ("name", "store", "executor", "ray_address", "insecure", "allow_pickle")
+_REPEATED_OPTIONS = {"suites": "--suite", "sinks": "--sink", "gin_files": "--gin-file", "gin_params": "--gin-param"}
 
 
 def add_to(watch: click.Command) -> None:
@@ -37,10 +37,10 @@ def add_to(watch: click.Command) -> None:
         if not alarm or options.get("dry_run"):
             original_callback(**options)
             return
-        from lobench.tools.alarm.rule import kinds_of
+        from lobench.tools.alarm.rule import parse_kinds
 
-        kinds_of([alarm])  # raises before anything is trained
-        with _alarms(_command(alarm, on_alarm, options)) as alarm_exit_code:
+        parse_kinds([alarm])  # raises before anything is trained
+        with _alarm_process(_alarm_command(alarm, on_alarm, options)) as alarm_exit_code:
             code: str | int | None = ExitCode.OK
             try:
                 original_callback(**options)
@@ -51,7 +51,7 @@ def add_to(watch: click.Command) -> None:
     watch.callback = with_alarms
 
 
-def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
+def _alarm_command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
     arguments = [
         sys.executable,
         "-m",
@@ -62,12 +62,15 @@ def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
         "--alarm",
         alarm,
     ]
-    for name in _SHARED:
+    for name in _SHARED_OPTIONS:
         value = options.get(name)
         flag = f"--{name.replace('_', '-')}"
         arguments += [flag] * (value is True) or ([flag, str(value)] if value else [])
     arguments += [
-        argument for name, flag in _REPEATED.items() for value in options.get(name, ()) for argument in (flag, value)
+        argument
+        for name, flag in _REPEATED_OPTIONS.items()
+        for value in options.get(name, ())
+        for argument in (flag, value)
     ]
     if options.get("executor") == "local":
         arguments += ["--workers", "1"]  # the watch has the other cores
@@ -75,7 +78,7 @@ def _command(alarm: str, on_alarm: str, options: dict[str, Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _alarms(command: list[str]) -> Iterator[Callable[[], int]]:
+def _alarm_process(command: list[str]) -> Iterator[Callable[[], int]]:
     """Runs `lobench alarm` next to the body, and waits for it at the end. Yields a function that returns its exit code.
 
     The standard input of the process is closed when the watch ends, for whatever reason. If the process ends early,

@@ -26,24 +26,24 @@ from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import signer
 from lobench.plugins import load_plugins
-from lobench.tools.audit.cases import case_findings, lacking_code
+from lobench.tools.audit.cases import case_findings, codes_without_files
 from lobench.tools.audit.contradictions import findings, suite_folders
-from lobench.tools.audit.draw import Escape, drawn, escapes, num_drawn
+from lobench.tools.audit.draw import Escape, draw_indices, escape_chances, sample_size
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
-from lobench.tools.audit.forms import common_metrics, other_film, other_form, unaudited_of
-from lobench.tools.audit.outcomes import Outcomes
+from lobench.tools.audit.forms import common_metrics, film_difference, form_difference, unrepeated_claims
+from lobench.tools.audit.outcomes import OutcomeChecker
 from lobench.tools.audit.reevaluation import (
+    EvaluationRepeater,
     NotRepeatable,
     OrdinaryTest,
     OtherCase,
     RepeatableCase,
-    Repeats,
-    Suites,
-    bindings_of,
-    imports_of,
+    SuiteCases,
+    bindings_by_case,
+    experiment_imports,
 )
 
-__all__ = ["Audit", "Checked", "Verdict", "audit"]
+__all__ = ["Audit", "AuditedEvaluation", "Verdict", "audit"]
 
 Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
 
@@ -51,9 +51,9 @@ Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditabl
 _ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 # XLA compiles the same code for all processors of this class (`lobench.inner.backend`). For other processors, the code
 # depends on the model.
-_ONE_TARGET = "cpu: x86-64-v4"
+_COMMON_TARGET = "cpu: x86-64-v4"
 _MACHINE_OUTCOMES = (Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED, Outcome.SKIPPED)
-_ALWAYS = (
+_NEVER_AUDITED = (
     Unaudited("times", is_usual=True),
     Unaudited("hosts, machines, workers, revisions, and versions of packages other than jax", is_usual=True),
     Unaudited("numbers of compilations, peak memory, and steps that were resumed from", is_usual=True),
@@ -61,7 +61,7 @@ _ALWAYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class AuditedEvaluation:
     """Repeated evaluation, and its verdict.
 
     Attributes:
@@ -86,11 +86,11 @@ class Audit:
       signed_by: Signer, as printed by `ssh-keygen`. "" if the bundle is not signed.
       num_evaluations: Number of evaluations in the bundle.
       contradictions: Contradictions between records of the bundle.
-      checked: Repeated evaluations.
+      evaluations: Repeated evaluations.
       escapes: Chances that the sample missed all false results.
-      test: Test of the evaluations that could not be compared bit for bit. None if all could.
-      unaudited: Names of this bundle's claims that cannot be checked, but could be checked for other bundles, such as
-        metrics of plugins that are not installed here, or a plan.
+      rounding_test: Test of the evaluations that could not be compared bit for bit. None if all could.
+      not_auditable: Names of this bundle's claims that cannot be checked, but could be checked for other bundles, such
+        as metrics of plugins that are not installed here, or a plan.
       stated: Names of claims that cannot be checked in any bundle, such as host names and times.
       notes: Remarks, for example on overrides, or on results that are older than their plan.
     """
@@ -101,30 +101,30 @@ class Audit:
     signed_by: str
     num_evaluations: int
     contradictions: tuple[Contradiction, ...]
-    checked: tuple[Checked, ...]
+    evaluations: tuple[AuditedEvaluation, ...]
     escapes: tuple[Escape, ...]
-    test: RoundingTest | None = None
-    unaudited: tuple[str, ...] = ()
+    rounding_test: RoundingTest | None = None
+    not_auditable: tuple[str, ...] = ()
     stated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        return Counter(check.verdict for check in self.checked)
+    def verdict_counts(self) -> Mapping[str, int]:
+        return Counter(check.verdict for check in self.evaluations)
 
     @property
     def is_passed(self) -> bool:
-        return not self.contradictions and not self.counts["differs"]
+        return not self.contradictions and not self.verdict_counts["differs"]
 
 
 @dataclass(slots=True)
 class _Comparison:
     """Comparison of repeated evaluations: the verdicts so far, and the input of the test against rounding."""
 
-    checked: dict[int, Checked] = field(default_factory=dict)
+    audited_by_index: dict[int, AuditedEvaluation] = field(default_factory=dict)
     curves_to_test: dict[int, tuple[Curves, Curves]] = field(default_factory=dict)  # the claim, and our result
     our_curves: dict[int, Curves] = field(default_factory=dict)
-    unaudited: list[Unaudited] = field(default_factory=list)
+    unaudited_claims: list[Unaudited] = field(default_factory=list)
 
 
 def audit(
@@ -161,7 +161,7 @@ def audit(
     log = reporter.log
     with tempfile.TemporaryDirectory(prefix="lobench-audit-") as temporary_folder:
         folder = Path(temporary_folder)
-        _extract(bundle, folder)
+        _extract_files(bundle, folder)
         make_ledger(bundle, folder)
         with (
             one_line_of(
@@ -171,14 +171,14 @@ def audit(
         ):
             rows = list(ledger.evaluations())
             all_findings: list[Finding] = list(findings(bundle, ledger, rows, folder))
-            imports = imports_of(ledger)
-            missing_code = lacking_code(ledger, rows, bundle.below("suites"))
-            notes = list(_notes(ledger, rows))
-        count = num_drawn(sample, len(rows)) if rows else 0
-        if 0 < count < len(rows) and not beacon:
+            imports = experiment_imports(ledger)
+            missing_code = codes_without_files(ledger, rows, bundle.below("suites"))
+            notes = list(_plan_notes(ledger, rows))
+        num_drawn = sample_size(sample, len(rows)) if rows else 0
+        if 0 < num_drawn < len(rows) and not beacon:
             raise UsageError(
                 "--sample needs a beacon",
-                got=f"{count} of {len(rows)} evaluations",
+                got=f"{num_drawn} of {len(rows)} evaluations",
                 expected="--beacon TEXT, which was unknown when the bundle was published",
                 next_step="--sample 100% needs none",
             )
@@ -188,33 +188,35 @@ def audit(
                 "no code of the bundle was run, and no evaluation made again: its content is not that of its root"
             )
         rows_to_check = rows if is_intact else []
-        drawn_indices = drawn(count, len(rows), root=bundle.root, beacon=beacon) if is_intact else []
+        drawn_indices = draw_indices(num_drawn, len(rows), root=bundle.root, beacon=beacon) if is_intact else []
         thetas = {Path(theta_name).stem: folder / theta_name for theta_name in bundle.below("theta")}
         folders = suite_folders(bundle, folder) if is_intact else []
-        suites = Suites(folders, load_plugins(), imports)
-        repeats = Repeats(workers, thetas, folder / "compiled")
+        suite_cases = SuiteCases(folders, load_plugins(), imports)
+        repeater = EvaluationRepeater(workers, thetas, folder / "compiled")
         try:
             with modules_meanwhile([str(import_path) for folder in folders for import_path in (folder, folder.parent)]):
-                repeats.metrics = {
+                repeater.metrics = {
                     folder: plugins_of([str(folder)], reporter).usable_declarations("lobench_metrics")
                     for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
-                cases, problems = _cases(suites, rows_to_check, bundle.below("suites"), missing_code)
+                cases, problems = _find_cases(suite_cases, rows_to_check, bundle.below("suites"), missing_code)
                 all_findings += problems
-                comparison = _compare(repeats, rows, drawn_indices, cases, log)
-                test = _test_against_rounding(repeats, rows, cases, comparison, log)
-                outcomes = Outcomes(folders)
-                all_findings += _check_outcomes(outcomes, rows_to_check, cases, comparison)
-                all_findings += _check_recorded_outcomes(outcomes, rows_to_check, cases, comparison)
+                comparison = _compare_sample(repeater, rows, drawn_indices, cases, log)
+                test = _test_against_rounding(repeater, rows, cases, comparison, log)
+                outcome_checker = OutcomeChecker(folders)
+                all_findings += _check_outcomes(outcome_checker, rows_to_check, cases, comparison)
+                all_findings += _check_recorded_outcomes(outcome_checker, rows_to_check, cases, comparison)
         finally:
-            repeats.close()
-    checked_evaluations = tuple(comparison.checked[index] for index in drawn_indices)
+            repeater.close()
+    checked_evaluations = tuple(comparison.audited_by_index[index] for index in drawn_indices)
     unaudited = [
-        finding for finding in (*all_findings, *comparison.unaudited, *_ALWAYS) if isinstance(finding, Unaudited)
+        finding
+        for finding in (*all_findings, *comparison.unaudited_claims, *_NEVER_AUDITED)
+        if isinstance(finding, Unaudited)
     ]
     extra_bindings = sorted(
-        {line for case in cases.values() if isinstance(case, RepeatableCase) for line in case.beside}
+        {line for case in cases.values() if isinstance(case, RepeatableCase) for line in case.extra_bindings}
     )
     notes += (
         [f"the results were made with bindings that the suites' files do not have: {'; '.join(extra_bindings)}"]
@@ -228,18 +230,18 @@ def audit(
         signed_by=signed_by,
         num_evaluations=len(rows),
         contradictions=tuple(dict.fromkeys(finding for finding in all_findings if isinstance(finding, Contradiction))),
-        unaudited=tuple(dict.fromkeys(finding.what for finding in unaudited if not finding.is_usual)),
+        not_auditable=tuple(dict.fromkeys(finding.what for finding in unaudited if not finding.is_usual)),
         stated=tuple(dict.fromkeys(finding.what for finding in unaudited if finding.is_usual)),
-        checked=checked_evaluations,
-        escapes=tuple(escapes(sum(check.verdict != "not auditable" for check in checked_evaluations), len(rows)))
+        evaluations=checked_evaluations,
+        escapes=tuple(escape_chances(sum(check.verdict != "not auditable" for check in checked_evaluations), len(rows)))
         if rows
         else (),
-        test=test,
+        rounding_test=test,
         notes=tuple(notes),
     )
 
 
-def _extract(bundle: ResultBundle, folder: Path) -> None:
+def _extract_files(bundle: ResultBundle, folder: Path) -> None:
     try:
         for name in (*bundle.below("suites"), *bundle.below("theta")):
             path = folder / name
@@ -249,7 +251,7 @@ def _extract(bundle: ResultBundle, folder: Path) -> None:
         raise StoreError("the bundle cannot be extracted", where=str(bundle.path), got=headline(error)) from error
 
 
-def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
+def _plan_notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     planned_subjects = ledger.planned()
     first_planned_at: dict[tuple[str, str, str], float] = {}
     for subject in planned_subjects:
@@ -265,12 +267,12 @@ def _notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
         yield f"{len(late_rows)} results were recorded before they were planned, such as {late_rows[0].where}"
 
 
-def _cases(
-    suites: Suites, rows: Sequence[EvaluationRow], members: Sequence[str], missing_code: Set[str]
+def _find_cases(
+    suite_cases: SuiteCases, rows: Sequence[EvaluationRow], file_names: Sequence[str], missing_code: Set[str]
 ) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
     """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
-    bindings = bindings_of(rows)
+    bindings = bindings_by_case(rows)
     problems: list[Finding] = []
     for index, row in enumerate(rows):
         if any(sighting.is_imported for sighting in row.sightings):
@@ -278,8 +280,8 @@ def _cases(
             problems.append(Unaudited("imported curves and their descriptions of cases"))
             continue
         try:
-            case = cases[index] = suites.find(row, bindings.get(row.case.key, ""))
-            problems += case_findings(row, case.bound, members, missing_code)
+            case = cases[index] = suite_cases.find(row, bindings.get(row.case.key, ""))
+            problems += case_findings(row, case.bound, file_names, missing_code)
             if row.case.evaluator == COMMAND:
                 problems.append(Unaudited("commands, which an audit does not run"))
         except OrdinaryTest as error:
@@ -294,8 +296,8 @@ def _cases(
     return cases, problems
 
 
-def _compare(
-    repeats: Repeats,
+def _compare_sample(
+    repeater: EvaluationRepeater,
     rows: Sequence[EvaluationRow],
     indices: Sequence[int],
     cases: Mapping[int, RepeatableCase | str],
@@ -307,31 +309,31 @@ def _compare(
     for index in indices:
         row, case = rows[index], cases[index]
         if isinstance(case, str):
-            comparison.checked[index] = Checked(row=row, verdict="not auditable", why=case)
+            comparison.audited_by_index[index] = AuditedEvaluation(row=row, verdict="not auditable", why=case)
         elif row.case.evaluator == COMMAND:
             why = f"{row.where}: a command, which an audit does not run"
-            comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
+            comparison.audited_by_index[index] = AuditedEvaluation(row=row, verdict="not auditable", why=why)
         elif row.payload is None and row.outcome in _MACHINE_OUTCOMES:
             why = f"it has no curves ({row.outcome}), which depends on the machine"
-            comparison.checked[index] = Checked(row=row, verdict="not auditable", why=why)
+            comparison.audited_by_index[index] = AuditedEvaluation(row=row, verdict="not auditable", why=why)
         else:
             repeatable_rows.append((index, row, case))
     # Results of one program come one after another, so that it is compiled once.
     repeatable_rows.sort(key=lambda entry: (entry[1].case.program_key, entry[1].key.seed_block.size, entry[0]))
-    results = repeats.all(
+    results = repeater.run_all(
         [(row, repeatable, 0) for _, row, repeatable in repeatable_rows],
         _progress_reporter(log, len(repeatable_rows), "evaluated again"),
     )
     for (index, row, _), result in zip(repeatable_rows, results, strict=True):
         if isinstance(result, Curves) and row.curves is not None:
             comparison.our_curves[index] = result
-            comparison.unaudited += unaudited_of(row, row.curves, result)
+            comparison.unaudited_claims += unrepeated_claims(row, row.curves, result)
         verdict = _verdict_without_test(row, result)
         if verdict is None:
             assert isinstance(result, Curves) and row.curves is not None
             comparison.curves_to_test[index] = row.curves, result
         else:
-            comparison.checked[index] = verdict
+            comparison.audited_by_index[index] = verdict
     return comparison
 
 
@@ -345,30 +347,32 @@ def _progress_reporter(log: Callable[[str], None], total: int, action: str) -> C
     return report_progress
 
 
-def _verdict_without_test(row: EvaluationRow, result: Curves | LobenchError) -> Checked | None:
+def _verdict_without_test(row: EvaluationRow, result: Curves | LobenchError) -> AuditedEvaluation | None:
     """Returns the verdict on a repeated evaluation; None if the test against rounding has to decide."""
     claimed_curves = row.curves
     if isinstance(result, LobenchError):
         if claimed_curves is None and not isinstance(result, NotRepeatable):
-            return Checked(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
-        return Checked(row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}")
+            return AuditedEvaluation(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
+        return AuditedEvaluation(
+            row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}"
+        )
     if claimed_curves is None:
-        return Checked(row=row, verdict="differs", why=f"recorded as {row.outcome}, and has a result here")
-    if (why := other_form(claimed_curves, result)) is not None:
-        return Checked(row=row, verdict="differs", why=why)
+        return AuditedEvaluation(row=row, verdict="differs", why=f"recorded as {row.outcome}, and has a result here")
+    if (why := form_difference(claimed_curves, result)) is not None:
+        return AuditedEvaluation(row=row, verdict="differs", why=why)
     where = _first_difference(claimed_curves, result)
-    if where is None and (why := other_film(claimed_curves, result)) is not None:
-        return Checked(row=row, verdict="differs", why=why)
+    if where is None and (why := film_difference(claimed_curves, result)) is not None:
+        return AuditedEvaluation(row=row, verdict="differs", why=why)
     if where is None:
-        return Checked(row=row, verdict="identical")
+        return AuditedEvaluation(row=row, verdict="identical")
     our_program = Program.of(result.provenance)
-    if our_program == row.program and _is_same_class(claimed_curves, result, our_program):
-        return Checked(row=row, verdict="differs", why=f"{where}, by the same program")
+    if our_program == row.program and _is_same_processor_class(claimed_curves, result, our_program):
+        return AuditedEvaluation(row=row, verdict="differs", why=f"{where}, by the same program")
     return None
 
 
-def _is_same_class(claimed_curves: Curves, our_curves: Curves, program: Program) -> bool:
-    if program.device == _ONE_TARGET or not program.device.startswith("cpu"):
+def _is_same_processor_class(claimed_curves: Curves, our_curves: Curves, program: Program) -> bool:
+    if program.device == _COMMON_TARGET or not program.device.startswith("cpu"):
         return True
     return (
         claimed_curves.cost is not None
@@ -377,7 +381,7 @@ def _is_same_class(claimed_curves: Curves, our_curves: Curves, program: Program)
     )
 
 
-def _arrays_of(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _metric_arrays(curves: Curves, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray(curves.metrics[name]) for name in names}
 
 
@@ -403,7 +407,7 @@ def _first_difference(claimed_curves: Curves, our_curves: Curves) -> str | None:
 
 
 def _check_outcomes(
-    outcomes: Outcomes,
+    outcome_checker: OutcomeChecker,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
     comparison: _Comparison,
@@ -417,7 +421,7 @@ def _check_outcomes(
         indices_of_case.setdefault((row.key.checkpoint_sha256, row.case.key), []).append(index)
     for index, our_curves in comparison.our_curves.items():
         row, case = rows[index], cases[index]
-        if comparison.checked[index].verdict not in ("identical", "consistent") or isinstance(case, str):
+        if comparison.audited_by_index[index].verdict not in ("identical", "consistent") or isinstance(case, str):
             continue
         indices = indices_of_case[row.key.checkpoint_sha256, row.case.key]
         curve_groups = [
@@ -428,7 +432,7 @@ def _check_outcomes(
                 else []
             ),
         ]
-        repeated_outcomes = [outcomes.of(row, case, curves) for curves in curve_groups]
+        repeated_outcomes = [outcome_checker.outcome_of(row, case, curves) for curves in curve_groups]
         if row.outcome in repeated_outcomes:
             continue
         reasons = [outcome for outcome in repeated_outcomes if not isinstance(outcome, Outcome)]
@@ -439,11 +443,11 @@ def _check_outcomes(
             yield Unaudited(f"{name}, of which only a part was drawn")
         else:
             why = f"recorded as {row.outcome}, and is {repeated_outcomes[0]} here"
-            comparison.checked[index] = Checked(row=row, verdict="differs", why=why)
+            comparison.audited_by_index[index] = AuditedEvaluation(row=row, verdict="differs", why=why)
 
 
 def _check_recorded_outcomes(
-    outcomes: Outcomes,
+    outcome_checker: OutcomeChecker,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
     comparison: _Comparison,
@@ -469,7 +473,7 @@ def _check_recorded_outcomes(
             curves for index_of_block in block_indices if (curves := rows[index_of_block].curves) is not None
         ]
         possible_outcomes = [
-            outcomes.of(row, case, curves)
+            outcome_checker.outcome_of(row, case, curves)
             for curves in ([row_curves], *itertools.accumulate([block_curves] for block_curves in curves_of_blocks))
         ]
         if row.outcome not in possible_outcomes and all(isinstance(outcome, Outcome) for outcome in possible_outcomes):
@@ -479,7 +483,7 @@ def _check_recorded_outcomes(
 
 
 def _test_against_rounding(
-    repeats: Repeats,
+    repeater: EvaluationRepeater,
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
     comparison: _Comparison,
@@ -500,7 +504,9 @@ def _test_against_rounding(
         if isinstance(case := cases[test_index], RepeatableCase)
         for number in perturbation_numbers
     ]
-    results = list(repeats.all(perturbed_evaluations, _progress_reporter(log, len(perturbed_evaluations), "perturbed")))
+    results = list(
+        repeater.run_all(perturbed_evaluations, _progress_reporter(log, len(perturbed_evaluations), "perturbed"))
+    )
     excess_by_row = {}
     for index, row_index in enumerate(indices_to_test):
         perturbed = results[index * NUM_PERTURBED : (index + 1) * NUM_PERTURBED]
@@ -508,12 +514,14 @@ def _test_against_rounding(
         errors = [result for result in perturbed if isinstance(result, LobenchError)]
         if errors:
             why = f"the effect of rounding cannot be measured: {headline(errors[0])}"
-            comparison.checked[row_index] = Checked(row=rows[row_index], verdict="not auditable", why=why)
+            comparison.audited_by_index[row_index] = AuditedEvaluation(
+                row=rows[row_index], verdict="not auditable", why=why
+            )
             continue
         names = common_metrics(claimed_curves, our_curves)
-        perturbed_arrays = [_arrays_of(result, names) for result in perturbed if isinstance(result, Curves)]
+        perturbed_arrays = [_metric_arrays(result, names) for result in perturbed if isinstance(result, Curves)]
         excess_by_row[row_index] = excess(
-            *differences(_arrays_of(claimed_curves, names), _arrays_of(our_curves, names), perturbed_arrays)
+            *differences(_metric_arrays(claimed_curves, names), _metric_arrays(our_curves, names), perturbed_arrays)
         )
     if not excess_by_row:
         return None
@@ -524,5 +532,7 @@ def _test_against_rounding(
         size = f"at most {math.exp(min(row_excess, 690)):.3g} times the effect of rounding"
         where = f"; first {_first_difference(claimed_curves, our_curves)}" if is_beyond else ""
         verdict: Verdict = "differs" if is_beyond else "consistent"
-        comparison.checked[row_index] = Checked(row=rows[row_index], verdict=verdict, why=f"{size}{where}")
+        comparison.audited_by_index[row_index] = AuditedEvaluation(
+            row=rows[row_index], verdict=verdict, why=f"{size}{where}"
+        )
     return test

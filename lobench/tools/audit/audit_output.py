@@ -10,7 +10,7 @@ from lobench.analysis.stats.rounding import NUM_PERTURBED
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, first_of, one_line
 from lobench.report.tables.text import escape_controls
-from lobench.tools.audit.audit import Audit, Checked
+from lobench.tools.audit.audit import Audit, AuditedEvaluation
 from lobench.tools.audit.draw import Escape
 from lobench.tools.audit.findings import UNUSED_FILES, Contradiction
 
@@ -61,7 +61,7 @@ class AuditRecord(TypedDict):
 def audit_record(audited: Audit) -> AuditRecord:
     """Returns the record for `--format json`."""
     checked_records = []
-    for audited_case in audited.checked:
+    for audited_case in audited.evaluations:
         block = audited_case.row.key.seed_block
         case = audited_case.row.case
         checked_records.append(
@@ -74,7 +74,7 @@ def audit_record(audited: Audit) -> AuditRecord:
                 num_seeds=block.size,
             )
         )
-    p_value = audited.test.p_value if audited.test is not None else None
+    p_value = audited.rounding_test.p_value if audited.rounding_test is not None else None
     return record_from(
         AuditRecord,
         audited,
@@ -83,14 +83,13 @@ def audit_record(audited: Audit) -> AuditRecord:
         checked=checked_records,
         level=1 / (NUM_PERTURBED + 1),
         p_value=p_value,
-        not_auditable=audited.unaudited,
     )
 
 
 def audit_text(audited: Audit) -> str:
     """Returns the lines of the text output, the verdict first."""
-    counts = audited.counts
-    num_checked = len(audited.checked)
+    counts = audited.verdict_counts
+    num_checked = len(audited.evaluations)
     signer_text = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
     meanings = {
         "identical": "identical bit for bit",
@@ -120,19 +119,19 @@ def audit_text(audited: Audit) -> str:
             "if files of the suite were added or edited after the evaluations were planned, the author can evaluate "
             "again in a new store, and publish that: lobench watch RUN --suite SUITE --store NEW --once"
         )
-    if audited.unaudited:
-        lines.append(f"cannot be audited: {'; '.join(map(one_line, _group_claims(audited.unaudited)))}")
+    if audited.not_auditable:
+        lines.append(f"cannot be audited: {'; '.join(map(one_line, _group_claims(audited.not_auditable)))}")
     lines.append(f"root {audited.root}, {'signed' if signer_text else 'not signed'}{signer_text}")
-    unconfirmed_checks = [check for check in audited.checked if check.verdict == "differs"]
-    unconfirmed_checks += [check for check in audited.checked if check.verdict == "not auditable"]
+    unconfirmed_checks = [check for check in audited.evaluations if check.verdict == "differs"]
+    unconfirmed_checks += [check for check in audited.evaluations if check.verdict == "not auditable"]
     lines += [_check_line(check) for check in unconfirmed_checks[:_MOST_SHOWN]]
     lines += [f"  and {len(unconfirmed_checks) - _MOST_SHOWN} more: --format json has them all"] * (
         len(unconfirmed_checks) > _MOST_SHOWN
     )
-    if audited.test is not None:
+    if audited.rounding_test is not None:
         lines.append(
             f"not bit for bit comparable: compared with {NUM_PERTURBED} trainings each, perturbed in the last place; "
-            f"level {1 / (NUM_PERTURBED + 1):.2f}, p {audited.test.p_value:.2f}"
+            f"level {1 / (NUM_PERTURBED + 1):.2f}, p {audited.rounding_test.p_value:.2f}"
         )
     if num_checked < audited.num_evaluations:
         chances = ", ".join(
@@ -163,7 +162,7 @@ def _group_claims(claims: Sequence[str]) -> list[str]:
     ]
 
 
-def _check_line(check: Checked) -> str:
+def _check_line(check: AuditedEvaluation) -> str:
     seeds = f"seeds {check.row.key.seed_block.span}"
     label = check.row.sightings[0].label
     return f"  {check.verdict}: {label} on {check.row.case.suite}/{check.row.case.name}, {seeds}: {one_line(check.why)}"

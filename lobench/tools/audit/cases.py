@@ -21,9 +21,9 @@ from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 __all__ = [
     "case_findings",
     "code_findings",
+    "codes_without_files",
+    "files_of_codes",
     "is_item_of_experiment",
-    "lacking_code",
-    "members_of_code",
     "planned_case_findings",
 ]
 
@@ -39,15 +39,15 @@ _IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def case_findings(
-    row: EvaluationRow, bound: BoundCase, members: Sequence[str], missing_code: Set[str] = frozenset()
+    row: EvaluationRow, bound: BoundCase, file_names: Sequence[str], missing_code: Set[str] = frozenset()
 ) -> Iterator[Finding]:
     """Yields the fields of a result's case that differ from the suite's files.
 
     Args:
       row: The result.
       bound: The case, bound from the files of the bundle.
-      members: Names of the suites' files in the bundle.
-      missing_code: Code of which the bundle lacks a file; see `lacking_code`.
+      file_names: Names of the suites' files in the bundle.
+      missing_code: Code of which the bundle lacks a file; see `codes_without_files`.
     """
     claimed_case, our_case = row.case, bound.info
     for field in dataclasses.fields(CaseInfo):
@@ -72,7 +72,7 @@ def case_findings(
         else:
             yield Contradiction("case", f"{row.where}: {name} is {claimed_value!r}, and its files give {our_value!r}")
     yield from _seed_count_findings(row, our_case)
-    yield from _name_findings(row, our_case, members)
+    yield from _name_findings(row, our_case, file_names)
 
 
 def _has_packages(bound_case: BoundCase, name: str) -> bool:
@@ -89,7 +89,7 @@ def _seed_count_findings(row: EvaluationRow, our_case: CaseInfo) -> Iterator[Fin
         )
 
 
-def _name_findings(row: EvaluationRow, our_case: CaseInfo, members: Sequence[str]) -> Iterator[Finding]:
+def _name_findings(row: EvaluationRow, our_case: CaseInfo, file_names: Sequence[str]) -> Iterator[Finding]:
     claimed_case = row.case
     file, _, item = claimed_case.node_id.partition("::")
     stem = PurePosixPath(file).stem
@@ -113,7 +113,7 @@ def _name_findings(row: EvaluationRow, our_case: CaseInfo, members: Sequence[str
             yield Contradiction("case", f"{row.where}: its test is called {item!r}, and the case {our_case.own_name!r}")
         return
     file_parts = PurePosixPath(file).parts
-    member_parts = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in members]
+    member_parts = [PurePosixPath(*PurePosixPath(member).parts[2:]).parts for member in file_names]
     if not any(
         file_parts[-len(path_parts) :] == path_parts or path_parts[-len(file_parts) :] == file_parts
         for path_parts in member_parts
@@ -190,15 +190,15 @@ def planned_case_findings(
             yield Contradiction("plan", f"{row.where}: its case has other seed blocks than were planned")
 
 
-def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterable[str]) -> set[str]:
+def codes_without_files(ledger: Ledger, rows: Sequence[EvaluationRow], file_names: Iterable[str]) -> set[str]:
     """Returns the code fingerprints that cannot be recomputed, because the bundle lacks one of their files.
 
     Args:
       ledger: Ledger of the bundle.
       rows: Results.
-      members: Names of the suites' files in the bundle.
+      file_names: Names of the suites' files in the bundle.
     """
-    paths = [_root_path(member) for member in members]
+    paths = [_absolute_path(member) for member in file_names]
     return {
         code
         for code in {code for row in rows for code in parts_of_code(row.key.code)}
@@ -207,7 +207,9 @@ def lacking_code(ledger: Ledger, rows: Sequence[EvaluationRow], members: Iterabl
     }
 
 
-def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mapping[str, bytes]) -> Iterator[Finding]:
+def code_findings(
+    ledger: Ledger, rows: Sequence[EvaluationRow], contents_by_name: Mapping[str, bytes]
+) -> Iterator[Finding]:
     """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
     rows_by_code = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
     for code, row in rows_by_code.items():
@@ -224,7 +226,9 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
             if not _is_file_digest(digest):
                 continue
             digests = [
-                _digest_of(member, content) for member, content in members.items() if _is_member_of_code(member, name)
+                _digest_of(member, content)
+                for member, content in contents_by_name.items()
+                if _is_file_of_code(member, name)
             ]
             if not digests:
                 missing_names.append(name)
@@ -234,7 +238,7 @@ def code_findings(ledger: Ledger, rows: Sequence[EvaluationRow], members: Mappin
             yield Unaudited(f"code that the bundle does not have: {first_of(sorted(missing_names), 3)}")
 
 
-def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, bytes]) -> set[str]:
+def files_of_codes(ledger: Ledger, codes: Iterable[str], contents_by_name: Mapping[str, bytes]) -> set[str]:
     """Returns the files of a bundle whose content is part of one of these code fingerprints."""
     digests_by_name: dict[str, set[str]] = {}
     for code in codes:
@@ -242,9 +246,9 @@ def members_of_code(ledger: Ledger, codes: Iterable[str], members: Mapping[str, 
             digests_by_name.setdefault(name, set()).add(digest)
     return {
         member
-        for member, content in members.items()
+        for member, content in contents_by_name.items()
         if any(
-            _is_member_of_code(member, name) and _digest_of(member, content) in digests
+            _is_file_of_code(member, name) and _digest_of(member, content) in digests
             for name, digests in digests_by_name.items()
         )
     }
@@ -255,13 +259,13 @@ def _is_file_digest(fingerprint_part: str) -> bool:
     return _IS_SHA256.fullmatch(fingerprint_part) is not None
 
 
-def _is_member_of_code(member: str, name: str) -> bool:
-    return names_code(_root_path(member), [name])
+def _is_file_of_code(member: str, name: str) -> bool:
+    return names_code(_absolute_path(member), [name])
 
 
 def _digest_of(name: str, content: bytes) -> str:
     return tree_sha256(content) if name.endswith(".py") else hashlib.sha256(content).hexdigest()
 
 
-def _root_path(member: str) -> PurePosixPath:
+def _absolute_path(member: str) -> PurePosixPath:
     return PurePosixPath("/") / member

@@ -35,8 +35,10 @@ Exit codes: 0, 1 something contradicts itself or differs, 2 usage, or not a bund
     type=click.Path(exists=True, path_type=Path),
     help="File of allowed signers, as for `ssh-keygen -Y verify`; other bundles are refused.",
 )
-@format_option("text", "json", prints={"audit": "lobench.tools.audit.audit_output:AuditRecord"})
-def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, kind: str) -> None:
+@format_option("text", "json", name="output_format", prints={"audit": "lobench.tools.audit.audit_output:AuditRecord"})
+def audit(
+    bundle: Path, sample: str, beacon: str, workers: int, allowed_signers: Path | None, output_format: str
+) -> None:
     """Check a bundle, and repeat evaluations drawn by a public beacon.
 
     First, the records of the bundle are checked against each other: its root, the plan, the card, each field of each
@@ -48,12 +50,12 @@ def audit(bundle: Path, sample: str, beacon: str, workers: int, allowed_signers:
     it is as near as these. The command runs the Python code of the suites in the bundle: use a container for bundles of
     people that you do not trust.
     """
-    from lobench.tools.audit.audit import audit as audited
+    from lobench.tools.audit.audit import audit as run_audit
     from lobench.tools.audit.audit_output import audit_record, audit_text
 
     audit_result = call_with_progress(
-        audited, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers
+        run_audit, bundle, sample=sample, beacon=beacon, workers=workers, allowed_signers=allowed_signers
     )
-    emit("audit", audit_record(audit_result)) if kind == "json" else show(audit_text(audit_result))
+    emit("audit", audit_record(audit_result)) if output_format == "json" else show(audit_text(audit_result))
     if not audit_result.is_passed:
         raise click.exceptions.Exit(ExitCode.VERDICT)

@@ -29,12 +29,12 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION
 from lobench.engine.store.plans import PlannedSubject, absent, changed_files
 from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
-from lobench.tools.audit.cases import code_findings, members_of_code, planned_case_findings
-from lobench.tools.audit.experiment_checks import experiment_findings, given_labels, seed_findings
+from lobench.tools.audit.cases import code_findings, files_of_codes, planned_case_findings
+from lobench.tools.audit.experiment_checks import configured_labels, experiment_findings, seed_findings
 from lobench.tools.audit.findings import UNUSED_FILES, Contradiction, Finding, Unaudited
 from lobench.tools.audit.ledger_checks import Tables, record_findings
 
-__all__ = ["findings", "renamed", "suite_folders"]
+__all__ = ["findings", "label_changes", "suite_folders"]
 
 _RECORD_ERRORS = (ValueError, TypeError, KeyError, AttributeError, IndexError)
 _TYPES_IN_RECORDS = (type(None), bool, int, float, str, bytes, list, tuple, dict)
@@ -95,13 +95,13 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
     folders = suite_folders(bundle, folder)
     if not planned_subjects:
         yield Unaudited("which evaluations were planned, and under which names: the ledger has no plan")
-    yield from _head_findings(bundle)
+    yield from _header_findings(bundle)
     yield from _experiment_contradictions(bundle)
     yield from _plan_findings(planned_subjects, rows)
     yield from planned_case_findings(planned_subjects, rows, _codes_by_case(tables))
     yield from _place_findings(tables, rows)
     yield from seed_findings(planned_subjects, rows, has_gate=bool(tables.events("gate")))
-    yield from _label_findings(planned_subjects, sightings, ledger, given_labels(ledger, folders))
+    yield from _label_findings(planned_subjects, sightings, ledger, configured_labels(ledger, folders))
     yield from record_findings(tables, rows)
     yield from experiment_findings(ledger, rows, folders)
     yield from code_findings(ledger, rows, members)
@@ -118,7 +118,7 @@ def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
     return [suite_folder for suite_folder in sorted(folder / name for name in names) if suite_folder.is_dir()]
 
 
-def _head_findings(bundle: ResultBundle) -> Iterator[Finding]:
+def _header_findings(bundle: ResultBundle) -> Iterator[Finding]:
     header = json.loads(bundle.read("bundle.json"))
     columns, _ = bundle.table("evaluations")
     if set(header) != {"version", "schema", "root"} or header["version"] != 1:
@@ -214,7 +214,7 @@ def _label_findings(
             yield Contradiction("label", f"the optimizer {subject.uri!r} has another hash than in the ledger")
         if subject.has_theta and optimizer_sha256(subject.uri) == subject.sha256:
             yield Contradiction("label", f"{subject.uri!r} is an optimizer, and the ledger has {subject.kind}")
-    for text, is_second_name in renamed(planned_subjects, sightings, labels_of_hash):
+    for text, is_second_name in label_changes(planned_subjects, sightings, labels_of_hash):
         yield Unaudited(f"a second name: {text}") if is_second_name else Contradiction("label", text)
     for experiment_row in ledger.experiments():
         try:
@@ -223,7 +223,7 @@ def _label_findings(
             yield Contradiction("plan", f"the configuration of an experiment cannot be read: {headline(error)}")
 
 
-def renamed(
+def label_changes(
     planned_subjects: Sequence[PlannedSubject],
     sightings: Iterable[Subject],
     labels_by_hash: Mapping[str, Set[str]] = _NO_LABELS,
@@ -276,7 +276,7 @@ def _file_findings(
     ):
         yield Unaudited(f"what {name} was under an earlier plan")
     codes = {code for subject in planned_subjects for case in subject.cases for code in parts_of_code(case.code)}
-    code_members = members_of_code(ledger, codes, members)
+    code_members = files_of_codes(ledger, codes, members)
     for changed_file, line in changed_files(planned_subjects, members, code_members):
         if changed_file is None:
             yield Unaudited(f"{UNUSED_FILES}: {line}")

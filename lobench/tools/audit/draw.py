@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lobench.analysis.stats.proportions import escape_chance
 from lobench.core.errors import UsageError
 
-__all__ = ["Escape", "drawn", "escapes", "num_drawn"]
+__all__ = ["Escape", "draw_indices", "escape_chances", "sample_size"]
 
 _SHARES = (0.01, 0.05, 0.1, 0.25)
 
@@ -25,7 +25,7 @@ class Escape:
     chance: float
 
 
-def num_drawn(sample: str, num_all: int) -> int:
+def sample_size(sample: str, num_all: int) -> int:
     """Returns the number of evaluations in a sample.
 
     Args:
@@ -43,19 +43,19 @@ def num_drawn(sample: str, num_all: int) -> int:
     return min(count, num_all)
 
 
-def drawn(count: int, num_all: int, *, root: str, beacon: str) -> list[int]:
+def draw_indices(count: int, num_all: int, *, root: str, beacon: str) -> list[int]:
     """Returns the sorted indices of the sample.
 
     All evaluations are equally likely, whatever the author does, if the root was fixed before the beacon was known.
     """
 
-    def mark(index: int) -> bytes:
+    def sort_key(index: int) -> bytes:
         return hashlib.sha256(f"lobench audit\0{root}\0{beacon}\0{index}".encode()).digest()
 
-    return sorted(sorted(range(num_all), key=mark)[:count])
+    return sorted(sorted(range(num_all), key=sort_key)[:count])
 
 
-def escapes(count: int, num_all: int) -> Sequence[Escape]:
+def escape_chances(count: int, num_all: int) -> Sequence[Escape]:
     """Returns the chance that the sample contains no false result, for several shares of false results."""
     false_counts = {share: max(1, math.ceil(share * num_all)) for share in _SHARES}
     return [Escape(share, number, escape_chance(num_all, number, count)) for share, number in false_counts.items()]

@@ -22,7 +22,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
-__all__ = ["experiment_findings", "given_labels", "seed_findings"]
+__all__ = ["configured_labels", "experiment_findings", "seed_findings"]
 
 _MOST_NAMED = 4
 _TRIAL_STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
@@ -45,7 +45,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         except LobenchError as error:
             yield Unaudited(f"the configuration of experiment {experiment_row.name!r} ({headline(error)})")
             continue
-        members = ledger.memberships(experiment_row.id)
+        memberships = ledger.memberships(experiment_row.id)
         trials = ledger.trials(experiment_row.id)
         yield Unaudited(
             f"parts of the configuration of {experiment_row.name!r} that change no method and no seed", is_usual=True
@@ -54,15 +54,15 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
             yield Contradiction(
                 "plan", f"experiment {experiment_row.name!r} is called {experiment.name!r} by its configuration"
             )
-        yield from _method_findings(experiment, members, trials, ledger, labels)
-        yield from _trial_findings(experiment_row, experiment, members, trials, rows, folders)
-        yield from _left_out_findings(experiment_row, members, rows)
+        yield from _method_findings(experiment, memberships, trials, ledger, labels)
+        yield from _trial_findings(experiment_row, experiment, memberships, trials, rows, folders)
+        yield from _left_out_findings(experiment_row, memberships, rows)
         methods_without_results = [
             method.name
             for method in experiment.methods
-            if method.name not in {member.method.partition("/")[0] for member in members}
+            if method.name not in {member.method.partition("/")[0] for member in memberships}
         ]
-        if methods_without_results and members:
+        if methods_without_results and memberships:
             yield Unaudited(
                 f"why experiment {experiment_row.name!r} has no result of "
                 f"{first_of(methods_without_results, _MOST_NAMED)}"
@@ -75,13 +75,13 @@ class _Labels:
 
     Attributes:
       recorded: Labels that subjects have, or had when they were planned.
-      given: Labels that the methods and trials of all experiments give them.
+      configured: Labels that the methods and trials of all experiments give them.
     """
 
     recorded: Mapping[str, Set[str]]
-    given: Mapping[str, Set[str]]
+    configured: Mapping[str, Set[str]]
 
-    def problem_of(self, method: Method, sha256: str) -> Finding | None:
+    def label_finding(self, method: Method, sha256: str) -> Finding | None:
         """Returns the finding if a method has another label than its results.
 
         One subject may be several methods: of this experiment, of an earlier version of it, or a trial of a search. Its
@@ -91,7 +91,7 @@ class _Labels:
         if not labels_of_results or method.title in labels_of_results:
             return None
         names = " and ".join(repr(label) for label in sorted(labels_of_results))
-        if labels_of_results & self.given.get(sha256, frozenset()):
+        if labels_of_results & self.configured.get(sha256, frozenset()):
             return Unaudited(f"a second name: method {method.name} is called {method.title!r}, and its results {names}")
         return Contradiction(
             "label", f"method {method.name} is called {method.title!r}, and has the results of {names}"
@@ -104,10 +104,10 @@ def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
         labels.setdefault(sighting.sha256, set()).add(sighting.label)
     for planned_subject in ledger.planned():
         labels.setdefault(planned_subject.sha256, set()).add(planned_subject.label)
-    return _Labels(recorded=labels, given=given_labels(ledger, folders))
+    return _Labels(recorded=labels, configured=configured_labels(ledger, folders))
 
 
-def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[str]]:
+def configured_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[str]]:
     """Returns the labels that all versions of all experiments give to subjects, by hash of the subject.
 
     Args:
@@ -134,11 +134,11 @@ def given_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, Set[st
 
 
 def _left_out_findings(
-    experiment_row: ExperimentRow, members: Sequence[Membership], rows: Sequence[EvaluationRow]
+    experiment_row: ExperimentRow, memberships: Sequence[Membership], rows: Sequence[EvaluationRow]
 ) -> Iterator[Finding]:
     """Yields a finding if results on an experiment's subjects, cases and seeds belong to no experiment."""
     numbered_members = [
-        member for member in members if isinstance(member.session, int) and isinstance(member.trial, int)
+        member for member in memberships if isinstance(member.session, int) and isinstance(member.trial, int)
     ]
     member_seeds = {
         (member.evaluation.sha256, member.evaluation.case_key.partition(":")[0], member.session)
@@ -190,7 +190,7 @@ def _read_configuration(experiment_row: ExperimentRow, folders: Sequence[Path]) 
 
 def _method_findings(
     experiment: Experiment,
-    members: Sequence[Membership],
+    memberships: Sequence[Membership],
     trials: Sequence[TrialRow],
     ledger: Ledger,
     labels: _Labels,
@@ -200,7 +200,7 @@ def _method_findings(
     trials_by_key = {(trial.method, trial.number): trial for trial in trials}
     checked_members = set[tuple[str, object, str, bool]]()
     sessions: dict[str, set[object]] = {}
-    for member in members:
+    for member in memberships:
         name = member.method.partition("/")[0]
         method = methods.get(name)
         if method is None:
@@ -225,7 +225,7 @@ def _method_findings(
             values = tuple(f"{path} = {gin_text(value)}" for path, value in trial.parameters.items())
         yield from _configuration_findings(method, values, member.evaluation.sha256, sightings)
         is_named = method.kind in ("optimizer", "checkpoint") and method.search is None
-        if is_named and (problem := labels.problem_of(method, member.evaluation.sha256)) is not None:
+        if is_named and (problem := labels.label_finding(method, member.evaluation.sha256)) is not None:
             yield problem
     planned_sessions = experiment.sessions
     for name, recorded_sessions in sorted(sessions.items()):
@@ -293,7 +293,7 @@ def _are_same_settings(
 def _trial_findings(
     experiment_row: ExperimentRow,
     experiment: Experiment,
-    members: Sequence[Membership],
+    memberships: Sequence[Membership],
     trials: Sequence[TrialRow],
     rows: Sequence[EvaluationRow],
     folders: Sequence[Path],
@@ -326,7 +326,7 @@ def _trial_findings(
         yield Unaudited("waves of searches", is_usual=True)
         evaluations = [
             rows_by_key[key]
-            for member in members
+            for member in memberships
             if (member.method, member.trial) == (trial.method, trial.number)
             if isinstance(member.session, int) and member.session < FIRST_REPORT_SEED
             if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in rows_by_key

@@ -9,7 +9,7 @@ from lobench.core.result import Curves
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.tools.audit.findings import Unaudited
 
-__all__ = ["common_metrics", "other_film", "other_form", "unaudited_of"]
+__all__ = ["common_metrics", "film_difference", "form_difference", "unrepeated_claims"]
 
 _EQUAL_FIELDS = ("seeds", "eval_steps", "log_steps", "num_params")
 _MACHINE_PROBLEMS = ("metric ", "the time of a gradient step")  # beginnings of problems that depend on the machine
@@ -20,7 +20,7 @@ def common_metrics(claimed: Curves, repeated: Curves) -> list[str]:
     return sorted(claimed.metrics.keys() & repeated.metrics.keys())
 
 
-def other_form(claimed: Curves, repeated: Curves) -> str | None:
+def form_difference(claimed: Curves, repeated: Curves) -> str | None:
     """Returns the first difference of two results other than in their values; None if there is none.
 
     Metrics, lengths, steps, seeds, directions, bindings and the kept state are compared.
@@ -50,7 +50,7 @@ def other_form(claimed: Curves, repeated: Curves) -> str | None:
         and set(claimed.added) - missing_plugin_metrics != set(repeated.added or ()) & claimed.metrics.keys()
     ):
         return "it names other metrics as made by plugins"
-    return _other_origin(claimed, repeated) or _other_cost(claimed, repeated)
+    return _origin_difference(claimed, repeated) or _cost_difference(claimed, repeated)
 
 
 def _metrics_of_missing_plugins(claimed: Curves, repeated: Curves) -> set[str]:
@@ -58,7 +58,7 @@ def _metrics_of_missing_plugins(claimed: Curves, repeated: Curves) -> set[str]:
     return {name for name in claimed.added or () if name not in repeated.metrics}
 
 
-def _other_origin(claimed: Curves, repeated: Curves) -> str | None:
+def _origin_difference(claimed: Curves, repeated: Curves) -> str | None:
     if sorted(claimed.provenance.bindings.splitlines()) != sorted(repeated.provenance.bindings.splitlines()):
         return "it records other bindings than it has"
     if claimed.provenance.optimizer != repeated.provenance.optimizer:
@@ -71,7 +71,7 @@ def _other_origin(claimed: Curves, repeated: Curves) -> str | None:
     return "it records other problems" if claimed_problems != our_problems else None
 
 
-def _other_cost(claimed: Curves, repeated: Curves) -> str | None:
+def _cost_difference(claimed: Curves, repeated: Curves) -> str | None:
     if claimed.cost is None or repeated.cost is None:
         return None  # an older lobench did not record a measurement
     pairs = [(claimed.cost, repeated.cost)]
@@ -86,7 +86,7 @@ def _other_cost(claimed: Curves, repeated: Curves) -> str | None:
     return None
 
 
-def other_film(claimed: Curves, repeated: Curves) -> str | None:
+def film_difference(claimed: Curves, repeated: Curves) -> str | None:
     """Describes the difference between the films of two results with equal bits; None if equal."""
     if (claimed.film is None) != (repeated.film is None):
         return "only one of the two evaluations has a film"
@@ -100,7 +100,7 @@ def other_film(claimed: Curves, repeated: Curves) -> str | None:
     return None
 
 
-def unaudited_of(row: EvaluationRow, claimed: Curves, repeated: Curves) -> Iterator[Unaudited]:
+def unrepeated_claims(row: EvaluationRow, claimed: Curves, repeated: Curves) -> Iterator[Unaudited]:
     """Yields the names of claims of a result that were not repeated."""
     for name in sorted(_metrics_of_missing_plugins(claimed, repeated)):
         is_primary = ", by which it is ranked" if name == row.case.primary_metric else ""

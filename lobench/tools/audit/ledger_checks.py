@@ -40,7 +40,7 @@ _OTHER_EVENTS = {
     "gate": "gates",
     "gate_reference": "references of gates",
 }
-_HASHED = 16  # hex digits in the name of a run (`start`)
+_START_DIGITS = 16  # hex digits in the name of a run (`start`)
 
 
 class Tables:
@@ -192,7 +192,7 @@ def _start_findings(tables: Tables) -> Iterator[Finding]:
             continue
         seen_starts.add(detail["start"])
         first_plan = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
-        if digest_of(first_plan)[:_HASHED] != detail["start"]:
+        if digest_of(first_plan)[:_START_DIGITS] != detail["start"]:
             yield Contradiction(
                 "plan", f"event {row['id']}: the name of its start is another one than its content gives"
             )
@@ -213,18 +213,18 @@ def _start_findings(tables: Tables) -> Iterator[Finding]:
 
 
 def _membership_findings(tables: Tables) -> Iterator[Finding]:
-    forms = {row["id"]: row for row in tables["experiments"]}
+    experiments_by_id = {row["id"]: row for row in tables["experiments"]}
     blocks = {row["id"]: (row["seed_start"], row["seed_count"]) for row in tables["evaluations"]}
     trials = {(row["experiment"], row["method"], row["number"]) for row in tables["trials"]}
     for row in tables["memberships"]:
         where = f"member of experiment {row['experiment']}, method {row['method']!r}"
-        if row["experiment"] not in forms:
+        if row["experiment"] not in experiments_by_id:
             yield Contradiction("record", f"{where}: no such experiment")
             continue
         if row["evaluation"] not in blocks:
             yield Contradiction("record", f"{where}: no such evaluation: {row['evaluation']}")
             continue
-        if not forms[row["experiment"]]["config"]:
+        if not experiments_by_id[row["experiment"]]["config"]:
             continue
         start, count = blocks[row["evaluation"]]
         if not isinstance(row["session"], int) or not start <= row["session"] < start + count:
@@ -232,17 +232,21 @@ def _membership_findings(tables: Tables) -> Iterator[Finding]:
         if row["trial"] and (row["experiment"], row["method"], row["trial"]) not in trials:
             yield Contradiction("record", f"{where}: no such trial: {row['trial']}")
     for row in tables["trials"]:
-        if row["experiment"] not in forms:
+        if row["experiment"] not in experiments_by_id:
             yield Contradiction("record", f"trial {row['number']} of {row['method']}: no such experiment")
-    for form in forms.values():
-        patch = form["patch"]
-        if patch is not None and hashlib.sha256(_bytes_of(patch)).hexdigest() != form["patch_sha256"]:
-            yield Contradiction("record", f"the patch of experiment {form['name']} has another hash than in the ledger")
-        if not form["config"] and form["config_sha256"]:
-            yield Contradiction("plan", f"the file of experiment {form['name']} is gone, and its hash is there")
+    for experiment_row in experiments_by_id.values():
+        patch = experiment_row["patch"]
+        if patch is not None and hashlib.sha256(_decode_bytes(patch)).hexdigest() != experiment_row["patch_sha256"]:
+            yield Contradiction(
+                "record", f"the patch of experiment {experiment_row['name']} has another hash than in the ledger"
+            )
+        if not experiment_row["config"] and experiment_row["config_sha256"]:
+            yield Contradiction(
+                "plan", f"the file of experiment {experiment_row['name']} is gone, and its hash is there"
+            )
 
 
-def _bytes_of(value: Any) -> bytes:
+def _decode_bytes(value: Any) -> bytes:
     import base64
 
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else str(value).encode()

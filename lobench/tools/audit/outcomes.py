@@ -20,14 +20,14 @@ from lobench.core.wording import headline
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.evaluation.expectations import failed_expectations
 from lobench.evaluation.result import Result
-from lobench.tools.audit.reevaluation import RepeatableCase, tests_below
+from lobench.tools.audit.reevaluation import RepeatableCase, find_test_functions
 
-__all__ = ["Outcomes"]
+__all__ = ["OutcomeChecker"]
 
-_numbers = itertools.count()
+_module_numbers = itertools.count()
 
 
-class Outcomes:
+class OutcomeChecker:
     """Runs the tests of suites on curves. The tests run in this process, like other code of the suites.
 
     Args:
@@ -38,7 +38,7 @@ class Outcomes:
         self._folders = folders
         self._modules: dict[Path, ModuleType | str] = {}
 
-    def of(self, row: EvaluationRow, case: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
+    def outcome_of(self, row: EvaluationRow, case: RepeatableCase, curves: Sequence[Curves]) -> Outcome | str:
         """Returns the outcome that a result's test or expectations have for some curves, or why it is unknown.
 
         Args:
@@ -50,7 +50,7 @@ class Outcomes:
             return Outcome.PASSED  # expectations are for the whole training
         file, _, item = row.case.node_id.partition("::")
         if file.endswith(".gin") and case.test:  # the case is an item of an experiment
-            test_file = tests_below(Path(case.spec.path).parent)[case.test]
+            test_file = find_test_functions(Path(case.spec.path).parent)[case.test]
             return self._outcome_of_test(test_file, case.test, case.spec, Result(curves))
         if file.endswith(".gin"):
             try:
@@ -64,7 +64,7 @@ class Outcomes:
         path = next((path_in_suite for folder in self._folders for path_in_suite in folder.rglob(file.name)), None)
         if path is None or "::" in name:
             return f"test {name} is not in the bundle, or is a method"
-        module = self._module(path)
+        module = self._imported_module(path)
         if isinstance(module, str):
             return module
         test = getattr(module, name, None)
@@ -84,7 +84,7 @@ class Outcomes:
             test, {parameter: arguments[parameter] for parameter in inspect.signature(test).parameters}
         )
 
-    def _module(self, path: Path) -> ModuleType | str:
+    def _imported_module(self, path: Path) -> ModuleType | str:
         if path not in self._modules:
             try:
                 self._modules[path] = _import_file(path)
@@ -96,7 +96,7 @@ class Outcomes:
 
 
 def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"_lobench_audited_{next(_numbers)}", path)
+    spec = importlib.util.spec_from_file_location(f"_lobench_audited_{next(_module_numbers)}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))

@@ -28,19 +28,19 @@ from lobench.plugins import PluginManager, Registered
 from lobench.tools.audit.cases import is_item_of_experiment
 
 __all__ = [
+    "EvaluationRepeater",
     "NotRepeatable",
     "OrdinaryTest",
     "OtherCase",
     "RepeatableCase",
-    "Repeats",
-    "Suites",
-    "bindings_of",
-    "imports_of",
-    "tests_below",
+    "SuiteCases",
+    "bindings_by_case",
+    "experiment_imports",
+    "find_test_functions",
 ]
 
-_TEST = re.compile(r"^\s*(?:async\s+)?def (test\w*)\(", re.MULTILINE)
-_CASE = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
+_TEST_PATTERN = re.compile(r"^\s*(?:async\s+)?def (test\w*)\(", re.MULTILINE)
+_ITEM_PATTERN = re.compile(r"^(?:.*::)?(?P<name>[^:\[\]]+)(?:\[(?P<own>.*)\])?$")
 
 
 class NotRepeatable(LobenchError):
@@ -63,18 +63,18 @@ class RepeatableCase:
       layers: Layers of the binding.
       spec: The case in the suite's files.
       test: Name of the test in the case's identity. "": none.
-      beside: Bindings in the ledger that are in neither the suite's files nor the subject.
+      extra_bindings: Bindings in the ledger that are in neither the suite's files nor the subject.
       bound: The case with these bindings.
     """
 
     layers: Layers
     spec: CaseSpec
     test: str
-    beside: tuple[str, ...]
+    extra_bindings: tuple[str, ...]
     bound: BoundCase
 
 
-class Suites:
+class SuiteCases:
     """Suites of a bundle, extracted to a folder. Binding one of their cases imports the modules that it names.
 
     Args:
@@ -106,7 +106,7 @@ class Suites:
         case_key = (row.case.key, row.case.node_id, tuple(row.sightings), bindings)
         if case_key not in self._known_cases:
             try:
-                self._known_cases[case_key] = self._find(row, bindings)
+                self._known_cases[case_key] = self._find_case(row, bindings)
             except LobenchError as error:
                 self._known_cases[case_key] = error
             except Exception as error:  # noqa: BLE001  (what a suite's module raises)
@@ -116,7 +116,7 @@ class Suites:
             raise case_or_error
         return case_or_error
 
-    def _find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
+    def _find_case(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         specs = [spec for spec in self._specs if spec.suite == row.case.suite and is_of_spec(spec, row.case)]
         name = row.case.name.partition("[")[0]  # without the values of its parameters
         if not specs and any(test.suite == row.case.suite and test.is_called(name) for test in self._tests):
@@ -128,15 +128,15 @@ class Suites:
         problem: LobenchError | None = None
         for spec in specs:
             for sighting in row.sightings:
-                for test in _tests(row.case, Path(spec.path).parent):
+                for test in _possible_test_names(row.case, Path(spec.path).parent):
                     try:
-                        return self._with_imports(row, spec, sighting, test, bindings)
+                        return self._bind_with_imports(row, spec, sighting, test, bindings)
                     except LobenchError as error:
                         problem = problem if isinstance(problem, OtherCase) else error
         assert problem is not None
         raise problem
 
-    def _with_imports(
+    def _bind_with_imports(
         self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str
     ) -> RepeatableCase:
         """Tries the imports of each experiment, then none. Returns the first case whose code equals the result's.
@@ -147,7 +147,7 @@ class Suites:
         problem: LobenchError | None = None
         for imports in self._imports:
             try:
-                bound_case = self._bound(row, spec, subject, test, bindings, imports)
+                bound_case = self._bind(row, spec, subject, test, bindings, imports)
             except LobenchError as error:
                 problem = error
                 continue
@@ -159,19 +159,19 @@ class Suites:
             raise problem
         return first_bound
 
-    def _bound(
+    def _bind(
         self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str, imports: tuple[str, ...]
     ) -> RepeatableCase:
         layers = Layers(variant=subject.variant, gin_modules=self._modules, gin_params=imports)
         bound = bind_case(spec, layers, test=test, build=False)
-        if _is_same(bound, row):
-            return RepeatableCase(layers=layers, spec=spec, test=test, beside=(), bound=bound)
+        if _has_identity(bound, row):
+            return RepeatableCase(layers=layers, spec=spec, test=test, extra_bindings=(), bound=bound)
         # The ledger has the bindings that come from a run's config.gin, --gin-file and --gin-param.
         suite_bindings = set(bound.bindings.splitlines())
         extra_bindings = tuple(line for line in bindings.splitlines() if line not in suite_bindings)
         layers = dataclasses.replace(layers, gin_params=(*imports, *extra_bindings))
-        if extra_bindings and _is_same(rebound := bind_case(spec, layers, test=test, build=False), row):
-            return RepeatableCase(layers=layers, spec=spec, test=test, beside=extra_bindings, bound=rebound)
+        if extra_bindings and _has_identity(rebound := bind_case(spec, layers, test=test, build=False), row):
+            return RepeatableCase(layers=layers, spec=spec, test=test, extra_bindings=extra_bindings, bound=rebound)
         bound = rebound if extra_bindings else bound
         if bound.info.identity != row.case.identity:
             raise OtherCase("the suite's files give another case than the result is of", where=row.where)
@@ -180,7 +180,7 @@ class Suites:
         )
 
 
-def imports_of(ledger: Ledger) -> list[tuple[str, ...]]:
+def experiment_imports(ledger: Ledger) -> list[tuple[str, ...]]:
     """Returns the imports of the experiments of a ledger, as gin lines, the last experiment first."""
     distinct_imports: dict[tuple[str, ...], None] = {}
     for form in reversed(ledger.experiments()):
@@ -188,11 +188,11 @@ def imports_of(ledger: Ledger) -> list[tuple[str, ...]]:
     return [imports for imports in distinct_imports if imports]
 
 
-def _is_same(bound: BoundCase, row: EvaluationRow) -> bool:
+def _has_identity(bound: BoundCase, row: EvaluationRow) -> bool:
     return (bound.info.identity, bound.info.optimizer_hash) == (row.key.case_identity, row.key.optimizer_hash)
 
 
-def _tests(case: CaseInfo, folder: Path) -> list[str]:
+def _possible_test_names(case: CaseInfo, folder: Path) -> list[str]:
     """Returns the possible names of the test in the case's identity.
 
     Args:
@@ -201,23 +201,23 @@ def _tests(case: CaseInfo, folder: Path) -> list[str]:
     """
     file, _, item = case.node_id.partition("::")
     if is_item_of_experiment(case):
-        return ["", *tests_below(folder)]
-    match = _CASE.match(item)
+        return ["", *find_test_functions(folder)]
+    match = _ITEM_PATTERN.match(item)
     if file.endswith(".gin") or match is None:
         return [""]
     return [match["name"], *([f"{match['name']}[{match['own']}]"] if match["own"] else [])]
 
 
-def tests_below(folder: Path) -> dict[str, Path]:
+def find_test_functions(folder: Path) -> dict[str, Path]:
     """Returns the test functions of the Python files in and below a folder, with their files. Imports nothing."""
     return {
         name: file
         for file in sorted(folder.rglob("*.py"))
-        for name in _TEST.findall(file.read_text(encoding="utf-8", errors="replace"))
+        for name in _TEST_PATTERN.findall(file.read_text(encoding="utf-8", errors="replace"))
     }
 
 
-def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
+def bindings_by_case(rows: Sequence[EvaluationRow]) -> dict[str, str]:
     """Returns the bindings of each case by `CaseInfo.key`, from results with curves."""
     bindings: dict[str, str] = {}
     for row in rows:
@@ -226,7 +226,7 @@ def bindings_of(rows: Sequence[EvaluationRow]) -> dict[str, str]:
     return bindings
 
 
-class Repeats:
+class EvaluationRepeater:
     """Repeats evaluations in separate processes.
 
     Args:
@@ -252,13 +252,13 @@ class Repeats:
         for runner in self._runners:
             runner.close()
 
-    def all(
+    def run_all(
         self, repeats: Sequence[tuple[EvaluationRow, RepeatableCase, int]], report_progress: Callable[[int], None]
     ) -> Iterator[Curves | LobenchError]:
         """Yields curves or an error for each requested row, case and perturbation, in order."""
         with ThreadPoolExecutor(self._num_workers) as pool:
             try:
-                for number, result in enumerate(pool.map(lambda repeat: self._run(*repeat), repeats), 1):
+                for number, result in enumerate(pool.map(lambda repeat: self._run_or_error(*repeat), repeats), 1):
                     report_progress(number)
                     yield result
             except BaseException:
@@ -266,16 +266,16 @@ class Repeats:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _run(self, row: EvaluationRow, repeatable: RepeatableCase, perturbation: int) -> Curves | LobenchError:
+    def _run_or_error(self, row: EvaluationRow, repeatable: RepeatableCase, perturbation: int) -> Curves | LobenchError:
         runner = self._idle_runners.get()
         try:
-            return self._run_in(runner, row, repeatable, perturbation)
+            return self._run_with(runner, row, repeatable, perturbation)
         except LobenchError as error:
             return error
         finally:
             self._idle_runners.put(runner)
 
-    def _run_in(self, runner: IsolatedRunner, row: EvaluationRow, case: RepeatableCase, perturbation: int) -> Curves:
+    def _run_with(self, runner: IsolatedRunner, row: EvaluationRow, case: RepeatableCase, perturbation: int) -> Curves:
         sha256 = row.key.checkpoint_sha256
         has_theta = any(sighting.has_theta for sighting in row.sightings)
         if has_theta and sha256 not in self._thetas:

@@ -39,7 +39,7 @@ from lobench.report.live.notebook_progress import default_progress
 from lobench.report.tables.text import subject_name
 from lobench.tools.best.choice import Best, BestRecord, Candidate
 
-__all__ = ["best", "ranked_run"]
+__all__ = ["best", "rank_checkpoints"]
 
 
 def best(
@@ -106,7 +106,7 @@ def best(
     _earlier_records(store / "best.json")  # raises before hours of work instead of after
     require_writable(store / "best.json")
     snapshot = read_store(store)
-    first_seed = _next_seed(snapshot.rows)
+    first_seed = _first_unused_seed(snapshot.rows)
     if note := note_on_fixed_seeds(snapshot.cases):
         if not (cases := names_on_fresh_seeds(snapshot.cases)):
             results_command = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
@@ -133,7 +133,7 @@ def best(
                 [run.given(readable_theta) for readable_theta in readable_subjects]
             )
             snapshot = read_store(repeated_store)
-    ranked_metric, scales, all_ranked = ranked_run(snapshot, suite_paths, metric)
+    ranked_metric, scales, all_ranked = rank_checkpoints(snapshot, suite_paths, metric)
     ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.subject.uri)]
     top_ranked, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
     if not top_ranked:
@@ -147,9 +147,9 @@ def best(
         raise LobenchError(
             "no candidate could be evaluated again", got=uris, next_step=f"see the lines above, and `{results_command}`"
         )
-    further_seed = _next_seed(read_store(store / "best").rows)
+    further_seed = _first_unused_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
-    winners = [top for top in top_ranked if top.subject.checkpoint.sha256 == sha256]
+    winners = [ranked_subject for ranked_subject in top_ranked if ranked_subject.subject.checkpoint.sha256 == sha256]
     winner_results = _rank_on_fresh_seeds(
         evaluate, store / "best" / "winner", further_seed, winners, ranked_metric, scales
     )
@@ -171,7 +171,7 @@ def best(
     return best_checkpoint
 
 
-def ranked_run(
+def rank_checkpoints(
     snapshot: Snapshot, suites: Sequence[str], metric: str
 ) -> tuple[str | None, Scales, list[RankedSubject]]:
     """Returns the metric (None: each case's primary one), the scales, and the checkpoints of a store, the best first.
@@ -188,7 +188,7 @@ def ranked_run(
     return ranked_metric, scales, rank_subjects(subjects, ranked_metric, scales)
 
 
-def _next_seed(rows: Sequence[EvaluationRow]) -> int:
+def _first_unused_seed(rows: Sequence[EvaluationRow]) -> int:
     return max((row.key.seed_block.start + row.key.seed_block.size for row in rows), default=0)
 
 

@@ -68,8 +68,8 @@ class Candidate:
     fresh: RankedSubject
 
     def to_record(self) -> CandidateRecord:
-        bounds = {"fresh": _interval(self.fresh.score), "chosen_by": _interval(self.chosen.score)}
-        return record_from(CandidateRecord, self.chosen.subject.checkpoint, **bounds, **_counts(self.fresh))
+        bounds = {"fresh": _interval_record(self.fresh.score), "chosen_by": _interval_record(self.chosen.score)}
+        return record_from(CandidateRecord, self.chosen.subject.checkpoint, **bounds, **_count_record(self.fresh))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +113,17 @@ class Best:
             best=self.uri,
             score_version=SCORE_VERSION,
             metric=self.metric or "primary",
-            report=None if self.report is None else _report(self.report),
+            report=None if self.report is None else _report_record(self.report),
             candidates=[candidate.to_record() for candidate in self.candidates],
             at=datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds"),
         )
 
 
-def _report(result: RankedSubject) -> RankedReport:
-    return {"score": _interval(result.score), **_counts(result), "most_lost": result.lost_seeds()[2]}
+def _report_record(result: RankedSubject) -> RankedReport:
+    return {"score": _interval_record(result.score), **_count_record(result), "most_lost": result.lost_seeds()[2]}
 
 
-def _counts(result: RankedSubject) -> RankedCounts:
+def _count_record(result: RankedSubject) -> RankedCounts:
     return {
         "num_cases": result.num_cases,
         "diverged": result.num_diverged,
@@ -132,7 +132,7 @@ def _counts(result: RankedSubject) -> RankedCounts:
     }
 
 
-def _interval(interval: Interval) -> IntervalRecord:
+def _interval_record(interval: Interval) -> IntervalRecord:
     return finite_or_none(record_from(IntervalRecord, interval))
 
 
@@ -140,17 +140,17 @@ def best_text(best: Best) -> str:
     """Returns the best checkpoint with the score to report, then the candidates, the best first."""
     return "\n".join(
         [
-            *map(one_line, _answer(best)),
+            *map(one_line, _answer_lines(best)),
             *(one_line(f"gone from its place, or overwritten: {uri}") for uri in best.gone),
             "",
-            text_table(_rows(best)),
+            text_table(_table_rows(best)),
             "",
             best.scale,
         ]
     )
 
 
-def _rows(best: Best) -> list[list[str]]:
+def _table_rows(best: Best) -> list[list[str]]:
     """Returns the table of the candidates, with columns for exploded and lost seeds only if there are any."""
     results = [candidate.fresh for candidate in best.candidates]
     has_exploded = any(result.num_exploded for result in results)
@@ -175,7 +175,7 @@ def _rows(best: Best) -> list[list[str]]:
     return rows
 
 
-def _answer(choice: Best) -> list[str]:
+def _answer_lines(choice: Best) -> list[str]:
     best = f"best checkpoint by {choice.metric or 'the primary metric'}: {choice.uri}"
     optimistic = "the scores in the table are optimistic: their seeds chose the checkpoint"
     report = choice.report

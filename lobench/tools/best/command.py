@@ -31,16 +31,16 @@ Exit codes: 0, 2 usage, or no checkpoint could be evaluated again."""
     help="Number of fresh seeds per case, in each of the two steps (default: the case's own number).",
 )
 @evaluation_options
-@format_option("table", "json", prints={"best": "lobench.tools.best.choice:BestRecord"})
-def best(location: str, kind: str, **options: object) -> None:
+@format_option("table", "json", name="output_format", prints={"best": "lobench.tools.best.choice:BestRecord"})
+def best(location: str, output_format: str, **options: object) -> None:
     """Find the best checkpoint of a watched run.
 
     The best of many looks better than it is on the seeds that chose it. So the top checkpoints are evaluated again on
     fresh seeds, which choose the best of them. That one is evaluated once more on further seeds; report this score.
     STORE/best.json keeps the result.
     """
-    from lobench.tools.best.best import best as found_best
+    from lobench.tools.best.best import best as run_best
     from lobench.tools.best.choice import best_text
 
-    outcome = call_with_progress(found_best, location, **options)
-    emit("best", outcome.to_record()) if kind == "json" else show(best_text(outcome))
+    outcome = call_with_progress(run_best, location, **options)
+    emit("best", outcome.to_record()) if output_format == "json" else show(best_text(outcome))

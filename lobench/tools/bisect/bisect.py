@@ -49,13 +49,13 @@ from lobench.hookspecs import SourceContext
 from lobench.plugins import PluginManager
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.bisect.bisect_settings import BisectKeywords, BisectSettings
-from lobench.tools.bisect.probes import Bisection, Probed, Status, probed
+from lobench.tools.bisect.probes import Bisection, ProbedCase, Status, read_probed_case
 
 __all__ = ["bisect"]
 
 _MAX_AT_ONCE = 8
-_FEW_ROUNDS = 3
-_SAME_SHARE = 0.01  # smaller changes of the probability of a fall count as none
+_NUM_STABLE_ROUNDS = 3
+_SMALL_CHANGE = 0.01  # smaller changes of the probability of a fall count as none
 _MANY_PROBES = 4  # number of a checkpoint's seed blocks after which further blocks hardly change its mean
 _MIN_BUDGET = 20  # enough for all checkpoints of a short run, and for some of them twice
 
@@ -144,7 +144,9 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
     manager = plugins_of(suite_paths, progress)
-    checkpoints = _checkpoints(run, manager, rows, progress, suites=suite_paths, excluded=_subjects_off_curve(store))
+    checkpoints = _run_checkpoints(
+        run, manager, rows, progress, suites=suite_paths, excluded=_subjects_off_curve(store)
+    )
     checkpoints = [
         checkpoint
         for checkpoint in checkpoints
@@ -182,9 +184,11 @@ def bisect(
             store, checkpoint.uri, checkpoint.sha256, other_paths=sorted(paths_by_hash.get(checkpoint.sha256, ()))
         )
 
-    def read_probes() -> Probed:
+    def read_probes() -> ProbedCase:
         rows, current = _stored_evaluations(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
-        return probed(store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current)
+        return read_probed_case(
+            store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current
+        )
 
     layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=run_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
@@ -199,20 +203,20 @@ def bisect(
         level=settings.probability,
         confidence=settings.confidence,
         max_evaluations=max_evaluations,
-        at_once=min(num_workers(options.get("workers", "auto")), _MAX_AT_ONCE),
+        max_parallel=min(num_workers(options.get("workers", "auto")), _MAX_AT_ONCE),
     )
-    status, result, posterior = search.run()
-    assert result.case is not None
-    if status == "undecided" and (note := note_on_fixed_seeds([result.case])):
+    status, probed_case, posterior = search.run()
+    assert probed_case.case is not None
+    if status == "undecided" and (note := note_on_fixed_seeds([probed_case.case])):
         progress.log(note)
     return Bisection(
         status=status,
-        metric=metric or result.case.primary_metric,
+        metric=metric or probed_case.case.primary_metric,
         checkpoints=tuple(checkpoints),
-        belief=posterior,
+        posterior=posterior,
         level=settings.probability,
         confidence=settings.confidence,
-        probed=result,
+        probed_case=probed_case,
         num_new=search.num_new,
         is_exhausted=search.is_exhausted,
         command=command_text(
@@ -241,7 +245,7 @@ class _Search:
       level: Probability of a fall, and of the break within one checkpoint, at which the search stops.
       confidence: Probability of the named checkpoint at which the search stops.
       max_evaluations: Largest number of new evaluations.
-      at_once: Number of checkpoints that are evaluated together.
+      max_parallel: Number of checkpoints that are evaluated together.
       num_new: Number of new evaluations so far.
       is_exhausted: Whether further seeds of the same checkpoints would not change the answer.
     """
@@ -249,37 +253,40 @@ class _Search:
     checkpoints: Sequence[Checkpoint]
     first_block: SeedBlock | None
     evaluate: Callable[[Sequence[Checkpoint], SeedBlock | None], None]
-    read_probes: Callable[[], Probed]
+    read_probes: Callable[[], ProbedCase]
     is_readable: Callable[[Checkpoint], bool]
     log: Callable[[str], None]
     level: float
     confidence: float
     max_evaluations: int
-    at_once: int
+    max_parallel: int
     num_new: int = 0
     is_exhausted: bool = False
 
-    def run(self) -> tuple[Status, Probed, ChangePointPosterior]:
-        result = self.read_probes()
+    def run(self) -> tuple[Status, ProbedCase, ChangePointPosterior]:
+        probed_case = self.read_probes()
         unusable = {index for index, checkpoint in enumerate(self.checkpoints) if not self.is_readable(checkpoint)}
-        unusable |= _indices_with_fixed_seeds(result)
-        while indices := first_probes(result.probes, len(self.checkpoints), unusable)[: self._num_left]:
-            result = self._evaluate_indices(indices, result, unusable)
+        unusable |= _indices_with_fixed_seeds(probed_case)
+        while indices := first_probes(probed_case.probes, len(self.checkpoints), unusable)[: self._num_left]:
+            probed_case = self._evaluate_indices(indices, probed_case, unusable)
         fall_probabilities = list[float]()
         while True:
-            _refuse_undecidable(result)
-            posterior = fall_posterior(result.probes, len(self.checkpoints))
+            _refuse_undecidable(probed_case)
+            posterior = fall_posterior(probed_case.probes, len(self.checkpoints))
             fall_probabilities.append(posterior.fall_probability)
-            status = self._status(posterior, {probe.checkpoint_index for probe in result.probes})
-            self.is_exhausted = self._is_settled(fall_probabilities, posterior, result, unusable)
-            count = 0 if status or self.is_exhausted else min(self.at_once, self._num_left)
-            indices = next_probes(posterior, result.probes, count, unusable) if count else []
+            status = self._decide_status(posterior, {probe.checkpoint_index for probe in probed_case.probes})
+            self.is_exhausted = self._is_settled(fall_probabilities, posterior, probed_case, unusable)
+            count = 0 if status or self.is_exhausted else min(self.max_parallel, self._num_left)
+            indices = next_probes(posterior, probed_case.probes, count, unusable) if count else []
             if not indices:
-                return status or "undecided", result, posterior
+                return status or "undecided", probed_case, posterior
             step = self.checkpoints[posterior.break_index].outer_step
             precision = f"{posterior.probability_within(1):.0%} within one checkpoint of step {step}"
-            result = self._evaluate_indices(
-                indices, result, unusable, f" ({posterior.fall_probability:.0%} sure of a fall; if so, {precision})"
+            probed_case = self._evaluate_indices(
+                indices,
+                probed_case,
+                unusable,
+                f" ({posterior.fall_probability:.0%} sure of a fall; if so, {precision})",
             )
 
     @property
@@ -289,39 +296,43 @@ class _Search:
 
     @staticmethod
     def _is_settled(
-        fall_probabilities: Sequence[float], posterior: ChangePointPosterior, result: Probed, unusable: Collection[int]
+        fall_probabilities: Sequence[float],
+        posterior: ChangePointPosterior,
+        probed_case: ProbedCase,
+        unusable: Collection[int],
     ) -> bool:
         """Returns whether all checkpoints have many probes, and the last rounds did not change the answer.
 
         More seeds would then only measure the same checkpoints more precisely. The remaining uncertainty is how much
         the run varies from checkpoint to checkpoint, which only further checkpoints can show.
         """
-        counts = Counter(probe.checkpoint_index for probe in result.probes)
+        counts = Counter(probe.checkpoint_index for probe in probed_case.probes)
         open_indices = [
             index
             for index in range(posterior.first_good_index, len(posterior.probability_by_index))
             if index not in unusable
         ]
-        last_probabilities = fall_probabilities[-_FEW_ROUNDS:]
+        last_probabilities = fall_probabilities[-_NUM_STABLE_ROUNDS:]
         is_constant = (
-            len(last_probabilities) == _FEW_ROUNDS and max(last_probabilities) - min(last_probabilities) < _SAME_SHARE
+            len(last_probabilities) == _NUM_STABLE_ROUNDS
+            and max(last_probabilities) - min(last_probabilities) < _SMALL_CHANGE
         )
         return is_constant and all(counts[index] >= _MANY_PROBES for index in open_indices)
 
-    def _status(self, posterior: ChangePointPosterior, probed_indices: Collection[int]) -> Status | None:
+    def _decide_status(self, posterior: ChangePointPosterior, probed_indices: Collection[int]) -> Status | None:
         is_near = posterior.fall_probability >= self.level and posterior.probability_within(1) >= self.level
         if is_near and is_located(posterior, probed_indices, self.confidence):
             return "found"
         return "no_fall" if 1 - posterior.fall_probability >= self.level else None
 
     def _evaluate_indices(
-        self, indices: Sequence[int], result: Probed, unusable: set[int], posterior_text: str = ""
-    ) -> Probed:
+        self, indices: Sequence[int], probed_case: ProbedCase, unusable: set[int], posterior_text: str = ""
+    ) -> ProbedCase:
         """Evaluates checkpoints. A checkpoint that gives no result is not evaluated again.
 
         Args:
           indices: Positions of the checkpoints.
-          result: Results so far.
+          probed_case: Results so far.
           unusable: Positions of checkpoints that are not evaluated again. Checkpoints without a result are added.
           posterior_text: Text on the current posterior, for the line of progress.
         """
@@ -329,27 +340,28 @@ class _Search:
         self.log(f"looking at outer step{'s' * (len(indices) > 1)} {steps}{posterior_text}")
         indices_by_block: dict[SeedBlock | None, list[int]] = {}
         for probe_index in indices:
-            indices_by_block.setdefault(_free_block(result, probe_index, self.first_block), []).append(probe_index)
+            indices_by_block.setdefault(_free_block(probed_case, probe_index, self.first_block), []).append(probe_index)
         for block, indices_of_block in indices_by_block.items():
             self.evaluate([self.checkpoints[index] for index in indices_of_block], block)
-        new_result = self.read_probes()
-        self.num_new += max(new_result.num_evaluations - result.num_evaluations, 0)
+        new_probed_case = self.read_probes()
+        self.num_new += max(new_probed_case.num_evaluations - probed_case.num_evaluations, 0)
         counts = [
-            Counter(probe.checkpoint_index for probe in probed_result.probes) for probed_result in (result, new_result)
+            Counter(probe.checkpoint_index for probe in probes_before_or_after.probes)
+            for probes_before_or_after in (probed_case, new_probed_case)
         ]
         unusable.update(index for index in indices if counts[1][index] <= counts[0][index])
-        unusable |= _indices_with_fixed_seeds(new_result)
-        if new_result.case is None:
+        unusable |= _indices_with_fixed_seeds(new_probed_case)
+        if new_probed_case.case is None:
             raise SuiteError("the case was not evaluated: the suite's tests do not collect it")
-        return new_result
+        return new_probed_case
 
 
-def _indices_with_fixed_seeds(result: Probed) -> set[int]:
+def _indices_with_fixed_seeds(probed_case: ProbedCase) -> set[int]:
     """Returns the positions of the evaluated checkpoints if the case has fixed seeds; else an empty set.
 
     Fixed seeds cannot be extended, so these checkpoints cannot be evaluated again.
     """
-    return {*result.looked_at} if result.case is not None and result.case.fixed_seeds else set()
+    return {*probed_case.evaluated_blocks} if probed_case.case is not None and probed_case.case.fixed_seeds else set()
 
 
 def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
@@ -359,46 +371,46 @@ def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
     return next(seed_blocks(num_seeds or 1, seed_block, start or 0))
 
 
-def _free_block(result: Probed, index: int, first_block: SeedBlock | None) -> SeedBlock | None:
+def _free_block(probed_case: ProbedCase, index: int, first_block: SeedBlock | None) -> SeedBlock | None:
     """Returns the first seed block on which a checkpoint was not evaluated.
 
     If it was evaluated on all known blocks of the case, the block has further seeds.
 
     Args:
-      result: Results of the stores.
+      probed_case: Results of the stores.
       index: Position of the checkpoint.
       first_block: Block to use if no store knows the case yet.
     """
-    if result.case is None:
+    if probed_case.case is None:
         return first_block
-    used_blocks = result.looked_at.get(index, frozenset())
-    blocks = result.case.blocks()
-    blocks = [block for block in {*blocks, *result.blocks} if block not in used_blocks]
+    used_blocks = probed_case.evaluated_blocks.get(index, frozenset())
+    blocks = probed_case.case.blocks()
+    blocks = [block for block in {*blocks, *probed_case.blocks} if block not in used_blocks]
     if blocks:
         return min(blocks)
-    size = result.case.seed_block or result.case.num_seeds
+    size = probed_case.case.seed_block or probed_case.case.num_seeds
     return SeedBlock(start=max(block.start + block.size for block in used_blocks), size=size)
 
 
-def _refuse_undecidable(result: Probed) -> None:
+def _refuse_undecidable(probed_case: ProbedCase) -> None:
     """Raises LobenchError if there is nothing to compare, or no checkpoint was ever good."""
-    where = "" if result.case is None else f"{result.case.suite}/{result.case.name}"
-    if len({probe.checkpoint_index for probe in result.probes}) < 2:
-        next_step = "--most allows more evaluations" if not result.failures else ""
+    where = "" if probed_case.case is None else f"{probed_case.case.suite}/{probed_case.case.name}"
+    if len({probe.checkpoint_index for probe in probed_case.probes}) < 2:
+        next_step = "--most allows more evaluations" if not probed_case.failures else ""
         raise LobenchError(
             "fewer than two checkpoints could be evaluated",
             where=where,
-            got="; ".join(result.failures),
+            got="; ".join(probed_case.failures),
             next_step=next_step,
         )
-    if result.num_diverged == len(result.probes):
+    if probed_case.num_diverged == len(probed_case.probes):
         raise LobenchError(
             "every evaluation diverged: it never worked, and so it did not break",
             where=where,
-            got=f"{len(result.probes)} seed blocks",
+            got=f"{len(probed_case.probes)} seed blocks",
             next_step=f"`lobench debug {where}` shows where in a training it goes wrong",
         )
-    if any(math.isnan(score) for probe in result.probes for score in probe.scores):
+    if any(math.isnan(score) for probe in probed_case.probes for score in probe.scores):
         raise LobenchError(
             "no checkpoint is better than an untrained task, so scores cannot be compared",
             where=where,
@@ -469,7 +481,7 @@ def _subjects_off_curve(store: Path) -> frozenset[Subject]:
         return ledger.superseded() | ledger.numbered_by_arrival()
 
 
-def _checkpoints(
+def _run_checkpoints(
     run: RunFolder,
     manager: PluginManager,
     rows: Sequence[EvaluationRow],

@@ -10,10 +10,10 @@ __all__ = ["bisection_text"]
 
 def bisection_text(bisection: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
-    posterior, noun = bisection.belief, bisection.case.replicate
+    posterior, noun = bisection.posterior, bisection.case.replicate
     interval_start, interval_end = bisection.interval
     num_checkpoints = len(bisection.checkpoints)
-    num_stored = bisection.probed.num_evaluations - bisection.num_new
+    num_stored = bisection.probed_case.num_evaluations - bisection.num_new
     case_text = f"{bisection.name} ({bisection.metric})"
     if bisection.status == "no_fall":
         no_fall_certainty = _percent(1 - posterior.fall_probability)
@@ -22,7 +22,7 @@ def bisection_text(bisection: Bisection) -> str:
             "checkpoint as before"
         ]
     else:
-        last_good, first_broken = bisection.named
+        last_good, first_broken = bisection.named_positions
         if bisection.status == "found":
             certainty = _percent(posterior.probability_by_index[posterior.break_index])
             neighbour_certainty = _percent(posterior.probability_within(1))
@@ -71,11 +71,13 @@ def bisection_text(bisection: Bisection) -> str:
     if posterior.first_good_index:
         step = bisection.checkpoints[posterior.first_good_index].outer_step
         lines.append(f"not looked at: what lies before outer step {step}, where the case was not good yet")
-    cost_text = f"{counted(bisection.probed.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
+    cost_text = (
+        f"{counted(bisection.probed_case.num_evaluations, 'evaluation')} of {counted(bisection.num_seeds, noun)}"
+    )
     lines += [
         f"cost: {cost_text} on {counted(num_checkpoints, 'checkpoint')}, {bisection.num_new} of them new "
         f"({num_stored} were stored)",
-        bisection.probed.scale,
+        bisection.probed_case.scale,
         f"again: {bisection.command}",
     ]
     return "\n".join(map(one_line, lines))
@@ -83,7 +85,7 @@ def bisection_text(bisection: Bisection) -> str:
 
 def _checkpoint_text(bisection: Bisection, index: int) -> str:
     checkpoint = bisection.checkpoints[index]
-    note = "" if index in bisection.looked_at else "; it was not evaluated: by those around it"
+    note = "" if index in bisection.evaluated_positions else "; it was not evaluated: by those around it"
     return f"{short_path(checkpoint.uri)} (outer step {checkpoint.outer_step}{note})"
 
 

@@ -22,7 +22,7 @@ from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metri
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 
-__all__ = ["Bisection", "BisectionRecord", "Probed", "Status", "probed"]
+__all__ = ["Bisection", "BisectionRecord", "ProbedCase", "Status", "read_probed_case"]
 
 Status: TypeAlias = Literal["found", "no_fall", "undecided"]
 
@@ -89,7 +89,7 @@ class BisectionRecord(TypedDict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class ProbedCase:
     """Stored results of one case.
 
     Attributes:
@@ -97,7 +97,7 @@ class Probed:
       probes: Scores of checkpoints by seed block.
       blocks: Seed blocks in order of their seeds. `Probe.block` is an index into it.
       num_evaluations: Number of evaluations behind the probes. Checkpoints with the same theta share evaluations.
-      looked_at: Evaluated blocks by position of the checkpoint, including blocks without a score.
+      evaluated_blocks: Evaluated blocks by position of the checkpoint, including blocks without a score.
       failures: Messages of failed evaluations.
       num_diverged: Number of probes of which every seed diverged.
       scale: Description of the score scale: what 0 and 1 stand for.
@@ -107,7 +107,7 @@ class Probed:
     probes: tuple[Probe, ...] = ()
     blocks: tuple[SeedBlock, ...] = ()
     num_evaluations: int = 0
-    looked_at: Mapping[int, frozenset[SeedBlock]] = dataclasses.field(default_factory=dict)
+    evaluated_blocks: Mapping[int, frozenset[SeedBlock]] = dataclasses.field(default_factory=dict)
     failures: tuple[str, ...] = ()
     num_diverged: int = 0
     scale: str = ""
@@ -121,10 +121,10 @@ class Bisection:
       status: "found", "no_fall" or "undecided".
       metric: The metric.
       checkpoints: Checkpoints of the run in order.
-      belief: Posterior over the checkpoint at which the case broke.
+      posterior: Posterior over the checkpoint at which the case broke.
       level: Probability at which a fall counts as found, and at which its checkpoint counts as located.
       confidence: Requested probability of the named checkpoint.
-      probed: Stored results of the case at the end, on which the posterior is based.
+      probed_case: Stored results of the case at the end, on which the posterior is based.
       num_new: Number of evaluations by this call. The others were in the stores.
       command: Command line that repeats the call.
       is_exhausted: Whether further seeds of the same checkpoints would not change the answer.
@@ -133,18 +133,18 @@ class Bisection:
     status: Status
     metric: str
     checkpoints: tuple[Checkpoint, ...]
-    belief: ChangePointPosterior
+    posterior: ChangePointPosterior
     level: float
     confidence: float
-    probed: Probed
+    probed_case: ProbedCase
     num_new: int
     command: str
     is_exhausted: bool
 
     @property
     def case(self) -> CaseInfo:
-        assert self.probed.case is not None
-        return self.probed.case
+        assert self.probed_case.case is not None
+        return self.probed_case.case
 
     @property
     def name(self) -> str:
@@ -155,39 +155,39 @@ class Bisection:
     def num_seeds(self) -> int:
         """Number of seeds or items of an evaluation."""
         if self.case.has_items:
-            return max((len(probe.scores) for probe in self.probed.probes), default=0)
+            return max((len(probe.scores) for probe in self.probed_case.probes), default=0)
         return self.case.seed_block or self.case.num_seeds
 
     @property
-    def looked_at(self) -> frozenset[int]:
+    def evaluated_positions(self) -> frozenset[int]:
         """Positions of the evaluated checkpoints."""
-        return frozenset(probe.checkpoint_index for probe in self.probed.probes)
+        return frozenset(probe.checkpoint_index for probe in self.probed_case.probes)
 
     @property
-    def named(self) -> tuple[int, int]:
-        """Positions of the last good and the first broken checkpoint that were evaluated; see `pair_around_break`."""
+    def named_positions(self) -> tuple[int, int]:
+        """Positions of the last good and the first broken evaluated checkpoint; see `pair_around_break`."""
         if self.status == "found":
-            return self.belief.break_index - 1, self.belief.break_index
-        return pair_around_break(self.belief, self.looked_at)
+            return self.posterior.break_index - 1, self.posterior.break_index
+        return pair_around_break(self.posterior, self.evaluated_positions)
 
     @property
     def broken(self) -> Checkpoint:
         """First broken checkpoint. If undecided, the first evaluated one from the most probable break on."""
-        return self.checkpoints[self.named[1]]
+        return self.checkpoints[self.named_positions[1]]
 
     @property
-    def good(self) -> Checkpoint:
+    def last_good(self) -> Checkpoint:
         """Last good checkpoint. If undecided, the last evaluated one before the most probable break."""
-        return self.checkpoints[self.named[0]]
+        return self.checkpoints[self.named_positions[0]]
 
     @property
     def interval(self) -> tuple[Checkpoint, Checkpoint]:
-        first_index, last_index = credible_window(self.belief, self.level)
+        first_index, last_index = credible_window(self.posterior, self.level)
         return self.checkpoints[first_index], self.checkpoints[last_index]
 
     def to_record(self) -> BisectionRecord:
         """Returns the record for `--format json`."""
-        belief, (first_checkpoint, last_checkpoint) = self.belief, self.interval
+        belief, (first_checkpoint, last_checkpoint) = self.posterior, self.interval
         lost_before, num_before, lost_after, num_after = belief.lost_counts
         posterior: list[PosteriorPoint] = [
             {"outer_step": checkpoint.outer_step, "uri": checkpoint.uri, "probability": probability}
@@ -198,12 +198,12 @@ class Bisection:
             BisectionRecord,
             self,
             belief,
-            self.probed,
+            self.probed_case,
             case=self.name,
             score_version=SCORE_VERSION,
             probability_of_a_fall=belief.fall_probability,
             broken=record_from(ProbedCheckpoint, self.broken),
-            last_good=record_from(ProbedCheckpoint, self.good),
+            last_good=record_from(ProbedCheckpoint, self.last_good),
             probability=belief.probability_by_index[belief.break_index],
             probability_within_one=belief.probability_within(1),
             interval=CredibleInterval(
@@ -231,7 +231,7 @@ def _split_scores(cell: Cell, scores: Mapping[int, float]) -> dict[int, float]:
     return {seed: -math.inf if seed in lost_seeds or score <= lowest_score else score for seed, score in scores.items()}
 
 
-def probed(
+def read_probed_case(
     store: Path,
     rows: Sequence[EvaluationRow],
     names: frozenset[str],
@@ -240,7 +240,7 @@ def probed(
     metric: str,
     *,
     current: CurrentCases,
-) -> Probed:
+) -> ProbedCase:
     """Returns the probes of a case from evaluations with the current bindings of its optimizer.
 
     Args:
@@ -265,7 +265,7 @@ def probed(
             next_step="give its suite's name too, or its file's: SUITE/FILE.CASE",
         )
     if not cases:
-        return Probed(case=None)
+        return ProbedCase(case=None)
     rows_of_case = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
     # Rows that a bisection evaluated have only its own blocks in their case.
     case = min(
@@ -301,12 +301,12 @@ def probed(
             blocks_by_position.setdefault(position, set()).add(block)
             if None not in values:
                 probes[position, block] = Probe(checkpoint_index=position, block=blocks.index(block), scores=values)  # type: ignore[arg-type]
-    return Probed(
+    return ProbedCase(
         case=case,
         probes=tuple(probes.values()),
         blocks=tuple(blocks),
         num_evaluations=len({(checkpoints[probe.checkpoint_index].sha256, probe.block) for probe in probes.values()}),
-        looked_at={
+        evaluated_blocks={
             index: frozenset(blocks_of_checkpoint) for index, blocks_of_checkpoint in blocks_by_position.items()
         },
         failures=tuple(dict.fromkeys(text for cell in cells.values() for _, text in cell.failures if text)),

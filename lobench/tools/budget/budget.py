@@ -75,8 +75,8 @@ class Lead:
 class _Trials:
     """Fitness of the trials of a search: a lower and an upper bound of each, and whether they are independent."""
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    lower_bounds: tuple[float, ...]
+    upper_bounds: tuple[float, ...]
     are_independent: bool
 
 
@@ -95,7 +95,7 @@ class Budgets:
     left_out: tuple[tuple[str, int], ...]
 
     @property
-    def differ(self) -> bool:
+    def has_differences(self) -> bool:
         """Whether the searches differ in the number of trials or of parameters."""
         return len({(search.num_trials, len(search.parameters)) for search in self.searches}) > 1
 
@@ -135,7 +135,7 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
         is_fresh = search is not None and search.has_fresh_seeds
         are_independent = search is not None and search.strategy == "random"
         lowest, highest = history.fitness_bounds()
-        trials.append(_Trials(low=lowest, high=highest, are_independent=are_independent))
+        trials.append(_Trials(lower_bounds=lowest, upper_bounds=highest, are_independent=are_independent))
         expected_intervals = expected_best(lowest, are_independent=are_independent)
         highest_intervals = (
             expected_best(highest, are_independent=are_independent) if history.num_stopped else expected_intervals
@@ -196,12 +196,12 @@ def _is_ahead_of_all(trials: Sequence[_Trials], leader: int) -> list[bool]:
     leading_trials = trials[leader]
     other_searches = [search for index, search in enumerate(trials) if index != leader]
     if not other_searches:
-        return [False] * len(leading_trials.low)
+        return [False] * len(leading_trials.lower_bounds)
     level = _ALPHA / (len(trials) * len(other_searches))  # Bonferroni: all pairs of searches, in both directions
     comparisons = [
         are_ahead(
-            leading_trials.low,
-            other_search.high,
+            leading_trials.lower_bounds,
+            other_search.upper_bounds,
             are_independent=(leading_trials.are_independent, other_search.are_independent),
             alpha=level,
         )

@@ -46,60 +46,65 @@ def budget_text(budgets: Budgets) -> str:
     longest = max(search.num_trials for search in budgets.searches)
     columns = [2**power for power in range(longest.bit_length()) if 2**power <= longest]
     header = ["method", "trials", *(f"best of {num_trials}" for num_trials in columns), "all", "fresh seeds"]
-    rows = [_row(search, columns) for search in budgets.searches]
+    rows = [_search_row(search, columns) for search in budgets.searches]
     table = text_table([header, *rows], left={0})
-    return "\n".join([*map(one_line, _answer(budgets)), "", table, "", *map(one_line, _notes(budgets))])
+    return "\n".join([*map(one_line, _answer_lines(budgets)), "", table, "", *map(one_line, _note_lines(budgets))])
 
 
 def budget_record(budgets: Budgets) -> BudgetRecord:
     """Returns the record for `--format json`."""
     searches = [
         record_from(
-            SearchRecord, search, expected_best=[*map(_interval, search.expected_best)], fresh=_interval(search.fresh)
+            SearchRecord,
+            search,
+            expected_best=[*map(_interval_record, search.expected_best)],
+            fresh=_interval_record(search.fresh),
         )
         for search in budgets.searches
     ]
     return record_from(BudgetRecord, budgets, searches=searches, left_out=dict(budgets.left_out))
 
 
-def _interval(interval: Interval) -> IntervalRecord:
+def _interval_record(interval: Interval) -> IntervalRecord:
     return record_from(IntervalRecord, interval)
 
 
-def _row(search: SearchBudget, columns: list[int]) -> list[str]:
-    cells = [_cell(search, num_trials) if num_trials <= search.num_trials else "" for num_trials in columns]
+def _search_row(search: SearchBudget, columns: list[int]) -> list[str]:
+    cells = [
+        _expected_best_cell(search, num_trials) if num_trials <= search.num_trials else "" for num_trials in columns
+    ]
     counts = [(search.num_failed, "failed"), (search.num_stopped, "stopped")]
     exclusions_text = ", ".join(f"{count} {reason}" for count, reason in counts if count)
     trials = f"{search.num_trials}" + (f" ({exclusions_text})" if exclusions_text else "")
-    return [search.method, trials, *cells, _mean(search, search.num_trials), interval_cell(search.fresh)]
+    return [search.method, trials, *cells, _expected_best_text(search, search.num_trials), interval_cell(search.fresh)]
 
 
-def _mean(search: SearchBudget, num_trials: int) -> str:
+def _expected_best_text(search: SearchBudget, num_trials: int) -> str:
     """Returns the expected best of k trials, or its two bounds if stopped trials make them differ."""
     low = f"{search.expected_best[num_trials - 1].mean:.3f}"
     high = f"{search.at_most[num_trials - 1]:.3f}"
     return low if low == high else f"{low} to {high}"
 
 
-def _cell(search: SearchBudget, num_trials: int) -> str:
+def _expected_best_cell(search: SearchBudget, num_trials: int) -> str:
     bounds = interval_cell(search.expected_best[num_trials - 1]).partition(" ")[2]
-    return f"{_mean(search, num_trials)} {bounds}".rstrip()
+    return f"{_expected_best_text(search, num_trials)} {bounds}".rstrip()
 
 
-def _answer(budgets: Budgets) -> list[str]:
+def _answer_lines(budgets: Budgets) -> list[str]:
     """Returns the leading searches by number of trials, or the best trial of a single search."""
     if len(budgets.searches) == 1:
         (search,) = budgets.searches
         best = f"{search.method}: the best of {counted(search.num_trials, 'trial')} has a mean score of "
-        best += f"{_mean(search, search.num_trials)} on the seeds that chose it (optimistic)"
+        best += f"{_expected_best_text(search, search.num_trials)} on the seeds that chose it (optimistic)"
         fresh_text = (
             "" if math.isnan(search.fresh.mean) else f"; score {interval_cell(search.fresh)} (95%) on fresh seeds"
         )
         return [best + fresh_text]
-    lines = ["; ".join(_spans(budgets, is_shown=True)) or "no search is shown to lead"]
-    if higher := _spans(budgets, is_shown=False):
+    lines = ["; ".join(_lead_texts(budgets, is_shown=True)) or "no search is shown to lead"]
+    if higher := _lead_texts(budgets, is_shown=False):
         lines.append(f"highest expected best, but not shown to be a lead: {'; '.join(higher)}")
-    if budgets.differ:
+    if budgets.has_differences:
         axes = ", ".join(
             f"{search.method} {counted(search.num_trials, 'trial')} of {counted(len(search.parameters), 'parameter')}"
             for search in budgets.searches
@@ -108,7 +113,7 @@ def _answer(budgets: Budgets) -> list[str]:
     return lines
 
 
-def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
+def _lead_texts(budgets: Budgets, *, is_shown: bool) -> list[str]:
     """Returns texts such as "adam leads from 3 trials to 8".
 
     Args:
@@ -122,7 +127,7 @@ def _spans(budgets: Budgets, *, is_shown: bool) -> list[str]:
     return spans
 
 
-def _notes(budgets: Budgets) -> list[str]:
+def _note_lines(budgets: Budgets) -> list[str]:
     lines = [
         "score of a trial: mean over the cases, not clipped; compares trials of one search",
         "best of k: expected best score of k trials, over all subsets of k: optimistic, on the seeds of the search",

@@ -21,8 +21,10 @@ Exit codes: 0, 2 usage, or the store has no search."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--experiment", help="Show the searches of this experiment (default: the last one that ran).")
-@format_option("table", "json", prints={"budget": "lobench.tools.budget.budget_output:BudgetRecord"})
-def budget(store: Path, experiment: str | None, kind: str) -> None:
+@format_option(
+    "table", "json", name="output_format", prints={"budget": "lobench.tools.budget.budget_output:BudgetRecord"}
+)
+def budget(store: Path, experiment: str | None, output_format: str) -> None:
     """Compare searches by their budget: the expected best score after 1, 2, 4, ... trials.
 
     A search with more trials finds better settings: the best of 60 trials of one method and the best of 5 of another
@@ -34,4 +36,4 @@ def budget(store: Path, experiment: str | None, kind: str) -> None:
     from lobench.tools.budget.budget_output import budget_record, budget_text
 
     budgets = budgets_of(store, experiment)
-    emit("budget", budget_record(budgets)) if kind == "json" else show(budget_text(budgets))
+    emit("budget", budget_record(budgets)) if output_format == "json" else show(budget_text(budgets))

@@ -48,14 +48,16 @@ Examples:
     help="Store with evaluations of an exported checkpoint, for its model card; repeatable. Default: those in "
     "lobench_results next to it, or that of STORE@NAME.",
 )
-@format_option("text", "json", prints={"convert": "lobench.tools.convert.convert_output:ConvertRecord"})
+@format_option(
+    "text", "json", name="output_format", prints={"convert": "lobench.tools.convert.convert_output:ConvertRecord"}
+)
 def convert(
     weights: tuple[str, ...],
     output: Path,
     optimizer: str | None,
     target: str | None,
     stores: tuple[Path, ...],
-    kind: str,
+    output_format: str,
 ) -> None:
     """Convert weights that PyLO has published to a checkpoint, or a checkpoint for PyLO or AlgoPerf.
 
@@ -78,7 +80,7 @@ def convert(
     from lobench.tools.convert.forms import convert_leaves
 
     if target is not None:
-        _export(weights, output, optimizer or "", stores, target, kind)
+        _export(weights, output, optimizer or "", stores, target, output_format)
         return
     if stores:
         raise UsageError("--store is for exports", next_step="lobench convert CHECKPOINT --to pylo --store STORE ...")
@@ -90,7 +92,9 @@ def convert(
         leaves |= file_leaves
     conversion = convert_leaves(leaves, optimizer, ", ".join(weights))
     write_theta(output, conversion)
-    emit("convert", convert_record(conversion, output)) if kind == "json" else show(convert_text(conversion, output))
+    emit("convert", convert_record(conversion, output)) if output_format == "json" else show(
+        convert_text(conversion, output)
+    )
 
 
 def _export(
@@ -109,7 +113,7 @@ def _export(
     if len(weights) != 1:
         raise UsageError("--to takes one checkpoint", got=first_of(list(weights), 3))
     _, theta, name = load_learned(weights[0], optimizer=optimizer)
-    exported_checkpoint = ExportedCheckpoint.of(weights[0], name, optimizer, stores)
+    exported_checkpoint = ExportedCheckpoint.find(weights[0], name, optimizer, stores)
     if target == "algoperf":
         _, leaves = load_checkpoint(exported_checkpoint.location, load_plugins(), allow_pickle=False)
         names = write_submission(output, exported_checkpoint, leaves)

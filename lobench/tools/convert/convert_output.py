@@ -15,7 +15,7 @@ from lobench.core.errors import UsageError
 from lobench.core.json_numbers import record_from
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.report.tables.text import code_block, text_table
-from lobench.tools.convert.forms import Converted
+from lobench.tools.convert.forms import ConvertedWeights
 from lobench.tools.convert.model_card import CARD, ExportedCheckpoint, model_card
 
 __all__ = [
@@ -48,7 +48,7 @@ class ConvertRecord(TypedDict):
     leaves: list[LeafRecord]
 
 
-def write_theta(path: Path, conversion: Converted) -> None:
+def write_theta(path: Path, conversion: ConvertedWeights) -> None:
     """Writes a .npz file atomically.
 
     Raises:
@@ -61,7 +61,7 @@ def write_theta(path: Path, conversion: Converted) -> None:
     write_whole(path, buffer.getvalue())
 
 
-def write_export(path: Path, conversion: Converted, exported: ExportedCheckpoint) -> None:
+def write_export(path: Path, conversion: ConvertedWeights, exported: ExportedCheckpoint) -> None:
     """Writes a .safetensors file, a config.json, from which PyLO's `from_pretrained` makes the network, and a card.
 
     Raises:
@@ -80,7 +80,7 @@ def write_export(path: Path, conversion: Converted, exported: ExportedCheckpoint
             next_step="choose a new folder",
         )
     card = path.parent / CARD
-    card_text = model_card(exported, _usage(conversion))
+    card_text = model_card(exported, _pylo_usage(conversion))
     if card.exists() and "exported by lobench" not in card.read_text(encoding="utf-8", errors="replace"):
         raise UsageError("--output: the folder has another model card", got=str(card), next_step="choose a new folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def write_export(path: Path, conversion: Converted, exported: ExportedCheckpoint
     write_whole(card, card_text.encode())
 
 
-def _usage(conversion: Converted) -> str:
+def _pylo_usage(conversion: ConvertedWeights) -> str:
     """Returns instructions to load an export in PyLO, in Markdown."""
     lines = [
         f"The files are for PyLO's {conversion.form}: `{conversion.form}.from_pretrained` loads the folder in torch."
@@ -99,9 +99,12 @@ def _usage(conversion: Converted) -> str:
     return "\n\n".join(lines)
 
 
-def export_text(conversion: Converted, output: Path) -> str:
+def export_text(conversion: ConvertedWeights, output: Path) -> str:
     rows = [("ours", "theirs", "shape")]
-    rows += [(lobench_name, foreign_name, str(list(shape))) for foreign_name, lobench_name, shape in conversion.matched]
+    rows += [
+        (lobench_name, foreign_name, str(list(shape)))
+        for foreign_name, lobench_name, shape in conversion.matched_leaves
+    ]
     lines = [
         text_table(rows),
         f"{conversion.form}, {conversion.num_params:,} parameters: {output}, config.json, {CARD}",
@@ -111,19 +114,19 @@ def export_text(conversion: Converted, output: Path) -> str:
     return "\n".join(lines)
 
 
-def convert_record(conversion: Converted, output: Path) -> ConvertRecord:
+def convert_record(conversion: ConvertedWeights, output: Path) -> ConvertRecord:
     leaves = [
         LeafRecord(theirs=foreign_name or None, ours=lobench_name, shape=list(shape))
-        for foreign_name, lobench_name, shape in conversion.matched
+        for foreign_name, lobench_name, shape in conversion.matched_leaves
     ]
     return record_from(ConvertRecord, conversion, output=str(output), leaves=leaves)
 
 
-def convert_text(conversion: Converted, output: Path) -> str:
+def convert_text(conversion: ConvertedWeights, output: Path) -> str:
     rows = [("theirs", "ours", "shape")]
     rows += [
         (foreign_name or "(of its class)", lobench_name, str(list(shape)))
-        for foreign_name, lobench_name, shape in conversion.matched
+        for foreign_name, lobench_name, shape in conversion.matched_leaves
     ]
     line = f"{conversion.form}, {conversion.num_params:,} parameters, all of them matched: {output}"
     bindings = "; ".join((f"Case.learned_optimizer = @{conversion.optimizer}()", *conversion.bindings))

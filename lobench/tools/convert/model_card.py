@@ -43,7 +43,7 @@ class ExportedCheckpoint:
     stores: tuple[Path, ...]
 
     @classmethod
-    def of(cls, text: str, name: str, optimizer: str, stores: Sequence[Path]) -> ExportedCheckpoint:
+    def find(cls, text: str, name: str, optimizer: str, stores: Sequence[Path]) -> ExportedCheckpoint:
         """Finds a checkpoint by its path or as `STORE@NAME`.
 
         Args:
@@ -105,13 +105,13 @@ def _evaluations_in(store: Path, sha256: str) -> list[str]:
     """Returns a section for each variant of a checkpoint in a store."""
     summary = summary_of(store, snapshot=read_store(store, summarized=True))
     return [
-        _section(summary, subject)
+        _variant_section(summary, subject)
         for subject, stored_subject in enumerate(summary.snapshot.subjects)
         if stored_subject.subject.has_theta and stored_subject.subject.sha256 == sha256
     ]
 
 
-def _section(summary: Summary, subject: int) -> str:
+def _variant_section(summary: Summary, subject: int) -> str:
     stored_subject = summary.snapshot.subjects[subject]
     rows = [("case", "inner steps", "seeds", "diverged", "metric", "final mean", "score", "case's hash")]
     for case, info in enumerate(summary.snapshot.cases):

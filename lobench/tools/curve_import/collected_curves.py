@@ -17,7 +17,13 @@ from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction, direction_of, metric_name, usual_direction
 from lobench.core.wording import cause, counted, first_of
 from lobench.engine.store.imports import ImportedFile
-from lobench.tools.curve_import.formats.kinds import kind_of, kinds, nothing_reads, sha256_of, table_files
+from lobench.tools.curve_import.formats.kinds import (
+    content_sha256,
+    detect_format,
+    formats_by_name,
+    table_files,
+    unknown_format_error,
+)
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
     CurveRequest,
@@ -28,14 +34,13 @@ from lobench.tools.curve_import.points import (
     bare_name,
     run_folders,
 )
-from lobench.tools.curve_import.spill import Spill
+from lobench.tools.curve_import.spill import PointsByRun
 
-__all__ = ["UNSAID", "CollectedCurves", "CurveFile", "sources_of"]
+__all__ = ["CollectedCurves", "CurveFile", "find_curve_files"]
 
 _MAX_CHUNKS = 200  # chunks of a file that are read for its metrics
 _MAX_SHOWN = 4  # files named in a message
 _MAX_PROBLEM_LENGTH = 160  # characters of a file's problem in a list
-UNSAID = UNNAMED_CASE
 _CHECKPOINT = re.compile(r"checkpoint-\d+")  # folders of Hugging Face's trainer, each with the curves so far
 _GENERIC_NAMES = {
     "curve", "curves", "data", "events", "history", "log", "logs", "loss", "metric", "metrics", "monitor", "output",
@@ -52,7 +57,7 @@ class CurveFile:
 
     Attributes:
       path: Path of the file.
-      kind: Name of its format.
+      format_name: Name of its format.
       sha256: Hash of its content.
       copy: Copy to read instead of a file that is being written. None: the file itself.
       name: Name of its run if the file does not contain one.
@@ -63,7 +68,7 @@ class CurveFile:
     """
 
     path: Path
-    kind: str
+    format_name: str
     sha256: str
     copy: Path | None = None
     name: str = ""
@@ -73,7 +78,7 @@ class CurveFile:
     is_optional: bool = False
 
     @property
-    def place(self) -> Path:
+    def readable_path(self) -> Path:
         """Path to read: that of the copy, or of the file."""
         return self.copy or self.path
 
@@ -85,17 +90,17 @@ class _NamedPath:
     Attributes:
       path: The path.
       root: Folder of the argument, or the fixed part of its pattern. None: the argument is the file itself.
-      kind: Name of the format. "": not known yet.
+      format_name: Name of the format. "": not known yet.
     """
 
     path: Path
     root: Path | None = None
-    kind: str = ""
+    format_name: str = ""
 
 
-def sources_of(
+def find_curve_files(
     files: Sequence[str | Path],
-    kind: str,
+    format_name: str,
     notes: list[str] | None = None,
     *,
     earlier: Sequence[ImportedFile] = (),
@@ -107,7 +112,7 @@ def sources_of(
 
     Args:
       files: Paths and patterns.
-      kind: Name of the format. "": detect it.
+      format_name: Name of the format. "": detect it.
       notes: List to which a line is added for each oddity.
       earlier: Files imported earlier with the same options. The names of new runs are numbered after theirs.
     Raises:
@@ -119,7 +124,7 @@ def sources_of(
     for text in map(str, files):
         for found_path in _matching_paths(text):
             try:
-                found_sources = _sources_of_path(found_path, kind, notes)
+                found_sources = _sources_of_path(found_path, format_name, notes)
             except UsageError as error:
                 problems.append(error)
                 continue
@@ -155,46 +160,49 @@ def _matching_paths(text: str) -> list[_NamedPath]:
     return [_NamedPath(path=match, root=root) for match in matches]
 
 
-def _sources_of_path(source: _NamedPath, kind: str, notes: list[str]) -> list[_NamedPath]:
+def _sources_of_path(source: _NamedPath, format_name: str, notes: list[str]) -> list[_NamedPath]:
     """Returns a path with its format, or the tables in a folder.
 
     Raises:
       UsageError: No format matches.
     """
-    name = kind_of(source.path, kind)
+    detected_name = detect_format(source.path, format_name)
     if not source.path.is_dir():
-        return [dataclasses.replace(source, kind=name)]
+        return [dataclasses.replace(source, format_name=detected_name)]
     table_paths = table_files(source.path)
-    if name:
+    if detected_name:
         unread_tables = (
             [path for path in table_paths if path.suffix != ".json"]
-            if kinds()[name].files is not None and not kind
+            if formats_by_name()[detected_name].files is not None and not format_name
             else []
         )
-        if unread_tables and name != "mlflow":
+        if unread_tables and detected_name != "mlflow":
             unread_text = first_of([str(path) for path in unread_tables], _MAX_SHOWN)
             notes.append(
-                f"{source.path} is read as {name}; {counted(len(unread_tables), 'table')} there not read: {unread_text}"
+                f"{source.path} is read as {detected_name}; "
+                f"{counted(len(unread_tables), 'table')} there not read: {unread_text}"
             )
-        return [dataclasses.replace(source, kind=name)]
+        return [dataclasses.replace(source, format_name=detected_name)]
     sources = list[_NamedPath]()
     read_errors = list[UsageError]()
     for path in table_paths:
         try:
-            sources.append(_NamedPath(path=path, root=source.root or source.path, kind=kind_of(path, kind)))
+            sources.append(
+                _NamedPath(path=path, root=source.root or source.path, format_name=detect_format(path, format_name))
+            )
         except UsageError as error:
             read_errors.append(error)
     if not sources:
-        raise combined_error(read_errors, "files") if read_errors else nothing_reads(source.path)
+        raise combined_error(read_errors, "files") if read_errors else unknown_format_error(source.path)
     damage_errors = [error for error in read_errors if not isinstance(error, NotCurves)]
     if damage_errors:
         raise combined_error(damage_errors, "files")
     if read_errors:
-        notes.append(left_out(read_errors))
+        notes.append(left_out_note(read_errors))
     return sources
 
 
-def left_out(errors: Sequence[UsageError]) -> str:
+def left_out_note(errors: Sequence[UsageError]) -> str:
     """Returns the note on files of a folder that contain no curves."""
     verb = "is not a curve and is" if len(errors) == 1 else "are not curves and are"
     return (
@@ -231,8 +239,8 @@ def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequ
         sources.append(
             CurveFile(
                 path=resolved_path,
-                kind=found_file.kind,
-                sha256=sha256_of(found_file.path, kinds()[found_file.kind]),
+                format_name=found_file.format_name,
+                sha256=content_sha256(found_file.path, formats_by_name()[found_file.format_name]),
                 name=name,
                 paths=tuple(_path_spellings(found_file)),
                 is_one_of_many=is_below or is_one_of_many,
@@ -241,13 +249,13 @@ def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequ
         )
     groups: dict[tuple[str, str], list[CurveFile]] = {}
     for source in sources:
-        groups.setdefault((source.kind, source.name), []).append(source)
+        groups.setdefault((source.format_name, source.name), []).append(source)
     earlier_files: dict[tuple[str, str], list[ImportedFile]] = {}
     for file in earlier_imports:
         if file.name:
             earlier_files.setdefault((file.reader, _path_name(Path(file.file))), []).append(file)
     named_sources: dict[Path, CurveFile] = {}
-    for (kind, name), group in groups.items():
+    for (format_name, name), group in groups.items():
         if any(found_files[source.path].root is not None for source in group):
             named_sources |= {source.path: source for source in group}
             continue
@@ -255,7 +263,7 @@ def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequ
         paths_of_group = {str(source.path) for source in group}
         earlier_names = {
             file.file: file.name
-            for file in earlier_files.get((kind, _path_name(group[0].path)), ())
+            for file in earlier_files.get((format_name, _path_name(group[0].path)), ())
             if file.sha256 not in hashes and file.file not in paths_of_group
         }
         if len(group) + len(earlier_names) == 1:
@@ -265,7 +273,7 @@ def _named_sources(found_files: Mapping[Path, _NamedPath], earlier_imports: Sequ
         keeps_name = any(names[Path(file)] != earlier_name for file, earlier_name in earlier_names.items())
         for source in group:
             folder = name if keeps_name else names[source.path]
-            are_named = kinds()[kind].has_facts  # such trackers name the runs in each of their folders
+            are_named = formats_by_name()[format_name].has_facts  # such trackers name the runs in each of their folders
             prefix = f"{folder}/" if folder != name and not are_named else ""
             named_sources[source.path] = dataclasses.replace(source, name=folder, prefix=prefix)
     return [named_sources[source.path] for source in sources]
@@ -343,21 +351,23 @@ def _check_roles(source: CurveFile, columns: Mapping[str, str], settings: Import
     Raises:
       UsageError: An option has no effect for this format.
     """
-    kind = kinds()[source.kind]
-    for role in columns.keys() - set(kind.columns):
-        next_step = f"--{role}-from KEY takes it from the log" if kind.has_facts else "--pattern, of names"
+    file_kind = formats_by_name()[source.format_name]
+    for role in columns.keys() - set(file_kind.columns):
+        next_step = f"--{role}-from KEY takes it from the log" if file_kind.has_facts else "--pattern, of names"
         raise UsageError(
-            f"--column {role}={columns[role]} does nothing: {source.kind} has no column of that role",
+            f"--column {role}={columns[role]} does nothing: {source.format_name} has no column of that role",
             where=str(source.path),
-            expected=", ".join(f"{column}=COLUMN" for column in kind.columns) or "no --column",
+            expected=", ".join(f"{column}=COLUMN" for column in file_kind.columns) or "no --column",
             next_step=next_step,
         )
     roles = {"method": settings.method_from, "case": settings.case_from, "seed": ", ".join(settings.seed_from)}
     for role, key in roles.items():
-        if key and not kind.has_facts:
-            next_step = f"--column {role}={key}" if role in kind.columns else "--pattern takes it from names of runs"
+        if key and not file_kind.has_facts:
+            next_step = (
+                f"--column {role}={key}" if role in file_kind.columns else "--pattern takes it from names of runs"
+            )
             raise UsageError(
-                f"--{role}-from {key} does nothing: {source.kind} contains nothing about a run but its name",
+                f"--{role}-from {key} does nothing: {source.format_name} contains nothing about a run but its name",
                 where=str(source.path),
                 next_step=next_step,
             )
@@ -375,7 +385,7 @@ class CollectedCurves:
             raise UsageError(
                 f"--column: unknown role {role!r}", expected=", ".join(roles), next_step=suggestion(role, roles)
             )
-        self.asked = CurveRequest(
+        self.request = CurveRequest(
             columns=columns,
             metrics=RequestedMetrics({name: new or metric_name(name) for name, new in metrics.items()}),
             targets=Path(settings.targets) if settings.targets else None,
@@ -383,40 +393,42 @@ class CollectedCurves:
         )
         for source in sources:
             _check_roles(source, columns, settings)
-        self.renamed = _parse_pairs(settings.rename, "--rename", "OLD=NEW")
-        paths_and_kinds = [(source.place, kinds()[source.kind]) for source in sources]
+        self.new_names = _parse_pairs(settings.rename, "--rename", "OLD=NEW")
+        paths_and_kinds = [(source.readable_path, formats_by_name()[source.format_name]) for source in sources]
         self.cases = {name: case for path, kind in paths_and_kinds for name, case in kind.cases(path).items()}
         directions = {
-            name: way for path, kind in paths_and_kinds for name, way in kind.directions(path, self.asked).items()
+            name: way for path, kind in paths_and_kinds for name, way in kind.directions(path, self.request).items()
         }
         requested_directions = {metric_name(name): Direction.MAX for name in settings.maximize}
         requested_directions |= {metric_name(name): Direction.MIN for name in settings.minimize}
         self.directions = directions | requested_directions
         draws = {kind.draws for _, kind in paths_and_kinds}
         self.draws = _COMMON_DRAWS if settings.paired_seeds else draws.pop() if len(draws) == 1 else ""
-        self.spill = Spill(
+        self.points_by_run = PointsByRun(
             self._paths_text_of,
             sources=[str(source.path) for source in sources],
             last_counts=[settings.last_counts or kind.last_counts for _, kind in paths_and_kinds],
             always_last=settings.last_counts,
         )
-        self.of_runs: dict[CurveRun, list[CurveFile]] = {}
+        self.files_by_run: dict[CurveRun, list[CurveFile]] = {}
         self._seen_metrics: set[str] = set()
 
     def __enter__(self) -> CollectedCurves:
         try:
             self._read_all()
         except BaseException:
-            self.spill.close()
+            self.points_by_run.close()
             raise
-        if not self.spill.num_points:
-            self.spill.close()
-            expected = f"values of {', '.join(self.asked.metrics)}" if self.asked.metrics else "values"
+        if not self.points_by_run.num_points:
+            self.points_by_run.close()
+            expected = f"values of {', '.join(self.request.metrics)}" if self.request.metrics else "values"
             metrics_text = ", ".join(sorted(self._seen_metrics or self._metrics_in_first_file())) or "none"
             raise UsageError(
                 "there is nothing to import", where=str(self.sources[0].path), got=metrics_text, expected=expected
             )
-        undeclared_metrics = [name for name in self.spill.metrics if direction_of(name, self.directions) is None]
+        undeclared_metrics = [
+            name for name in self.points_by_run.metrics if direction_of(name, self.directions) is None
+        ]
         self.directions |= {name: way for name in undeclared_metrics if (way := usual_direction(name)) is not None}
         return self
 
@@ -426,7 +438,7 @@ class CollectedCurves:
         foreign_errors = list[UsageError]()
         empty_files = list[str]()
         for number, source in enumerate(self.sources):
-            num_points_before = self.spill.num_points
+            num_points_before = self.points_by_run.num_points
             try:
                 self._read_source(source, number)
             except NotCurves as error:
@@ -434,15 +446,15 @@ class CollectedCurves:
             except UsageError as error:
                 problems.append(error)
             else:
-                empty_files += [str(source.path)] if self.spill.num_points == num_points_before else []
+                empty_files += [str(source.path)] if self.points_by_run.num_points == num_points_before else []
         if problems:
             raise combined_error(problems, "files")
-        if foreign_errors and not self.spill.num_points:
+        if foreign_errors and not self.points_by_run.num_points:
             raise foreign_errors[0]
         if foreign_errors:
-            self.notes.append(left_out(foreign_errors))
-        if empty_files and self.spill.num_points:
-            restriction = " of the requested metrics" if self.asked.metrics else ""
+            self.notes.append(left_out_note(foreign_errors))
+        if empty_files and self.points_by_run.num_points:
+            restriction = " of the requested metrics" if self.request.metrics else ""
             self.notes.append(
                 f"{counted(len(empty_files), 'file')} without values{restriction} left out: "
                 f"{first_of(empty_files, _MAX_SHOWN)}"
@@ -450,31 +462,31 @@ class CollectedCurves:
 
     def _read_source(self, source: CurveFile, number: int) -> None:
         request = dataclasses.replace(
-            self.asked,
+            self.request,
             name=source.name,
             prefix=source.prefix,
             paths=source.paths,
             is_one_of_many=source.is_one_of_many,
         )
         spellings: dict[str, str] = {}
-        for points in kinds()[source.kind].read(source.place, request, self.notes):
+        for points in formats_by_name()[source.format_name].read(source.readable_path, request, self.notes):
             named_points = self._with_metric_names(points, spellings, source)
-            self.spill.add(named_points, number)
+            self.points_by_run.add(named_points, number)
             for run in named_points.runs:
-                sources_of_run = self.of_runs.setdefault(run, [])
+                sources_of_run = self.files_by_run.setdefault(run, [])
                 if source not in sources_of_run:
                     sources_of_run.append(source)
 
     def files_of_items(self) -> dict[tuple[str, str], list[CurveFile]]:
         """Returns the files with values of items, by method and case."""
         item_files: dict[tuple[str, str], dict[Path, CurveFile]] = {}
-        for run, sources in self.of_runs.items():
+        for run, sources in self.files_by_run.items():
             if run.is_item:
                 item_files.setdefault((run.method, run.case), {}).update({source.path: source for source in sources})
         return {names: list(files.values()) for names, files in item_files.items()}
 
     def _paths_text_of(self, run: CurveRun) -> str:
-        paths = [str(source.path) for source in self.of_runs.get(run, self.sources)]
+        paths = [str(source.path) for source in self.files_by_run.get(run, self.sources)]
         return " and ".join(paths) if len(paths) < 3 else f"{paths[0]} and {len(paths) - 1} more"
 
     def _metrics_in_first_file(self) -> set[str]:
@@ -483,12 +495,14 @@ class CollectedCurves:
         Reads only the start of long files.
         """
         source = self.sources[0]
-        request = dataclasses.replace(self.asked, metrics=RequestedMetrics({}))
-        first_points = itertools.islice(kinds()[source.kind].read(source.place, request, []), _MAX_CHUNKS)
+        request = dataclasses.replace(self.request, metrics=RequestedMetrics({}))
+        first_points = itertools.islice(
+            formats_by_name()[source.format_name].read(source.readable_path, request, []), _MAX_CHUNKS
+        )
         return {name for points in first_points for name in points.metrics}
 
     def __exit__(self, *_: object) -> None:
-        self.spill.close()
+        self.points_by_run.close()
 
     def _with_metric_names(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
         """Returns points with lobench's names of metrics, and the names given by `--rename`.
@@ -500,7 +514,7 @@ class CollectedCurves:
         Raises:
           UsageError: Two metrics of the source have the same name in lobench.
         """
-        metrics = self.asked.metrics
+        metrics = self.request.metrics
         self._seen_metrics.update(points.metrics)
         kept_points = points.of_metrics(metrics) if metrics else points
         names = [metrics.get(name) or metric_name(name) for name in points.metrics]
@@ -518,6 +532,6 @@ class CollectedCurves:
         return dataclasses.replace(kept_points, runs=[self._renamed_run(run) for run in points.runs], metrics=names)
 
     def _renamed_run(self, run: CurveRun) -> CurveRun:
-        case = run.case or self.settings.case or UNSAID
-        names = self.renamed
+        case = run.case or self.settings.case or UNNAMED_CASE
+        names = self.new_names
         return CurveRun(names.get(run.method, run.method), names.get(case, case), run.seed, run.training, run.is_item)

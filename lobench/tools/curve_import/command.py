@@ -50,13 +50,13 @@ Exit codes: 0, 2 usage: nothing was written.""",
     "--store", required=True, type=click.Path(path_type=Path), help="Store to import into; created if needed."
 )
 @options_of(ImportSettings)
-@format_option("table", "json", name="output", prints={"import": "lobench.tools.curve_import.imports:Imported"})
-def import_curves(files: tuple[str, ...], store: Path, output: str, **options: Any) -> None:
+@format_option("table", "json", name="output_format", prints={"import": "lobench.tools.curve_import.imports:Imported"})
+def import_curves(files: tuple[str, ...], store: Path, output_format: str, **options: Any) -> None:
     """Import curves from other programs into a store, as subjects for compare, report and results.
 
     A second import of the same files adds nothing. If anything is wrong, nothing is written.
     """
-    from lobench.tools.curve_import.imports import import_curves as imported
+    from lobench.tools.curve_import.imports import import_curves as run_import
 
     printed_notes: list[str] = []
 
@@ -64,5 +64,5 @@ def import_curves(files: tuple[str, ...], store: Path, output: str, **options: A
         printed_notes.append(note)
         click.echo(note, err=True)
 
-    result = imported(*files, store=store, log=log, **options)
-    emit("import", result) if output == "json" else show(result.describe(printed_notes))
+    result = run_import(*files, store=store, log=log, **options)
+    emit("import", result) if output_format == "json" else show(result.describe(printed_notes))

@@ -16,17 +16,17 @@ from lobench.core.wording import counted, first_of
 from lobench.engine.store.imports import imported_curves
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.collected_curves import CurveFile
-from lobench.tools.curve_import.formats.kinds import kinds
+from lobench.tools.curve_import.formats.kinds import formats_by_name
 from lobench.tools.curve_import.points import CurveRun
 
-__all__ = ["Copies"]
+__all__ = ["CopyFinder"]
 
 _LEAST_POINTS = 2  # a single value may be equal by chance
 _MOST_SHOWN = 3  # copies of a note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _First:
+class _FirstCurve:
     """First of several equal curves: its evaluation and its files."""
 
     key: EvaluationKey
@@ -35,7 +35,7 @@ class _First:
     hashes: frozenset[str]
 
 
-class Copies:
+class CopyFinder:
     """Finds curves that have the same values as another curve of the method and case, in this import or in the store.
 
     Two files with the same curve contain one training, which counts once. Equal curves in one file are separate runs,
@@ -44,7 +44,7 @@ class Copies:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._firsts: dict[tuple[str, str], dict[bytes, _First]] = {}
+        self._first_curves_by_group: dict[tuple[str, str], dict[bytes, _FirstCurve]] = {}
         self._found_copies: dict[str, list[str]] = {}
 
     def key_of_copy(
@@ -60,7 +60,9 @@ class Copies:
             return None  # the store already has the same run under another name
         files = {str(source.path) for source in sources}
         hashes = {source.sha256 for source in sources}
-        if files & first_curve.files and not all(kinds()[source.kind].may_repeat_runs for source in sources):
+        if files & first_curve.files and not all(
+            formats_by_name()[source.format_name].may_repeat_runs for source in sources
+        ):
             return None
         if _num_values(case, curves) < _LEAST_POINTS and not hashes & first_curve.hashes:
             return None
@@ -81,7 +83,7 @@ class Copies:
         sources: Sequence[CurveFile],
     ) -> None:
         """Registers a curve that was written."""
-        first_curve = _First(
+        first_curve = _FirstCurve(
             key=key,
             run=run.seed,
             files=frozenset(str(source.path) for source in sources),
@@ -96,21 +98,21 @@ class Copies:
             for where, copies in self._found_copies.items()
         ]
 
-    def _first_curves(self, subject: Subject, case: CaseInfo) -> dict[bytes, _First]:
+    def _first_curves(self, subject: Subject, case: CaseInfo) -> dict[bytes, _FirstCurve]:
         """Returns the first curves of a method and case by their values. Curves of the store are read once."""
         group_key = (subject.sha256, case.identity)
-        if group_key not in self._firsts:
-            firsts = self._firsts[group_key] = {}
+        if group_key not in self._first_curves_by_group:
+            firsts = self._first_curves_by_group[group_key] = {}
             for key, curves in imported_curves(self._ledger, subject, case):
                 origin = curves.provenance.imported
-                first_curve = _First(
+                first_curve = _FirstCurve(
                     key=key,
                     run=origin.get("run", ""),
                     files=frozenset(origin.get("file", "").split("; ")),
                     hashes=frozenset(origin.get("sha256", "").split("; ")),
                 )
                 firsts.setdefault(_digest(case, curves), first_curve)
-        return self._firsts[group_key]
+        return self._first_curves_by_group[group_key]
 
 
 def _digest(case: CaseInfo, curves: Curves) -> bytes:

@@ -21,14 +21,14 @@ from lobench.engine.store.current import place_of
 from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Curve
 
-__all__ = ["SUITE", "ItemTable", "OwnCases", "curves_of", "new_case", "seeds_of"]
+__all__ = ["SUITE", "ItemTable", "TrainedCases", "make_curves", "new_case", "number_seeds"]
 
 SUITE = "imported"  # suite name of imported cases
 _SEED_LIMIT = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnCases:
+class TrainedCases:
     """Cases that lobench trains, according to a store or an experiment. Outdated definitions are ignored.
 
     Attributes:
@@ -37,7 +37,7 @@ class OwnCases:
 
     cases: Sequence[CaseInfo]
 
-    def named(self, name: str) -> CaseInfo | None:
+    def find(self, name: str) -> CaseInfo | None:
         """Returns the case with a name such as `relu32` or `digits/relu32`, or None.
 
         Raises:
@@ -77,8 +77,11 @@ def new_case(name: str, primary_metric: str, *, has_items: bool = False) -> Case
     )
 
 
-def seeds_of(
-    runs: Sequence[CurveRun], *, are_draws: bool, known: Callable[[CurveRun], Mapping[str, int]] = lambda run: {}
+def number_seeds(
+    runs: Sequence[CurveRun],
+    *,
+    are_draws: bool,
+    known_seeds_of: Callable[[CurveRun], Mapping[str, int]] = lambda run: {},
 ) -> dict[CurveRun, int]:
     """Returns a seed number for each run.
 
@@ -87,8 +90,8 @@ def seeds_of(
     Args:
       runs: The runs.
       are_draws: Whether equal seed numbers mean equal draws, so that seeds must be numbers.
-      known: Seed numbers in the store by seed name, for a run's method and case. A run keeps its number, whatever its
-        position in a later file.
+      known_seeds_of: Returns the seed numbers in the store by seed name, for a run's method and case. A run keeps its
+        number, whatever its position in a later file.
     Raises:
       UsageError: `are_draws` is set, and a seed is not a number.
     """
@@ -110,7 +113,7 @@ def seeds_of(
         if len(set(seed_numbers)) == len(group):  # 1 and 01 are the same number
             seeds.update(zip(group, seed_numbers, strict=True))
             continue
-        known_seeds = known(group[0])
+        known_seeds = known_seeds_of(group[0])
         free_seeds = itertools.filterfalse(set(known_seeds.values()).__contains__, itertools.count())
         seeds.update({run: known_seeds[run.seed] if run.seed in known_seeds else next(free_seeds) for run in group})
     return seeds
@@ -120,7 +123,7 @@ def _is_seed(text: str, limit: int) -> bool:
     return re.fullmatch(r"\d{1,9}", text) is not None and int(text) < limit
 
 
-def curves_of(
+def make_curves(
     run: CurveRun,
     metrics: Mapping[str, Curve],
     case: CaseInfo,

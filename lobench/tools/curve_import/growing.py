@@ -13,10 +13,10 @@ from pathlib import Path
 from lobench.api.settings import ImportSettings
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.wording import cause, counted
-from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile
+from lobench.tools.curve_import.collected_curves import CollectedCurves, CurveFile
 from lobench.tools.curve_import.formats.json_files import is_object
-from lobench.tools.curve_import.formats.kinds import kind_of, kinds, sha256_of
-from lobench.tools.curve_import.points import CurveRun, Points
+from lobench.tools.curve_import.formats.kinds import content_sha256, detect_format, formats_by_name
+from lobench.tools.curve_import.points import UNNAMED_CASE, CurveRun, Points
 from lobench.tools.curve_import.spill import Curve
 
 __all__ = ["SessionCurves", "SessionFiles"]
@@ -43,7 +43,7 @@ class SessionFiles:
     @property
     def state(self) -> tuple[tuple[str, int, int], ...]:
         """Path, size and time (ns) of each file. Changes whenever something is written."""
-        return tuple(_state_of(path) for folder_or_file in self._paths() for path in _files_in(folder_or_file))
+        return tuple(_file_state(path) for folder_or_file in self._paths() for path in _files_in(folder_or_file))
 
     def _paths(self) -> list[Path]:
         return [Path(path) for path in sorted(glob.glob(self.pattern, recursive=True))]
@@ -64,7 +64,7 @@ class SessionFiles:
                 sources = [
                     source
                     for number, path in enumerate(self._paths())
-                    if (source := _source_of(path, Path(folder) / str(number), notes)) is not None
+                    if (source := _readable_file(path, Path(folder) / str(number), notes)) is not None
                 ]
                 if not sources:
                     raise UsageError("it wrote no curves", where=self.pattern)
@@ -80,9 +80,9 @@ class SessionCurves(CollectedCurves):
     """Curves in a session's files, as runs of one method and seed, whatever names the files contain."""
 
     def __init__(self, sources: Sequence[CurveFile], settings: ImportSettings, *, until: int | None) -> None:
-        super().__init__(sources, dataclasses.replace(settings, case=settings.case or UNSAID))
+        super().__init__(sources, dataclasses.replace(settings, case=settings.case or UNNAMED_CASE))
         self._until = until
-        self._called: dict[str, CurveRun] = {}
+        self._first_runs_by_case: dict[str, CurveRun] = {}
 
     def _with_metric_names(self, points: Points, spellings: dict[str, str], source: CurveFile) -> Points:
         named_points = super()._with_metric_names(points, spellings, source)
@@ -92,7 +92,7 @@ class SessionCurves(CollectedCurves):
 
     def _renamed_run(self, run: CurveRun) -> CurveRun:
         renamed = super()._renamed_run(run)
-        if (first_run := self._called.setdefault(renamed.case, renamed)) != renamed:
+        if (first_run := self._first_runs_by_case.setdefault(renamed.case, renamed)) != renamed:
             raise UsageError(
                 "a session has one curve of a case",
                 where=str(self.sources[0].path),
@@ -105,13 +105,13 @@ class SessionCurves(CollectedCurves):
     def primary_curves(self) -> dict[str, Curve]:
         """Returns the curve of the primary metric for each case, by the case's name."""
         curves: dict[str, Curve] = {}
-        for run, metrics in self.spill.curves():
-            requested_names = [name for name in self.asked.metrics.values() if name in metrics]
+        for run, metrics in self.points_by_run.curves():
+            requested_names = [name for name in self.request.metrics.values() if name in metrics]
             curves[run.case] = metrics[(requested_names or list(metrics))[0]]
         return curves
 
 
-def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
+def _readable_file(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
     """Returns a file, or a copy of its readable part; None if it contains nothing yet."""
     if path.is_file():
         with path.open("rb") as file:
@@ -122,10 +122,15 @@ def _source_of(path: Path, copy: Path, notes: list[str]) -> CurveFile | None:
             _copy_lines(path, copy, notes)
             if not copy.stat().st_size:
                 return None
-            kind = kind_of(copy)
-            return CurveFile(path=path, kind=kind, sha256=sha256_of(copy, kinds()[kind]), copy=copy)
-    kind = kind_of(path)
-    return CurveFile(path=path, kind=kind, sha256=sha256_of(path, kinds()[kind]))
+            format_name = detect_format(copy)
+            return CurveFile(
+                path=path,
+                format_name=format_name,
+                sha256=content_sha256(copy, formats_by_name()[format_name]),
+                copy=copy,
+            )
+    format_name = detect_format(path)
+    return CurveFile(path=path, format_name=format_name, sha256=content_sha256(path, formats_by_name()[format_name]))
 
 
 def _copy_lines(path: Path, copy: Path, notes: list[str]) -> None:
@@ -154,7 +159,7 @@ def _files_in(path: Path) -> list[Path]:
     return sorted(file_path for file_path in path.rglob("*") if file_path.is_file()) if path.is_dir() else [path]
 
 
-def _state_of(path: Path) -> tuple[str, int, int]:
+def _file_state(path: Path) -> tuple[str, int, int]:
     try:
         status = os.stat(path)
     except OSError as error:

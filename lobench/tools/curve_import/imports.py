@@ -34,14 +34,14 @@ from lobench.engine.store.imports import (
     sight,
 )
 from lobench.engine.store.ledger import Ledger
-from lobench.tools.curve_import.collected_curves import UNSAID, CollectedCurves, CurveFile, sources_of
-from lobench.tools.curve_import.copies import Copies
-from lobench.tools.curve_import.evaluations import SUITE, ItemTable, OwnCases, curves_of, new_case, seeds_of
-from lobench.tools.curve_import.formats.kinds import kinds
-from lobench.tools.curve_import.points import CurveRun
-from lobench.tools.curve_import.spill import Spill
+from lobench.tools.curve_import.collected_curves import CollectedCurves, CurveFile, find_curve_files
+from lobench.tools.curve_import.copies import CopyFinder
+from lobench.tools.curve_import.evaluations import SUITE, ItemTable, TrainedCases, make_curves, new_case, number_seeds
+from lobench.tools.curve_import.formats.kinds import formats_by_name
+from lobench.tools.curve_import.points import UNNAMED_CASE, CurveRun
+from lobench.tools.curve_import.spill import PointsByRun
 
-__all__ = ["Imported", "Session", "curves_in", "import_curves", "import_into", "refuse_unfit"]
+__all__ = ["Imported", "ImportedSession", "check_comparable", "curves_of_session", "import_curves", "import_into"]
 
 UNTIL_OPTION = "--until-step [METHOD=]STEP"
 _NUM_NAMED = 5  # methods and cases that the summary names
@@ -116,12 +116,12 @@ def import_curves(
     notes = list[str]()
     with removed_if_refused(folder, (BaseException,)), contextlib.ExitStack() as stack:
         if not folder.exists():
-            sources = sources_of(files, settings.kind, notes)
+            sources = find_curve_files(files, settings.kind, notes)
             ledger = None
         else:
             ledger = stack.enter_context(Ledger.open(folder, name="import"))
             earlier_files = [file for file in imported_files(ledger) if file.options == _options_text(settings)]
-            sources = sources_of(files, settings.kind, notes, earlier=earlier_files)
+            sources = find_curve_files(files, settings.kind, notes, earlier=earlier_files)
         collected_curves = stack.enter_context(CollectedCurves(sources, settings, notes))
         ledger = ledger or stack.enter_context(Ledger.open(folder, name="import"))
         for note in collected_curves.notes:
@@ -131,18 +131,18 @@ def import_curves(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class ImportedSession:
     """Session of a program whose curves are imported.
 
     Attributes:
       seed: Seed number of all curves.
       num_steps: Last step of the training, if known in advance.
-      ends: Steps at which curves end, by case. Other curves end at the last step.
+      end_steps: Steps at which curves end, by case. Other curves end at the last step.
     """
 
     seed: int
     num_steps: int | None = None
-    ends: Mapping[str, int] = field(default_factory=dict)
+    end_steps: Mapping[str, int] = field(default_factory=dict)
 
 
 def import_into(
@@ -153,7 +153,7 @@ def import_into(
     own_cases: Sequence[CaseInfo] = (),
     names: Mapping[str, str] | None = None,
     until_option: str = UNTIL_OPTION,
-    session: Session | None = None,
+    session: ImportedSession | None = None,
 ) -> tuple[Imported, Sequence[tuple[EvaluationKey, CaseInfo]]]:
     """Writes collected curves into a ledger, in one transaction.
 
@@ -170,20 +170,22 @@ def import_into(
     Raises:
       UsageError: As for `import_curves`.
     """
-    spill = collected_curves.spill
+    points_by_run = collected_curves.points_by_run
     notes = list(collected_curves.notes)
     files = [_imported_file(source, settings) for source in collected_curves.sources]
     files_before = imported_files(ledger)
-    cases = _cases(ledger, collected_curves, own_cases, notes)
+    cases = _cases_by_name(ledger, collected_curves, own_cases, notes)
     if session is not None and session.num_steps is not None:
         num_steps = session.num_steps
         cases = {
             name: (case if is_own else dataclasses.replace(case, num_inner_steps=num_steps), is_own)
             for name, (case, is_own) in cases.items()
         }
-    last_steps = _last_steps(settings.until_step, spill.runs)
-    names_by_method = {run.method: run.method if names is None else names.get(run.method, "") for run in spill.runs}
-    ends_of_session = {} if session is None else session.ends
+    last_steps = _last_steps(settings.until_step, points_by_run.runs)
+    names_by_method = {
+        run.method: run.method if names is None else names.get(run.method, "") for run in points_by_run.runs
+    }
+    ends_of_session = {} if session is None else session.end_steps
     written_curves = _WrittenCurves()
     with ledger.transaction():
         for file in files:
@@ -192,28 +194,28 @@ def import_into(
                 written_curves.counts.replaced += forget_file(ledger, file.file)
         for name in filter(None, names_by_method.values()):  # so that tables have the order of the files
             sight(ledger, Subject.of_imported(name))
-        seeds = dict.fromkeys(spill.runs, 0 if session is None else session.seed)
+        seeds = dict.fromkeys(points_by_run.runs, 0 if session is None else session.seed)
         if session is None:
-            seeds = seeds_of(
-                [run for run in spill.runs if not run.is_item],
+            seeds = number_seeds(
+                [run for run in points_by_run.runs if not run.is_item],
                 are_draws=bool(collected_curves.draws),
-                known=lambda run: run_seeds(
+                known_seeds_of=lambda run: run_seeds(
                     ledger, Subject.of_imported(names_by_method[run.method]), cases[run.case][0]
                 ),
             )
         writer = CurveWriter(ledger, written_curves.counts)
-        copies = Copies(ledger)
+        copies = CopyFinder(ledger)
         subjects = {name: Subject.of_imported(name) for name in filter(None, names_by_method.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected_curves.draws))
         items = ItemTable()
-        for run, metrics in spill.curves():
+        for run, metrics in points_by_run.curves():
             if not (name := names_by_method[run.method]):
                 continue
             case, is_own = cases[run.case]
             if case.has_items:
                 items.add(run.method, run, metrics)
                 continue
-            curves, left_out_metrics = curves_of(
+            curves, left_out_metrics = make_curves(
                 run,
                 metrics,
                 case,
@@ -221,7 +223,7 @@ def import_into(
                 until=ends_of_session.get(
                     run.case, last_steps.get(run.method, case.num_inner_steps if is_own else None)
                 ),
-                provenance=provenance(*collected_curves.of_runs[run]),
+                provenance=provenance(*collected_curves.files_by_run[run]),
                 directions=collected_curves.directions,
                 until_option=until_option,
             )
@@ -231,17 +233,17 @@ def import_into(
                     f"those of lobench's trainings are of step {case.num_inner_steps}"
                 )
             if session is None and not settings.replace:
-                sources = collected_curves.of_runs[run]
+                sources = collected_curves.files_by_run[run]
                 if (
                     copied_key := copies.key_of_copy(subjects[name], case, curves, run=run, sources=sources)
                 ) is not None:
                     written_curves.counts.known += 1
-                    written_curves.note(name, copied_key, case, curves, left_out_metrics)
+                    written_curves.record(name, copied_key, case, curves, left_out_metrics)
                     continue
             replaces = settings.replace or session is not None
             key = writer.add(subjects[name], case, curves, replaces=replaces)
-            written_curves.note(name, key, case, curves, left_out_metrics)
-            copies.add(subjects[name], case, curves, key=key, run=run, sources=collected_curves.of_runs[run])
+            written_curves.record(name, key, case, curves, left_out_metrics)
+            copies.add(subjects[name], case, curves, key=key, run=run, sources=collected_curves.files_by_run[run])
         item_files = collected_curves.files_of_items()
         item_curves = items.curves(
             {name: case for name, (case, _) in cases.items()},
@@ -251,7 +253,7 @@ def import_into(
         for method, case, curves, problems in item_curves:
             name = names_by_method[method]
             replaces = settings.replace or session is not None
-            written_curves.note(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
+            written_curves.record(name, writer.add(subjects[name], case, curves, replaces=replaces), case, curves, ())
             notes += [f"{name} on {case.suite}/{case.name}: {problem}" for problem in problems]
         notes += _item_number_notes(ledger, written_curves.keys)
         if written_curves.counts.new or written_curves.counts.replaced:
@@ -259,19 +261,21 @@ def import_into(
                 record_file(ledger, file, num_new=written_curves.counts.new)
     imported = Imported(
         store=ledger.store,
-        kinds=tuple(dict.fromkeys(source.kind for source in collected_curves.sources)),
+        kinds=tuple(dict.fromkeys(source.format_name for source in collected_curves.sources)),
         methods=tuple(dict.fromkeys(method for method, _ in written_curves.ends)),
         cases=tuple(dict.fromkeys(case for _, case in written_curves.ends)),
-        num_points=spill.num_points,
+        num_points=points_by_run.num_points,
         num_new=written_curves.counts.new,
         num_known=written_curves.counts.known,
         num_replaced=written_curves.counts.replaced,
-        notes=tuple(dict.fromkeys((*notes, *copies.notes(), *_replacement_notes(spill), *written_curves.notes()))),
+        notes=tuple(
+            dict.fromkeys((*notes, *copies.notes(), *_replacement_notes(points_by_run), *written_curves.notes()))
+        ),
     )
     return imported, written_curves.keys
 
 
-def curves_in(
+def curves_of_session(
     ledger: Ledger, collected_curves: CollectedCurves, *, own_cases: Sequence[CaseInfo], seed: int
 ) -> Iterator[tuple[CaseInfo, Curves]]:
     """Yields the current curves of a session, each with its case. Nothing is written.
@@ -279,23 +283,23 @@ def curves_in(
     Raises:
       UsageError: As for `import_into`.
     """
-    cases = _cases(ledger, collected_curves, own_cases, [])
-    for run, metrics in collected_curves.spill.curves():
+    cases = _cases_by_name(ledger, collected_curves, own_cases, [])
+    for run, metrics in collected_curves.points_by_run.curves():
         case, _ = cases[run.case]
-        curves, _ = curves_of(
+        curves, _ = make_curves(
             run,
             metrics,
             case,
             seed=seed,
             until=None,
-            provenance=_provenance(collected_curves.of_runs[run], collected_curves.draws),
+            provenance=_provenance(collected_curves.files_by_run[run], collected_curves.draws),
             directions=collected_curves.directions,
             until_option="",
         )
         yield case, curves
 
 
-def refuse_unfit(
+def check_comparable(
     collected_curves: CollectedCurves,
     settings: ImportSettings,
     *,
@@ -308,18 +312,18 @@ def refuse_unfit(
     Raises:
       UsageError: As for `import_into`.
     """
-    last_steps = _last_steps(settings.until_step, collected_curves.spill.runs)
-    case_index = OwnCases(cases=own_cases)
-    for run, metrics in collected_curves.spill.curves():
+    last_steps = _last_steps(settings.until_step, collected_curves.points_by_run.runs)
+    case_index = TrainedCases(cases=own_cases)
+    for run, metrics in collected_curves.points_by_run.curves():
         case = _trained_case(run.case, collected_curves, case_index, own_cases)
         if run.method == method and case is not None:
-            curves_of(
+            make_curves(
                 run,
                 metrics,
                 case,
                 seed=0,
                 until=last_steps.get(run.method, case.num_inner_steps),
-                provenance=_provenance(collected_curves.of_runs[run], collected_curves.draws),
+                provenance=_provenance(collected_curves.files_by_run[run], collected_curves.draws),
                 directions=collected_curves.directions,
                 until_option=until_option,
             )
@@ -350,11 +354,11 @@ def _item_number_notes(ledger: Ledger, written_evaluations: Sequence[tuple[Evalu
     return lines
 
 
-def _replacement_notes(spill: Spill) -> list[str]:
+def _replacement_notes(points_by_run: PointsByRun) -> list[str]:
     """Returns a line for each source with points that a later value of the same step replaced."""
     counts = Counter[str]()
     runs = Counter[str]()
-    for (source, _), count in spill.replaced.items():
+    for (source, _), count in points_by_run.replaced.items():
         counts[source] += count
         runs[source] += 1
     return [
@@ -372,7 +376,7 @@ class _WrittenCurves:
         self.ends: dict[tuple[str, str], set[int]] = {}  # last steps of the seeds, by method and case
         self._num_left_out = Counter[str]()
 
-    def note(
+    def record(
         self, method: str, key: EvaluationKey, case: CaseInfo, curves: Curves, left_out_metrics: Iterable[str]
     ) -> None:
         self.keys.append((key, case))
@@ -403,7 +407,7 @@ def _imported_file(source: CurveFile, settings: ImportSettings) -> ImportedFile:
     return ImportedFile(
         file=str(source.path),
         sha256=source.sha256,
-        reader=source.kind,
+        reader=source.format_name,
         options=_options_text(settings),
         name=source.name,
     )
@@ -423,7 +427,7 @@ def _provenance(sources: Sequence[CurveFile], draws: str) -> Provenance:
     import_record = {
         "file": "; ".join(str(source.path) for source in sources),
         "sha256": "; ".join(source.sha256 for source in sources),
-        "kind": "; ".join(dict.fromkeys(source.kind for source in sources)),
+        "kind": "; ".join(dict.fromkeys(source.format_name for source in sources)),
         "draws": draws,
     }
     return Provenance(imported=import_record)
@@ -444,16 +448,16 @@ def _last_steps(texts: Sequence[str], runs: Sequence[CurveRun]) -> dict[str, int
     return steps_by_method
 
 
-def _cases(
+def _cases_by_name(
     ledger: Ledger, collected_curves: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
 ) -> dict[str, tuple[CaseInfo, bool]]:
     """Returns the case for each name in the files, and whether lobench trains it."""
     stored_cases = known_cases(ledger)
-    case_index = OwnCases(cases=[*(case for case, is_imported in stored_cases if not is_imported), *own_cases])
+    case_index = TrainedCases(cases=[*(case for case, is_imported in stored_cases if not is_imported), *own_cases])
     imported_cases = {f"{case.suite}/{case.name}": case for case, is_imported in stored_cases if is_imported}
     cases: dict[str, tuple[CaseInfo, bool]] = {}
-    cases_with_items = {run.case for run in collected_curves.spill.runs if run.is_item}
-    for name in dict.fromkeys(run.case for run in collected_curves.spill.runs):
+    cases_with_items = {run.case for run in collected_curves.points_by_run.runs if run.is_item}
+    for name in dict.fromkeys(run.case for run in collected_curves.points_by_run.runs):
         case_of_files = collected_curves.cases.get(name)
         if (trained_case := _trained_case(name, collected_curves, case_index, own_cases)) is not None:
             if case_of_files is None:
@@ -467,13 +471,13 @@ def _cases(
             or imported_cases.get(f"{SUITE}/{name}")
             or new_case(name, _primary_metric(name, collected_curves), has_items=has_items)
         )
-        last_step = max(case.num_inner_steps, collected_curves.spill.last_step(name))
+        last_step = max(case.num_inner_steps, collected_curves.points_by_run.last_step(name))
         cases[name] = (dataclasses.replace(case, num_inner_steps=last_step), False)
         _check_direction(case, collected_curves)
-    for run in collected_curves.spill.runs:
+    for run in collected_curves.points_by_run.runs:
         case, _ = cases[run.case]
         if run.is_item != case.has_items:
-            where = str(collected_curves.of_runs[run][0].path)
+            where = str(collected_curves.files_by_run[run][0].path)
             got, expected = ("items", "curves of seeds") if run.is_item else ("curves of seeds", "items of a data set")
             mismatch = f"case {run.case!r} has {expected}, and this file has {got}"
             raise UsageError(mismatch, where=where, next_step=f"--case NAME, or --rename {run.case}=NAME")
@@ -481,23 +485,23 @@ def _cases(
 
 
 def _trained_case(
-    name: str, collected_curves: CollectedCurves, case_index: OwnCases, own_cases: Sequence[CaseInfo]
+    name: str, collected_curves: CollectedCurves, case_index: TrainedCases, own_cases: Sequence[CaseInfo]
 ) -> CaseInfo | None:
     """Returns the case with a name in the files, if lobench trains it; None otherwise."""
     case_of_files = collected_curves.cases.get(name)
     if case_of_files is not None:
         return next((case for case in case_index.cases if case.identity == case_of_files.identity), None)
     # If an experiment has a single case, its files need not name it.
-    single_case = own_cases[0] if name == UNSAID and len(own_cases) == 1 else None
-    return case_index.named(name) or single_case
+    single_case = own_cases[0] if name == UNNAMED_CASE and len(own_cases) == 1 else None
+    return case_index.find(name) or single_case
 
 
 def _primary_metric(case: str, collected_curves: CollectedCurves) -> str:
     """Returns the primary metric of a new case: the first requested one, or the only one."""
-    metrics = collected_curves.spill.metrics_of(case)
-    logged_metrics = [name for name in collected_curves.asked.metrics.values() if name in metrics]
-    primaries_of_kinds = {kinds()[source.kind].primary for source in collected_curves.sources}
-    if not logged_metrics and len(metrics) > 1 and (primary_metrics := sorted(primaries_of_kinds & {*metrics})):
+    metrics = collected_curves.points_by_run.metrics_of(case)
+    logged_metrics = [name for name in collected_curves.request.metrics.values() if name in metrics]
+    default_metrics = {formats_by_name()[source.format_name].primary for source in collected_curves.sources}
+    if not logged_metrics and len(metrics) > 1 and (primary_metrics := sorted(default_metrics & {*metrics})):
         return primary_metrics[0]
     if not logged_metrics and len(metrics) > 1:
         raise UsageError(

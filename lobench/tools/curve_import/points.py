@@ -29,8 +29,8 @@ __all__ = [
     "has_seed",
     "named_run",
     "named_runs",
+    "recording_request",
     "step_numbers",
-    "watched_request",
 ]
 
 UNNAMED_CASE = "task"  # name of the case if it is unknown
@@ -217,7 +217,7 @@ class CurveRequest(RunNaming):
     is_one_of_many: bool = False
 
 
-def watched_request(request: CurveRequest, used_fields: set[str]) -> CurveRequest:
+def recording_request(request: CurveRequest, used_fields: set[str]) -> CurveRequest:
     """Returns a copy of a request that records in `used_fields` which of its fields are read."""
 
     class Watched(CurveRequest):
@@ -333,7 +333,7 @@ def named_runs(
     runs: dict[str, CurveRun] = {}
     for (method, case), members in groups.items():
         if len(members) > 1:
-            _check_pooled(method, case, [logged_run for logged_run, _ in members], request)
+            _check_pooled_runs(method, case, [logged_run for logged_run, _ in members], request)
             case_text = f" on {case!r}" if case else ""
             notes.append(f"{len(members)} runs are called {method!r}{case_text}: they are its seeds")
         seed_counts = Counter(run.seed for _, run in members)
@@ -390,7 +390,7 @@ def _seed_of(run: LoggedRun, request: CurveRequest) -> str:
     return _name_fields(run.name, request, is_file=False).get("seed") or configured_seed or request.seed or run.id
 
 
-def _check_pooled(method: str, case: str, members: Sequence[LoggedRun], request: CurveRequest) -> None:
+def _check_pooled_runs(method: str, case: str, members: Sequence[LoggedRun], request: CurveRequest) -> None:
     """Checks that runs counted as seeds of one method differ only in their seeds.
 
     Raises:

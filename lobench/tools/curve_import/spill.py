@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lobench.core.errors import UsageError
 from lobench.tools.curve_import.points import CurveRun, Points
 
-__all__ = ["Curve", "Spill"]
+__all__ = ["Curve", "PointsByRun"]
 
 _BUCKETS = 64
 _ROW = np.dtype(
@@ -38,7 +38,7 @@ class Curve:
         return not np.isfinite(self.values[-1])
 
 
-class Spill:
+class PointsByRun:
     """Groups points by run, in any order of input. `close` deletes its files.
 
     Args:
@@ -58,7 +58,7 @@ class Spill:
         last_counts: Sequence[bool],
         always_last: bool = False,
     ) -> None:
-        self._where_of, self._sources = where_of, sources
+        self._file_names_of, self._sources = where_of, sources
         self._last_counts = np.asarray(last_counts, bool)
         self._always_last = always_last
         self.replaced = Counter[tuple[str, CurveRun]]()
@@ -108,7 +108,7 @@ class Spill:
             row_index = int((points.step < 0).argmax())
             run = points.runs[points.run[row_index]]
             got = f"{run}, metric {points.metrics[points.metric[row_index]]!r}: {points.step[row_index]}"
-            raise UsageError("a step is below 0", where=self._where_of(run), got=got, expected="0 or more")
+            raise UsageError("a step is below 0", where=self._file_names_of(run), got=got, expected="0 or more")
         rows["run"], rows["metric"] = runs[points.run], metrics[points.metric]
         rows["step"], rows["value"], rows["line"] = points.step, points.value, points.line
         rows["source"] = source
@@ -196,7 +196,7 @@ class Spill:
         num_restarts = int((steps[restart_rows] == steps[0]).sum())
         is_resumed = not num_restarts and len(restart_rows) == 1 and steps[-1] >= steps[: restart_rows[0]].max()
         are_in_files = first_point["source"] != second_point["source"]
-        where = self._where_of(run)
+        where = self._file_names_of(run)
         if are_in_files:
             where = f"{self._sources[first_point['source']]} and {self._sources[second_point['source']]}"
         elif first_point["line"]:

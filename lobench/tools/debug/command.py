@@ -29,16 +29,16 @@ Exit codes: 0, whatever was found; 2 usage."""
 @options_of(DebugSettings)
 @click.option("--output", type=click.Path(path_type=Path), help="Page to write (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
-@format_option("text", "json", prints={"debug": "lobench.tools.debug.debug_output:DebugRecord"})
-def debug(case: str, kind: str, **options: object) -> None:
+@format_option("text", "json", name="output_format", prints={"debug": "lobench.tools.debug.debug_output:DebugRecord"})
+def debug(case: str, output_format: str, **options: object) -> None:
     """Replay one training bit for bit, and find what went wrong in it.
 
     The verdict names the first value that is not finite, or the layer whose updates were too large when the loss left
     its best, or the layer that learns nothing; the step; and the input of a learned rule that left its usual range.
     One page shows losses, updates, gradients and states step by step.
     """
-    from lobench.tools.debug.debug import debug as debugged
-    from lobench.tools.debug.debug_output import debugged_text
+    from lobench.tools.debug.debug import debug as run_debug
+    from lobench.tools.debug.debug_output import debug_text
 
-    outcome = call_with_progress(debugged, case, **options)
-    emit("debug", outcome.to_record()) if kind == "json" else show(debugged_text(outcome))
+    outcome = call_with_progress(run_debug, case, **options)
+    emit("debug", outcome.to_record()) if output_format == "json" else show(debug_text(outcome))

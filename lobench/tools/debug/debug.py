@@ -28,7 +28,7 @@ from lobench.engine.config.suite import find_case, specs_of
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.debug.debug_output import Debugged, write_debug_page
+from lobench.tools.debug.debug_output import DebugResult, write_debug_page
 from lobench.tools.debug.debug_settings import DebugKeywords, DebugSettings
 from lobench.tools.debug.diagnosis import Ranges, diagnose
 
@@ -52,7 +52,7 @@ def debug(
     allow_pickle: bool = False,
     progress: WatchProgress | None = None,
     **options: Unpack[DebugKeywords],
-) -> Debugged:
+) -> DebugResult:
     """Replays a training bit for bit, step by step, and writes a page on it.
 
     The backend of jax must not be initialized yet, because the case decides its number of threads.
@@ -122,10 +122,10 @@ def debug(
     log(f"replaying {spec.suite}/{spec.name}, seed {seed}")
     replay = replay_case(layers, spec, theta, seed, task_index=settings.task_index)
     training, home_note = replay.training, ""
-    if usual_suite is not None and theta.leaves is not None and any(step.inputs for step in training.steps):
-        training = replace(training, usual=_usual_ranges(home_suite, usual_suite, layers, theta, spec, log))
+    if usual_suite is not None and theta.leaves is not None and any(step.input_ranges for step in training.steps):
+        training = replace(training, usual_ranges=_usual_ranges(home_suite, usual_suite, layers, theta, spec, log))
         home_note = f"The rule's inputs are compared with those that it has on {home_suite}."
-    result = Debugged(
+    result = DebugResult(
         name=f"{spec.suite}/{spec.name}",
         trained_with=checkpoint or optimizer or "its own optimizer",
         seed=seed,
@@ -133,7 +133,7 @@ def debug(
         training=training,
         verdict=diagnose(training),
         difference=replay.difference,
-        home=home_note,
+        home_note=home_note,
         command=command_text(
             *("lobench", "debug", case),
             suite=str(suite),
@@ -186,7 +186,7 @@ def _usual_ranges(
 
     The ranges are cached next to the pages.
     """
-    from lobench.tools.debug.replayed_case import ranges_on, widened
+    from lobench.tools.debug.replayed_case import measure_ranges, widen_ranges
 
     suite_hash = hashlib.sha256(repr((layers, _code_hashes(specs_of(suite), layers))).encode()).hexdigest()[:8]
     name = "-".join([theta.sha256[:16], suite_hash, home_name.strip("/").replace("/", "-"), spec.suite, spec.name])
@@ -203,7 +203,7 @@ def _usual_ranges(
             continue
         log(f"the rule's usual inputs: {usual_spec.suite}/{usual_spec.name}")
         try:
-            ranges = widened(ranges, ranges_on(layers, usual_spec, theta, 0))
+            ranges = widen_ranges(ranges, measure_ranges(layers, usual_spec, theta, 0))
         except LobenchError as error:
             log(f"left out: {error}")
     cache_path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,19 +14,21 @@ from lobench.core.wording import counted
 
 __all__ = [
     "KINDS",
-    "Bad",
     "DiagnosedStep",
     "Diagnosis",
+    "NonFiniteLeaf",
     "Training",
     "TroubleKind",
     "diagnose",
-    "outside",
-    "smoothed",
+    "first_unusual_input",
+    "smoothed_losses",
     "update_ratios",
 ]
 
 # Places of non-finite values, in the order in which a step computes them.
-Place: TypeAlias = Literal["parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"]
+FaultLocation: TypeAlias = Literal[
+    "parameters", "batch", "loss", "model_state", "gradient", "optimizer_state", "output"
+]
 TroubleKind: TypeAlias = Literal[
     "non_finite", "one_layer", "all_layers", "jump", "dead_layer", "underflow", "lost_updates", "frozen",
     "tiny_updates", "stall", "none",
@@ -40,7 +42,7 @@ _SINGLE_LAYER_FACTOR = 8.0  # a layer whose updates are this many times larger t
 _LOW_PRECISIONS = ("bfloat16", "float16")
 _SMALL_RATIO = 0.01  # ratio of updates to weights below which a loss does not explode
 _TINY_RATIO = 1e-6  # ratio of updates to weights below which nothing is learned
-_PLACES = {
+_LOCATION_TEXTS = {
     "parameters": "the parameters",
     "batch": "the batch",
     "loss": "the task's loss",
@@ -52,10 +54,10 @@ _PLACES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bad:
+class NonFiniteLeaf:
     """Leaf with non-finite values: numbers of NaNs, infinities and all values."""
 
-    place: Place
+    location: FaultLocation
     leaf: str
     num_nan: int
     num_inf: int
@@ -66,9 +68,8 @@ class Bad:
         values = " and ".join(
             f"{count} {name}" for count, name in ((self.num_nan, "NaN"), (self.num_inf, "inf")) if count
         )
-        return (
-            f"{_PLACES[self.place]}{f' {self.leaf}' if self.leaf else ''} ({values} of {counted(self.size, 'value')})"
-        )
+        leaf_text = f" {self.leaf}" if self.leaf else ""
+        return f"{_LOCATION_TEXTS[self.location]}{leaf_text} ({values} of {counted(self.size, 'value')})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +82,11 @@ class DiagnosedStep:
       weights: Sizes of the parameters before the step.
       updates: Sizes of the updates.
       gradients: Sizes of the gradients.
-      zeros: Fraction of the gradient that is exactly 0.
-      unmoved: Fraction of the values with a gradient that the step did not change.
-      state: Largest absolute value, by leaf of the optimizer's state.
-      bad: Leaves with non-finite values, in the order of computation.
-      inputs: Lowest and highest value of each input of a learned rule, by leaf of theta.
+      zero_fractions: Fraction of the gradient that is exactly 0.
+      unmoved_fractions: Fraction of the values with a gradient that the step did not change.
+      state_sizes: Largest absolute value, by leaf of the optimizer's state.
+      non_finite_leaves: Leaves with non-finite values, in the order of computation.
+      input_ranges: Lowest and highest value of each input of a learned rule, by leaf of theta.
     """
 
     step: int
@@ -93,11 +94,11 @@ class DiagnosedStep:
     weights: Mapping[str, float]
     updates: Mapping[str, float]
     gradients: Mapping[str, float] = field(default_factory=dict)
-    zeros: Mapping[str, float] = field(default_factory=dict)
-    unmoved: Mapping[str, float] = field(default_factory=dict)
-    state: Mapping[str, float] = field(default_factory=dict)
-    bad: tuple[Bad, ...] = ()
-    inputs: Ranges = field(default_factory=dict)
+    zero_fractions: Mapping[str, float] = field(default_factory=dict)
+    unmoved_fractions: Mapping[str, float] = field(default_factory=dict)
+    state_sizes: Mapping[str, float] = field(default_factory=dict)
+    non_finite_leaves: tuple[NonFiniteLeaf, ...] = ()
+    input_ranges: Ranges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +110,14 @@ class Training:
       dtypes: Dtypes by leaf of the parameters.
       num_inner_steps: Number of steps of the whole training; fewer may have been replayed.
       minimum: Lowest possible loss, `Case.minimum`.
-      usual: Usual ranges of a learned rule's inputs. {} if unknown.
+      usual_ranges: Usual ranges of a learned rule's inputs. {} if unknown.
     """
 
     steps: tuple[DiagnosedStep, ...]
     dtypes: Mapping[str, str]
     num_inner_steps: int
     minimum: float = 0.0
-    usual: Ranges = field(default_factory=dict)
+    usual_ranges: Ranges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +135,7 @@ class Diagnosis:
     """
 
     kind: TroubleKind
-    place: Place | Literal[""] = ""
+    place: FaultLocation | Literal[""] = ""
     leaf: str = ""
     step: int | None = None
     onset: int | None = None
@@ -149,7 +150,7 @@ def diagnose(training: Training) -> Diagnosis:
     layers that learn nothing, and a loss that no longer falls.
     """
     steps = training.steps
-    non_finite_step = next((step for step in steps if step.bad), None)
+    non_finite_step = next((step for step in steps if step.non_finite_leaves), None)
     explosion_index = _explosion_start(training)
     if non_finite_step is not None and not _was_exploding(training, non_finite_step, explosion_index):
         diagnosis = _non_finite_diagnosis(training, non_finite_step)
@@ -161,7 +162,7 @@ def diagnose(training: Training) -> Diagnosis:
         )
     else:
         diagnosis = _idle_diagnosis(training) or _stall_diagnosis(training)
-    unusual_input = outside(training)
+    unusual_input = first_unusual_input(training)
     further_facts = []
     if unusual_input is not None and (diagnosis.step is None or unusual_input[0] <= diagnosis.step):
         further_facts.append(unusual_input[1])
@@ -172,7 +173,7 @@ def diagnose(training: Training) -> Diagnosis:
     return replace(diagnosis, facts=(*diagnosis.facts, *further_facts))
 
 
-def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
+def smoothed_losses(values: Sequence[float]) -> NDArray[np.float64]:
     """Returns means over the last few values, float64[num_steps]."""
     array = np.asarray(values, np.float64)
     width = max(1, min(10, len(array) // 20))
@@ -193,13 +194,13 @@ def update_ratios(training: Training, step: DiagnosedStep) -> dict[str, float]:
     return {leaf: update / max(step.weights[leaf], median_size, 1e-12) for leaf, update in step.updates.items()}
 
 
-def outside(training: Training) -> tuple[int, str] | None:
+def first_unusual_input(training: Training) -> tuple[int, str] | None:
     """Returns the first step at which an input of the rule is a tenth outside its usual range, and a sentence on it."""
     for step in training.steps:
-        for leaf, (low, high) in step.inputs.items():
-            if leaf not in training.usual:
+        for leaf, (low, high) in step.input_ranges.items():
+            if leaf not in training.usual_ranges:
                 continue
-            usual_low, usual_high = training.usual[leaf]
+            usual_low, usual_high = training.usual_ranges[leaf]
             margin = 0.1 * np.maximum(usual_high - usual_low, 1e-6)
             excess = np.maximum(usual_low - margin - low, high - usual_high - margin) / np.maximum(
                 usual_high - usual_low, 1e-6
@@ -249,7 +250,7 @@ def _run_up_start(losses: NDArray[np.float64], index: int, best_loss: float) -> 
 
 def _was_exploding(training: Training, non_finite_step: DiagnosedStep, explosion_index: int | None) -> bool:
     """Returns whether weights or losses had exploded before the first non-finite value."""
-    if non_finite_step.bad[0].place in ("batch", "parameters", "model_state"):
+    if non_finite_step.non_finite_leaves[0].location in ("batch", "parameters", "model_state"):
         return False
     earlier_steps = [step for step in training.steps if step.step < non_finite_step.step]
     if not earlier_steps:
@@ -263,21 +264,30 @@ def _was_exploding(training: Training, non_finite_step: DiagnosedStep, explosion
 
 
 def _non_finite_diagnosis(training: Training, non_finite_step: DiagnosedStep) -> Diagnosis:
-    first_bad = non_finite_step.bad[0]
+    first_bad = non_finite_step.non_finite_leaves[0]
     line = f"at step {non_finite_step.step} the first value that is not finite is in {first_bad.text}"
-    facts = [f"also at step {non_finite_step.step}: {further_bad.text}" for further_bad in non_finite_step.bad[1:5]]
-    if first_bad.place == "loss":
+    facts = [
+        f"also at step {non_finite_step.step}: {further_bad.text}"
+        for further_bad in non_finite_step.non_finite_leaves[1:5]
+    ]
+    if first_bad.location == "loss":
         line += ": parameters, state and batch are finite"
     previous_step = next((step for step in reversed(training.steps) if step.step == non_finite_step.step - 1), None)
-    if first_bad.place == "optimizer_state" and previous_step is not None and first_bad.leaf in previous_step.state:
+    if (
+        first_bad.location == "optimizer_state"
+        and previous_step is not None
+        and first_bad.leaf in previous_step.state_sizes
+    ):
         state_sizes = [
-            step.state.get(first_bad.leaf, math.nan) for step in training.steps if step.step < non_finite_step.step
+            step.state_sizes.get(first_bad.leaf, math.nan)
+            for step in training.steps
+            if step.step < non_finite_step.step
         ]
         line += f"; before it was {state_sizes[-1]:.3g} at most"
         if state_sizes[-1] > 1e6 and first_bad.num_inf + first_bad.num_nan:
             line += f", and {state_sizes[0]:.3g} at step {training.steps[0].step}: it overflows"
     return Diagnosis(
-        kind="non_finite", place=first_bad.place, leaf=first_bad.leaf, step=non_finite_step.step,
+        kind="non_finite", place=first_bad.location, leaf=first_bad.leaf, step=non_finite_step.step,
         onset=max(non_finite_step.step - 1, 0), line=line, facts=tuple(facts),
     )  # fmt: skip
 
@@ -314,7 +324,10 @@ def _explosion_diagnosis(training: Training, index: int, non_finite_step: Diagno
     facts = (
         []
         if non_finite_step is None
-        else [f"first value that is not finite, at step {non_finite_step.step}: {non_finite_step.bad[0].text}"]
+        else [
+            f"first value that is not finite, at step {non_finite_step.step}: "
+            f"{non_finite_step.non_finite_leaves[0].text}"
+        ]
     )
     kind: TroubleKind = "one_layer" if is_alone else "all_layers"
     return Diagnosis(
@@ -336,17 +349,17 @@ def _idle_diagnosis(training: Training) -> Diagnosis | None:
     steps = training.steps
     for leaf, dtype in training.dtypes.items():
         is_low_precision = dtype in _LOW_PRECISIONS
-        first_step = _start_of_condition(steps, [step.zeros.get(leaf, 0.0) >= 1 for step in steps])
+        first_step = _start_of_condition(steps, [step.zero_fractions.get(leaf, 0.0) >= 1 for step in steps])
         if first_step is not None:
             kind: TroubleKind = "underflow" if is_low_precision else "dead_layer"
             why = f"it underflows in {dtype}" if is_low_precision else "the layer is dead"
             return _leaf_diagnosis(
                 kind, leaf, first_step, f"the gradient of {leaf} is exactly 0 since step {first_step}: {why}"
             )
-        first_step = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 0.9 for step in steps])
+        first_step = _start_of_condition(steps, [step.unmoved_fractions.get(leaf, 0.0) >= 0.9 for step in steps])
         if first_step is not None and is_low_precision:
             line = f"updates of {leaf} are lost since step {first_step}: {dtype} rounds them away"
-            share = steps[-1].unmoved[leaf]
+            share = steps[-1].unmoved_fractions[leaf]
             return _leaf_diagnosis("lost_updates", leaf, first_step, f"{line} ({share:.0%} of the weights do not move)")
     ratios = [max(update_ratios(training, step).values(), default=0.0) for step in steps]
     first_step = _start_of_condition(steps, [ratio < _TINY_RATIO for ratio in ratios])
@@ -354,7 +367,7 @@ def _idle_diagnosis(training: Training) -> Diagnosis | None:
         line = f"updates are {ratios[-1]:.2g} of the weights or less since step {first_step}: too small to learn"
         return _leaf_diagnosis("tiny_updates", "", first_step, line)
     for leaf in training.dtypes:
-        first_step = _start_of_condition(steps, [step.unmoved.get(leaf, 0.0) >= 1 for step in steps])
+        first_step = _start_of_condition(steps, [step.unmoved_fractions.get(leaf, 0.0) >= 1 for step in steps])
         if first_step is not None and _others_move(steps, leaf):
             line = f"{leaf} is not updated since step {first_step}, though it has a gradient: the rule's output is 0"
             return _leaf_diagnosis("frozen", leaf, first_step, line)
@@ -371,7 +384,7 @@ def _leaf_diagnosis(kind: TroubleKind, leaf: str, first_step: int, line: str) ->
 
 
 def _stall_diagnosis(training: Training) -> Diagnosis:
-    losses = smoothed([step.loss for step in training.steps]) - training.minimum
+    losses = smoothed_losses([step.loss for step in training.steps]) - training.minimum
     if not np.isfinite(losses).all():  # the losses of rounds are unknown
         return Diagnosis(
             kind="none", line="no value that is not finite was found, and the batches' losses are not known"

@@ -18,15 +18,15 @@ from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.theta import leaf_paths
 from lobench.inner.training.replay import ReplayedProgram, ReplayedStep, ReplayState
-from lobench.tools.debug.diagnosis import Bad, DiagnosedStep, Place, Ranges, Training, diagnose
+from lobench.tools.debug.diagnosis import DiagnosedStep, FaultLocation, NonFiniteLeaf, Ranges, Training, diagnose
 
-__all__ = ["Replayed", "ranges_on", "replay_case", "widened"]
+__all__ = ["CaseReplay", "measure_ranges", "replay_case", "widen_ranges"]
 
 _NUM_BAD_STEPS = 3  # steps to replay from the first non-finite value on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class CaseReplay:
     """Result of replaying the training of a seed.
 
     Attributes:
@@ -41,7 +41,7 @@ class Replayed:
     difference: float
 
 
-def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *, task_index: int = 0) -> Replayed:
+def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *, task_index: int = 0) -> CaseReplay:
     """Trains the seed block of a seed twice: as in an evaluation, and step by step.
 
     Args:
@@ -55,10 +55,10 @@ def replay_case(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, *
         return _replay(layers, spec, theta, seed, task_index)
 
 
-def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_index: int) -> Replayed:
+def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_index: int) -> CaseReplay:
     runner = BlockRunner(layers)
     bound_case = runner.bind(spec, "", theta.own_bindings)
-    block = block_of(bound_case.info.blocks(), seed)
+    block = block_with_seed(bound_case.info.blocks(), seed)
     runner.claim_backend_for(bound_case)
     program = Programs().warm_program(bound_case, block.size, ReplayedProgram).program
     assert isinstance(program, ReplayedProgram)
@@ -70,8 +70,8 @@ def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_
     def look(look: ReplayedStep) -> bool:
         nonlocal num_bad_steps
         dtypes.update({path: str(leaf.dtype) for path, leaf in leaf_paths(look.before.params).items()})
-        steps.append(step_of(look))
-        num_bad_steps += any(step.bad for step in steps[-1:])
+        steps.append(summarize_step(look))
+        num_bad_steps += any(step.non_finite_leaves for step in steps[-1:])
         return num_bad_steps < _NUM_BAD_STEPS
 
     original_curves = program.run(matched_theta, block, settings=bound_case.settings.values, end=bound_case.case.end)
@@ -85,7 +85,7 @@ def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_
         task_index=task_index,
         end=bound_case.case.end,
     )
-    return Replayed(
+    return CaseReplay(
         training=Training(
             steps=tuple(steps),
             dtypes=dtypes,
@@ -97,7 +97,7 @@ def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_
     )
 
 
-def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
+def measure_ranges(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
     """Returns the ranges of a rule's inputs in the training of one seed; {} for a rule without networks."""
     ranges: Ranges = {}
     training = replay_case(layers, spec, theta, seed).training
@@ -106,11 +106,11 @@ def ranges_on(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> 
     for step in training.steps:
         if end_step is not None and step.step >= end_step:
             break  # inputs during an explosion are not usual
-        ranges = widened(ranges, step.inputs)
+        ranges = widen_ranges(ranges, step.input_ranges)
     return ranges
 
 
-def widened(ranges: Ranges, further_ranges: Ranges) -> Ranges:
+def widen_ranges(ranges: Ranges, further_ranges: Ranges) -> Ranges:
     """Returns for each input the smallest range that includes its ranges in both arguments."""
     widened_ranges = dict(ranges)
     for name, (low, high) in further_ranges.items():
@@ -119,7 +119,7 @@ def widened(ranges: Ranges, further_ranges: Ranges) -> Ranges:
     return widened_ranges
 
 
-def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
+def block_with_seed(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     """Returns the case's block that contains a seed, or else a new block as wide as the case's first block."""
     block_of_seed = next((block for block in blocks if seed in block.seeds), None)
     if block_of_seed is not None:
@@ -129,7 +129,7 @@ def block_of(blocks: list[SeedBlock], seed: int) -> SeedBlock:
     return SeedBlock(start=start, size=size)
 
 
-def step_of(replayed_step: ReplayedStep) -> DiagnosedStep:
+def summarize_step(replayed_step: ReplayedStep) -> DiagnosedStep:
     """Summarizes the values of one step."""
     weights_before = leaf_paths(replayed_step.before.params)
     weights_after = leaf_paths(replayed_step.after.params)
@@ -152,21 +152,23 @@ def step_of(replayed_step: ReplayedStep) -> DiagnosedStep:
         weights={path: _rms(_as_float64(leaf)) for path, leaf in weights_before.items()},
         updates=updates,
         gradients={path: _rms(_as_float64(leaf)) for path, leaf in gradients.items()},
-        zeros=zeros,
-        unmoved=unmoved,
-        state={
-            path: _largest(leaf) for path, leaf in leaf_paths(replayed_step.after.opt_state).items() if _is_float(leaf)
+        zero_fractions=zeros,
+        unmoved_fractions=unmoved,
+        state_sizes={
+            path: _largest_finite(leaf)
+            for path, leaf in leaf_paths(replayed_step.after.opt_state).items()
+            if _is_float(leaf)
         },
-        bad=tuple(_non_finite_leaves(replayed_step.before, replayed_step.after, observed_values)),
-        inputs=observed_values.get("inputs", {}),
+        non_finite_leaves=tuple(_non_finite_leaves(replayed_step.before, replayed_step.after, observed_values)),
+        input_ranges=observed_values.get("inputs", {}),
     )
 
 
 def _non_finite_leaves(
     state_before: ReplayState, state_after: ReplayState, observed_values: Mapping[str, Any]
-) -> Iterator[Bad]:
+) -> Iterator[NonFiniteLeaf]:
     """Yields the leaves with non-finite values, in the order in which the step computes them."""
-    trees_by_source: tuple[tuple[Place, Any], ...] = (
+    trees_by_source: tuple[tuple[FaultLocation, Any], ...] = (
         ("parameters", state_before.params),
         ("batch", observed_values.get("batch")),
         ("loss", observed_values.get("loss")),
@@ -185,7 +187,7 @@ def _non_finite_leaves(
             if num_nan + num_inf and not (
                 source == "optimizer_state" and _was_non_finite(state_before, path, num_nan, num_inf)
             ):
-                yield Bad(place=source, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
+                yield NonFiniteLeaf(location=source, leaf=path, num_nan=num_nan, num_inf=num_inf, size=values.size)
 
 
 def _was_non_finite(state_before: ReplayState, path: str, num_nan: int, num_inf: int) -> bool:
@@ -208,7 +210,7 @@ def _rms(values: np.ndarray) -> float:
         return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
 
 
-def _largest(leaf: Any) -> float:
+def _largest_finite(leaf: Any) -> float:
     values = np.abs(_as_float64(leaf))
     finite_values = values[np.isfinite(values)]
     return float(finite_values.max()) if finite_values.size else math.nan

@@ -64,12 +64,13 @@ _DEVICES_CODE = "import jax; print(jax.__version__, ', '.join(str(device) for de
 @format_option(
     "text",
     "json",
+    name="output_format",
     prints={
         "doctor": f"{__name__}:DoctorRecord",
         "doctor.replay": f"{__name__}:ReplayRecord",
     },
 )
-def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None, kind: str) -> None:
+def doctor(store: Path | None, config: Path | None, replay: Path | None, start: int | None, output_format: str) -> None:
     """Check jax's devices, plugins, store and configuration; exit code 3 if something is wrong."""
     if replay is not None:
         record, is_well = _replay(replay, start)
@@ -78,7 +79,7 @@ def doctor(store: Path | None, config: Path | None, replay: Path | None, start: 
         checks = [_run_check(name, check) for name, check in _checks(store, config)]
         name_and_record = ("doctor", DoctorRecord(checks=checks))
         is_well = all(check["is_ok"] for check in checks)
-    if kind == "json":
+    if output_format == "json":
         emit(*name_and_record)
     sys.exit(ExitCode.OK if is_well else ExitCode.ERROR)
 

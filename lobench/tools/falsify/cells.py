@@ -56,45 +56,45 @@ class CellAxis:
     Attributes:
       selector, parameter: The varied binding. The parameter is "" if the axis removes a wrapper.
       values: Values in order. `_ABSENT` stands for no binding, or no wrapper.
-      home: Index of the case's own value.
-      simplest: Index of the simplest value.
-      wraps: Whether the configurable is a wrapper that is put around the case's task.
-      unwraps: Task without the wrapper that this axis removes. None: the axis varies a parameter.
+      home_index: Index of the case's own value.
+      simplest_index: Index of the simplest value.
+      adds_wrapper: Whether the configurable is a wrapper that is put around the case's task.
+      unwrapped_task: Task without the wrapper that this axis removes. None: the axis varies a parameter.
       is_searched: As in `GridAxis.is_searched`.
     """
 
     selector: str
     parameter: str
     values: tuple[Any, ...]
-    home: int
-    simplest: int
-    wraps: bool = False
-    unwraps: Reference | None = None
+    home_index: int
+    simplest_index: int
+    adds_wrapper: bool = False
+    unwrapped_task: Reference | None = None
     is_searched: bool = True
 
     @property
     def name(self) -> str:
         return f"{self.selector}.{self.parameter}" if self.parameter else self.selector
 
-    def text(self, index: int) -> str:
+    def value_text(self, index: int) -> str:
         value = self.values[index]
         if value is _ABSENT:
-            return "none" if self.wraps or self.unwraps else "default"
-        return "there" if self.unwraps else gin_text(value)
+            return "none" if self.adds_wrapper or self.unwrapped_task else "default"
+        return "there" if self.unwrapped_task else gin_text(value)
 
-    def ratio(self, index: int) -> float | None:
+    def ratio_to_home(self, index: int) -> float | None:
         """Returns a number relative to the case's own, or the geometric mean for a tuple; None for other values."""
-        value, home_value = (self.values[value_index] for value_index in (index, self.home))
-        our_size = _size(value)
-        home_size = _size(home_value)
+        value, home_value = (self.values[value_index] for value_index in (index, self.home_index))
+        our_size = _numeric_size(value)
+        home_size = _numeric_size(home_value)
         if (
             our_size is None
             or home_size is None
             or not (our_size > 0 < home_size)
-            or _length(value) != _length(home_value)
+            or _num_elements(value) != _num_elements(home_value)
         ):
             return None
-        return float((our_size / home_size) ** (1 / _length(value)))
+        return float((our_size / home_size) ** (1 / _num_elements(value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +115,19 @@ class Cells:
     modules: tuple[Path, ...]
     axes: tuple[CellAxis, ...]
 
-    def grid(self) -> list[GridAxis]:
+    def search_axes(self) -> list[GridAxis]:
         return [
             GridAxis(
                 name=axis.name,
                 size=len(axis.values),
-                home=axis.home,
-                simplest=axis.simplest,
+                home_index=axis.home_index,
+                simplest_index=axis.simplest_index,
                 is_searched=axis.is_searched,
             )
             for axis in self.axes
         ]
 
-    def text(self, cell: CellIndex) -> str:
+    def cell_text(self, cell: CellIndex) -> str:
         """Returns a cell as a gin file. Equal cells have equal texts."""
         bindings = list(self.bindings)
         task = next(binding for binding in bindings if self._binds(binding, "Case", "task"))
@@ -135,11 +135,11 @@ class Cells:
         wrappers = dict[str, None]()
         for axis, value_index in zip(self.axes, cell, strict=True):
             value = axis.values[value_index]
-            if axis.unwraps is not None and value is _ABSENT:
-                inner_task = axis.unwraps
+            if axis.unwrapped_task is not None and value is _ABSENT:
+                inner_task = axis.unwrapped_task
         for axis, value_index in zip(self.axes, cell, strict=True):
             value = axis.values[value_index]
-            if axis.unwraps is not None or value_index == axis.home:
+            if axis.unwrapped_task is not None or value_index == axis.home_index:
                 continue
             bindings = [binding for binding in bindings if not self._binds(binding, axis.selector, axis.parameter)]
             if value is not _ABSENT:
@@ -148,7 +148,7 @@ class Cells:
                     scope=self.scope, selector=axis.selector, parameter=axis.parameter, value=value, where=where
                 )
                 bindings.append(new_binding)
-                wrappers |= {axis.selector: None} if axis.wraps else {}
+                wrappers |= {axis.selector: None} if axis.adds_wrapper else {}
         for wrapper in wrappers:
             bindings.append(replace(task, selector=wrapper, value=inner_task))
             inner_task = Reference(scoped_selector=wrapper, evaluate=True)
@@ -158,7 +158,7 @@ class Cells:
 
     def write(self, cell: CellIndex, folder: Path) -> Path:
         """Writes a cell's file and the modules that it needs into a folder. Returns the path of the file."""
-        text = self.text(cell)
+        text = self.cell_text(cell)
         path = folder / f"cell_{hashlib.sha256(text.encode()).hexdigest()[:12]}.gin"
         with unusable_store(folder.parent):
             if not path.is_file():
@@ -204,7 +204,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     modules = (
         [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("test_")] if has_own_modules else []
     )
-    axes_of_search = [_axis_of_text(text, case_bindings) for text in axes] or _usual_axes(case_bindings)
+    axes_of_search = [_parse_axis(text, case_bindings) for text in axes] or _usual_axes(case_bindings)
     names = [axis.name for axis in axes_of_search]
     if len(set(names)) < len(names):
         raise UsageError("an axis is given twice", got=", ".join(names))
@@ -221,7 +221,7 @@ def _has_selector(binding: Binding, selector: str) -> bool:
     return binding.selector == selector or binding.selector.endswith(f".{selector}") or binding.name == selector
 
 
-def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
+def _parse_axis(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
     where = f"--axes {text!r}"
     bindings = only_bindings(parse_text(text, where))
     if (
@@ -254,14 +254,14 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
     if case_binding is not None:
         values = values if case_binding.value in values else [case_binding.value, *values]
         values = (
-            sorted(values, key=lambda value: _size(value) or 0.0)
-            if all(_size(value) is not None for value in values)
+            sorted(values, key=lambda value: _numeric_size(value) or 0.0)
+            if all(_numeric_size(value) is not None for value in values)
             else values
         )
         home_index = values.index(case_binding.value)
         simplest = 0 if all(isinstance(value, int | tuple) for value in values) else home_index
         return CellAxis(
-            selector=selector, parameter=parameter, values=tuple(values), home=home_index, simplest=simplest
+            selector=selector, parameter=parameter, values=tuple(values), home_index=home_index, simplest_index=simplest
         )
     is_used = any(
         _has_selector(binding, selector)
@@ -273,7 +273,14 @@ def _axis_of_text(text: str, case_bindings: Sequence[Binding]) -> CellAxis:
         raise UsageError(
             "the case does not use it, and it is not a wrapper", where=where, got=selector, next_step="leave it out"
         )
-    return CellAxis(selector=selector, parameter=parameter, values=(_ABSENT, *values), home=0, simplest=0, wraps=wraps)
+    return CellAxis(
+        selector=selector,
+        parameter=parameter,
+        values=(_ABSENT, *values),
+        home_index=0,
+        simplest_index=0,
+        adds_wrapper=wraps,
+    )
 
 
 def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
@@ -282,7 +289,7 @@ def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
     for binding in case_bindings:
         name = f"{binding.name}.{binding.parameter}"
         if (
-            _size(binding.value) is None
+            _numeric_size(binding.value) is None
             or not _has_whole_numbers(binding.value)
             or (binding.name == "Case" and name not in _CASE_AXES)
         ):
@@ -295,8 +302,8 @@ def _usual_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
                 selector=binding.selector,
                 parameter=binding.parameter,
                 values=tuple(values),
-                home=home_index,
-                simplest=0,
+                home_index=home_index,
+                simplest_index=0,
             )
         )
     if not axes:
@@ -317,7 +324,16 @@ def _wrapper_axes(case_bindings: Sequence[Binding]) -> list[CellAxis]:
     )
     if not isinstance(inner, Reference):
         return []
-    return [CellAxis(selector=task.selector, parameter="", values=(_ABSENT, task), home=1, simplest=0, unwraps=inner)]
+    return [
+        CellAxis(
+            selector=task.selector,
+            parameter="",
+            values=(_ABSENT, task),
+            home_index=1,
+            simplest_index=0,
+            unwrapped_task=inner,
+        )
+    ]
 
 
 def _default_axes(case_bindings: Sequence[Binding], names: Sequence[str]) -> list[CellAxis]:
@@ -328,8 +344,8 @@ def _default_axes(case_bindings: Sequence[Binding], names: Sequence[str]) -> lis
             selector=binding.selector,
             parameter=binding.parameter,
             values=(_ABSENT, binding.value),
-            home=1,
-            simplest=0,
+            home_index=1,
+            simplest_index=0,
             is_searched=False,
         )
         if binding.name == "Case" or axis.name in names or not isinstance(binding.value, str | bool):
@@ -352,7 +368,7 @@ def _scaled_value(value: Any, factor: float) -> Any:
     return max(1, round(value * factor))
 
 
-def _size(value: Any) -> float | None:
+def _numeric_size(value: Any) -> float | None:
     """Returns the number by which values are ordered, the product for a tuple; None if it is not numeric."""
     elements = value if isinstance(value, tuple) else (value,)
     size = 1.0
@@ -363,5 +379,5 @@ def _size(value: Any) -> float | None:
     return size
 
 
-def _length(value: Any) -> int:
+def _num_elements(value: Any) -> int:
     return len(value) if isinstance(value, tuple) else 1

@@ -40,23 +40,25 @@ used up before that, or before the smallest case was known."""
     help="Folder for the case and its test.",
 )
 @evaluation_options
-@format_option("text", "json", prints={"falsify": "lobench.tools.falsify.falsify_output:FalsifyRecord"})
-def falsify(checkpoint: str, output: Path, kind: str, **options: Any) -> None:
+@format_option(
+    "text", "json", name="output_format", prints={"falsify": "lobench.tools.falsify.falsify_output:FalsifyRecord"}
+)
+def falsify(checkpoint: str, output: Path, output_format: str, **options: Any) -> None:
     """Look for a case on which CHECKPOINT loses to a tuned optimizer, and write the smallest such case with a test.
 
     It starts from a case of a suite and varies the bindings of the axes. A few seeds give a suspicion; fresh seeds
     decide, at a level that counts all tests. A case that was found is reduced as long as the loss is confirmed. The
     same command continues a stopped search.
     """
-    from lobench.tools.falsify.falsify import falsify as falsified
+    from lobench.tools.falsify.falsify import falsify as run_falsify
     from lobench.tools.falsify.falsify_output import falsify_record, falsify_text
     from lobench.tools.falsify.written import require_case_folder, write_case
 
     require_case_folder(output)
-    outcome = call_with_progress(falsified, checkpoint, **options)
-    files = write_case(outcome, output) if outcome.measured is not None else ()
-    emit("falsify", falsify_record(outcome, files)) if kind == "json" else show(falsify_text(outcome, files))
-    if outcome.found.ending == "budget":
+    outcome = call_with_progress(run_falsify, checkpoint, **options)
+    files = write_case(outcome, output) if outcome.measured_loss is not None else ()
+    emit("falsify", falsify_record(outcome, files)) if output_format == "json" else show(falsify_text(outcome, files))
+    if outcome.search.stop_reason == "budget":
         raise click.exceptions.Exit(ExitCode.BUDGET)
     if files:
         raise click.exceptions.Exit(ExitCode.VERDICT)

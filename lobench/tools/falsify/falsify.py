@@ -35,12 +35,12 @@ from lobench.engine.config.suite import spec_called, specs_in
 from lobench.evaluation.tuning import point_text, tune
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.falsify.cell_search import CellIndex, FoundCell, Test, falsified
+from lobench.tools.falsify.cell_search import CellIndex, CellSearch, CellTest, search_cells
 from lobench.tools.falsify.cells import Cells, read_cells
 from lobench.tools.falsify.falsify_settings import MOST_SEEDS, FalsifyKeywords, FalsifySettings
 from lobench.tools.falsify.replay import MeasuredLoss
 
-__all__ = ["Falsified", "block_sizes", "falsify"]
+__all__ = ["FalsifyResult", "block_sizes", "falsify"]
 
 _RATE_POINTS = tuple({"learning_rate": float(f"1e-{power}")} for power in (4, 3, 2, 1, 0))
 _COARSE_GRID = BaselineGrid(name="coarse", points=_RATE_POINTS, studies=(0,) * len(_RATE_POINTS))
@@ -64,35 +64,35 @@ def block_sizes(block: SeedBlock) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Falsified:
+class FalsifyResult:
     """Result of `falsify`.
 
     Attributes:
-      theta: Label of the checkpoint.
+      checkpoint_label: Label of the checkpoint.
       case: Name of the case, SUITE/CASE.
       against: Optimizer with its tuned setting on the smallest cell, or only its name if no loss was found.
       cells: Cells of the case.
-      found: Result of the search.
+      search: Result of the search.
       rules: Rules of the search.
-      home_size, size: Numbers of inner parameters and steps of the case, and of the smallest cell.
+      case_size, smallest_size: Numbers of inner parameters and steps of the case, and of the smallest cell.
       is_trained_on: Whether the checkpoint was meta-trained on the case, according to the suite.
       is_at_edge: Whether the tuned setting is at the edge of its grid.
       block: Seeds of the smallest cell's test.
-      measured: Loss measured on the smallest cell.
+      measured_loss: Loss measured on the smallest cell.
     """
 
-    theta: str
+    checkpoint_label: str
     case: str
     against: str
     cells: Cells
-    found: FoundCell
+    search: CellSearch
     rules: FalsifySettings
-    home_size: tuple[int, int]
-    size: tuple[int, int] | None
+    case_size: tuple[int, int]
+    smallest_size: tuple[int, int] | None
     is_trained_on: bool
     is_at_edge: bool
     block: SeedBlock | None
-    measured: MeasuredLoss | None
+    measured_loss: MeasuredLoss | None
 
 
 def falsify(
@@ -102,7 +102,7 @@ def falsify(
     store: str | Path | None = None,
     progress: WatchProgress | None = None,
     **options: Unpack[FalsifyKeywords],
-) -> Falsified:
+) -> FalsifyResult:
     """Searches for a case on which a checkpoint loses to a tuned optimizer, and reduces it to the simplest one.
 
     It tries cells: the given case with some bindings changed. Evaluations in the store are reused: after an
@@ -110,7 +110,7 @@ def falsify(
 
     Example:
         found = lobench.falsify("theta.npz; Case.learned_optimizer = @Celo()", suite="quick", case="relu32")
-        found.found.smallest  # the test of the smallest cell; None if no loss was found
+        found.search.smallest  # the test of the smallest cell; None if no loss was found
 
     Args:
       checkpoint: Checkpoint, possibly with bindings after semicolons: `theta.npz; Case.learned_optimizer = @Celo()`.
@@ -127,7 +127,7 @@ def falsify(
 
     >>> theta = "run/theta_3.npz"
     >>> found = lobench.falsify(theta, suite="quadratic.gin", grid="defaults", most_cells=2, seeds=4, executor="inline")
-    >>> found.found.smallest is None
+    >>> found.search.smallest is None
     True
     """
     check_keywords("falsify", options, FalsifyKeywords)
@@ -149,8 +149,8 @@ def falsify(
     stored_cells = _StoredCells(
         folder=folder,
         cells=cells,
-        theta=(requested_subject, subject),
-        grid=named_grid(rules.grid),
+        checkpoint_subjects=(requested_subject, subject),
+        baseline_grid=named_grid(rules.grid),
         layers=replace(layers, gin_params=gin_params),
         rules=rules,
         progress=progress,
@@ -164,21 +164,21 @@ def falsify(
             ),
         ),
     )
-    search_result = falsified(stored_cells.cells.grid(), stored_cells, rules)
+    search_result = search_cells(stored_cells.cells.search_axes(), stored_cells, rules)
     smallest = search_result.smallest
-    return Falsified(
-        theta=subject.label,
+    return FalsifyResult(
+        checkpoint_label=subject.label,
         case=f"{spec.suite}/{spec.name}",
         against=stored_cells.tuned_text(smallest.cell) if smallest is not None else rules.against,
         cells=stored_cells.cells,
-        found=search_result,
+        search=search_result,
         rules=rules,
-        home_size=stored_cells.size(stored_cells.home),
-        size=stored_cells.size(smallest.cell) if smallest is not None else None,
+        case_size=stored_cells.cell_size(stored_cells.home_cell),
+        smallest_size=stored_cells.cell_size(smallest.cell) if smallest is not None else None,
         is_trained_on=role == "meta_train",
         is_at_edge=smallest is not None and stored_cells.is_at_edge(smallest.cell),
-        block=stored_cells.block(smallest) if smallest is not None else None,
-        measured=stored_cells.measured(smallest) if smallest is not None else None,
+        block=stored_cells.block_of_test(smallest) if smallest is not None else None,
+        measured_loss=stored_cells.measure_loss(smallest) if smallest is not None else None,
     )
 
 
@@ -189,8 +189,8 @@ class _StoredCells:
     Attributes:
       folder: Folder of the store.
       cells: The variants.
-      theta: The checkpoint as the user requested it, and the subject under which it is stored.
-      grid: Grid in which the baseline optimizer is tuned.
+      checkpoint_subjects: The checkpoint as the user requested it, and the subject under which it is stored.
+      baseline_grid: Grid in which the baseline optimizer is tuned.
       layers: Bindings that are applied to every cell, besides those of its file.
       rules: Rules of the search.
       progress: Receives progress events.
@@ -199,8 +199,8 @@ class _StoredCells:
 
     folder: Path
     cells: Cells
-    theta: tuple[Given, Subject]
-    grid: BaselineGrid
+    checkpoint_subjects: tuple[Given, Subject]
+    baseline_grid: BaselineGrid
     layers: Layers
     rules: FalsifySettings
     progress: WatchProgress
@@ -212,19 +212,21 @@ class _StoredCells:
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_NUM_SCREENING_SEEDS)
         tuned_cells = [cell for cell in cells if self._tune_cell(cell, _COARSE_GRID) is not None]
-        files = [self.file(cell) for cell in tuned_cells]
+        files = [self.cell_file(cell) for cell in tuned_cells]
         if files:
-            self._evaluate([self.theta[0]], files, block)
-        return [self._gap(cell, block) if cell in tuned_cells else math.nan for cell in cells]
+            self._evaluate([self.checkpoint_subjects[0]], files, block)
+        return [self._screening_gap(cell, block) if cell in tuned_cells else math.nan for cell in cells]
 
     def test(self, cell: CellIndex, number: int, factor: int) -> tuple[float, float]:
         block = self._test_block(number, factor)
         title = f"test {number + 1} on {counted(block.size, 'seed')}, {self._cell_text(cell)}"
-        if self._tune_cell(cell, self.grid) is None:
+        if self._tune_cell(cell, self.baseline_grid) is None:
             return math.nan, 1.0
         opponent = self._tuned_optimizer(cell)
-        self._evaluate([self.theta[0], opponent[0]], [self.file(cell)], block)
-        scores_of_sides, _ = self._scores(cell, [self.theta[1], opponent[1]], block, self._baseline_file(self.grid))
+        self._evaluate([self.checkpoint_subjects[0], opponent[0]], [self.cell_file(cell)], block)
+        scores_of_sides, _ = self._scores(
+            cell, [self.checkpoint_subjects[1], opponent[1]], block, self._baseline_file(self.baseline_grid)
+        )
         if any(len(scores) < block.size or not all(map(math.isfinite, scores.values())) for scores in scores_of_sides):
             self.progress.log(f"{title}: no scores: {self._failure(cell)}")
             return math.nan, 1.0
@@ -239,22 +241,22 @@ class _StoredCells:
         return gap, p_value
 
     @property
-    def home(self) -> CellIndex:
+    def home_cell(self) -> CellIndex:
         """Cell of the case itself."""
-        return tuple(axis.home for axis in self.cells.axes)
+        return tuple(axis.home_index for axis in self.cells.axes)
 
-    def file(self, cell: CellIndex) -> Path:
+    def cell_file(self, cell: CellIndex) -> Path:
         return self.cells.write(cell, self._suite_folder)
 
     def tuned_text(self, cell: CellIndex) -> str:
         """Returns the gin text of the baseline optimizer with the setting that is best on a cell."""
-        baseline_case = self._tune_cell(cell, self.grid)
+        baseline_case = self._tune_cell(cell, self.baseline_grid)
         assert baseline_case is not None
         return point_text(self.rules.against, baseline_case.grid[baseline_case.best[0]].values)
 
     def is_at_edge(self, cell: CellIndex) -> bool:
         """Returns whether a value of the tuned setting is the smallest or largest one tried."""
-        baseline_case = self._tune_cell(cell, self.grid)
+        baseline_case = self._tune_cell(cell, self.baseline_grid)
         assert baseline_case is not None
         best_values = baseline_case.grid[baseline_case.best[0]].values
         for name, value in best_values.items():
@@ -263,18 +265,18 @@ class _StoredCells:
                 return True
         return False
 
-    def size(self, cell: CellIndex) -> tuple[int, int]:
+    def cell_size(self, cell: CellIndex) -> tuple[int, int]:
         """Returns the numbers of inner parameters and steps of an evaluated cell."""
         return self._sizes.get(cell, (0, 0))
 
-    def block(self, test: Test) -> SeedBlock:
+    def block_of_test(self, test: CellTest) -> SeedBlock:
         return self._test_block(test.number, test.factor)
 
-    def measured(self, test: Test) -> MeasuredLoss:
+    def measure_loss(self, test: CellTest) -> MeasuredLoss:
         """Returns the stored measurements of a test that confirmed a cell."""
-        subjects = [self.theta[1], self._tuned_optimizer(test.cell)[1]]
+        subjects = [self.checkpoint_subjects[1], self._tuned_optimizer(test.cell)[1]]
         scores_of_sides, metric_and_scale = self._scores(
-            test.cell, subjects, self.block(test), self._baseline_file(self.grid)
+            test.cell, subjects, self.block_of_test(test), self._baseline_file(self.baseline_grid)
         )
         assert metric_and_scale is not None
         return MeasuredLoss(
@@ -289,10 +291,10 @@ class _StoredCells:
 
     def _tuned_optimizer(self, cell: CellIndex) -> tuple[Given, Subject]:
         """Returns the tuned optimizer of a cell."""
-        return named_subjects([self.tuned_text(cell)], self.folder, (str(self.file(cell)),), self.progress)[0]
+        return named_subjects([self.tuned_text(cell)], self.folder, (str(self.cell_file(cell)),), self.progress)[0]
 
-    def _baseline_file(self, grid: BaselineGrid) -> Path:
-        return baseline_path(self._suite_folder, self.rules.against, grid.name)
+    def _baseline_file(self, baseline_grid: BaselineGrid) -> Path:
+        return baseline_path(self._suite_folder, self.rules.against, baseline_grid.name)
 
     @property
     def _suite_folder(self) -> Path:
@@ -303,13 +305,15 @@ class _StoredCells:
 
     def _cell_text(self, cell: CellIndex) -> str:
         axes = zip(self.cells.axes, cell, strict=True)
-        return ", ".join(f"{axis.name} {axis.text(value_index)}" for axis, value_index in axes)
+        return ", ".join(f"{axis.name} {axis.value_text(value_index)}" for axis, value_index in axes)
 
-    def _tune_cell(self, cell: CellIndex, grid: BaselineGrid) -> BaselineCase | None:
+    def _tune_cell(self, cell: CellIndex, baseline_grid: BaselineGrid) -> BaselineCase | None:
         """Tunes the optimizer on a cell, unless the result is stored; None if tuning fails."""
-        file = self.file(cell)  # creates the folder of the baselines
-        path = self._baseline_file(grid)
-        baseline = Baseline(optimizer=self.rules.against, protocol=grid.name, refresh="lobench falsify", cases={})
+        file = self.cell_file(cell)  # creates the folder of the baselines
+        path = self._baseline_file(baseline_grid)
+        baseline = Baseline(
+            optimizer=self.rules.against, protocol=baseline_grid.name, refresh="lobench falsify", cases={}
+        )
         if path.is_file() and (stored_baseline := Baseline.load(path)).program_version == PROGRAM_VERSION:
             baseline = stored_baseline
         key = f"{file.name}:{self.cells.scope}"
@@ -318,10 +322,10 @@ class _StoredCells:
         try:
             (spec,) = specs_in(file)
             baseline_case = tune(
-                spec, self.layers, self.rules.against, grid, num_seeds=_NUM_SCREENING_SEEDS, horizon_factor=1
+                spec, self.layers, self.rules.against, baseline_grid, num_seeds=_NUM_SCREENING_SEEDS, horizon_factor=1
             )
         except LobenchError as error:
-            if cell == self.home:
+            if cell == self.home_cell:
                 raise  # for example an unknown optimizer, which would fail on every cell
             self.progress.log(f"left out: {self._cell_text(cell)}: {error}")
             return None
@@ -332,13 +336,17 @@ class _StoredCells:
         bindings = f"Case.first_seed = {block.start}", f"Case.block_sizes = {block_sizes(block)}"
         self.evaluator.evaluate(subjects, bindings, suites=tuple(map(str, files)))
 
-    def _gap(self, cell: CellIndex, block: SeedBlock) -> float:
+    def _screening_gap(self, cell: CellIndex, block: SeedBlock) -> float:
         """Returns the gap on the seeds of the screening; NaN without a result, or if the scale is unreliable."""
-        (scores,), metric_and_scale = self._scores(cell, [self.theta[1]], block, self._baseline_file(_COARSE_GRID))
+        (scores,), metric_and_scale = self._scores(
+            cell, [self.checkpoint_subjects[1]], block, self._baseline_file(_COARSE_GRID)
+        )
         if len(scores) < block.size:
             failure = self._failure(cell)
-            if failure and cell == self.home:
-                raise LobenchError("the case itself gives no result", where=self.theta[1].label, got=failure)
+            if failure and cell == self.home_cell:
+                raise LobenchError(
+                    "the case itself gives no result", where=self.checkpoint_subjects[1].label, got=failure
+                )
             self.progress.log(f"no result: {self._cell_text(cell)}: {failure}")
         if metric_and_scale is None or metric_and_scale[1].is_thin or len(scores) < block.size:
             return math.nan
@@ -348,7 +356,9 @@ class _StoredCells:
         """Returns the messages of a cell's evaluations without results."""
         snapshot = read_store(self.folder)
         rows = [
-            row for row in snapshot.rows if row.case.file == self.file(cell).stem and snapshot.current.is_current(row)
+            row
+            for row in snapshot.rows
+            if row.case.file == self.cell_file(cell).stem and snapshot.current.is_current(row)
         ]
         return "; ".join(dict.fromkeys(f"{row.outcome}: {row.message}" for row in rows if not row.has_curves))
 
@@ -364,7 +374,7 @@ class _StoredCells:
         rows = [
             row
             for row in snapshot.rows
-            if row.case.file == self.file(cell).stem and row.key.seed_block in wanted_blocks and row.has_curves
+            if row.case.file == self.cell_file(cell).stem and row.key.seed_block in wanted_blocks and row.has_curves
         ]
         stored_subjects: list[StoredSubject | None] = []
         for wanted_subject in subjects:

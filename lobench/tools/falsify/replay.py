@@ -54,13 +54,13 @@ class MeasuredLoss:
         new_scores = scores(values[:, -1], self.scale, starts=values[:, 0], diverged=result.diverged)
         return float(np.mean([self.scores[seed] for seed in result.seeds] - new_scores))
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """Returns the measurements as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
 
 def measured_loss(path: Path) -> MeasuredLoss:
-    """Reads the file that `MeasuredLoss.text` was written to.
+    """Reads the file that `MeasuredLoss.to_json` was written to.
 
     Raises:
       LobenchError: The file cannot be read, or its scores were computed by another version of the score rule.

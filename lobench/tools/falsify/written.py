@@ -10,11 +10,11 @@ from pathlib import Path
 from lobench.core.errors import StoreError
 from lobench.core.wording import one_line_of
 from lobench.engine.whole_file import require_folder, write_whole
-from lobench.tools.falsify.falsify import Falsified, block_sizes
+from lobench.tools.falsify.falsify import FalsifyResult, block_sizes
 
 __all__ = ["require_case_folder", "write_case"]
 
-_TEST = '''"""{theta} loses here to {against}.
+_TEST_TEMPLATE = '''"""{theta} loses here to {against}.
 
 It is {gap:.3f} behind on the score, p = {p_value:.2g}. The test fails where a checkpoint is behind by more
 than {margin:g}: pytest {file} --lobench-checkpoint PATH, and the checkpoint's bindings with --lobench-gin-param
@@ -44,7 +44,7 @@ def require_case_folder(folder: Path) -> None:
         require_folder(folder)
 
 
-def write_case(result: Falsified, folder: Path) -> tuple[Path, ...]:
+def write_case(result: FalsifyResult, folder: Path) -> tuple[Path, ...]:
     """Writes the smallest cell with a test that replays it. Returns the files.
 
     Files of another search's case are kept: the name of the new case then gets a number.
@@ -52,12 +52,12 @@ def write_case(result: Falsified, folder: Path) -> tuple[Path, ...]:
     Raises:
       StoreError: The files cannot be written.
     """
-    stem = re.sub(r"\W+", "_", f"{Path(result.theta.split(';')[0]).stem}_{result.cells.scope}")
+    stem = re.sub(r"\W+", "_", f"{Path(result.checkpoint_label.split(';')[0]).stem}_{result.cells.scope}")
     next_step = "choose another --output; the same command trains nothing again"
     with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step=next_step):
         folder.mkdir(parents=True, exist_ok=True)
         for name in itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2))):
-            files = _files(result, name, folder)
+            files = _case_files(result, name, folder)
             present_files = {path: path.read_text(encoding="utf-8") for path in files if path.is_file()}
             if present_files.items() <= files.items():
                 break
@@ -67,20 +67,20 @@ def write_case(result: Falsified, folder: Path) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def _files(result: Falsified, name: str, folder: Path) -> dict[Path, str]:
+def _case_files(result: FalsifyResult, name: str, folder: Path) -> dict[Path, str]:
     """Returns the texts of a case's files by path."""
-    test = result.found.smallest
-    assert test is not None and result.block is not None and result.measured is not None
+    test = result.search.smallest
+    assert test is not None and result.block is not None and result.measured_loss is not None
     scope = result.cells.scope
-    case_lines = [line for line in result.cells.text(test.cell).splitlines() if not _is_of_seeds(line, scope)]
+    case_lines = [line for line in result.cells.cell_text(test.cell).splitlines() if not _binds_seeds(line, scope)]
     seeds = (
         f"{scope}/Case.first_seed = {result.block.start}",
         f"{scope}/Case.block_sizes = {block_sizes(result.block)}",
     )
-    comment = f"# {result.theta} loses to {result.against} here."
+    comment = f"# {result.checkpoint_label} loses to {result.against} here."
     replay = folder / f"test_{name}.py"
-    text = _TEST.format(
-        theta=result.theta,
+    text = _TEST_TEMPLATE.format(
+        theta=result.checkpoint_label,
         against=result.against,
         gap=test.gap,
         margin=result.rules.margin,
@@ -91,11 +91,11 @@ def _files(result: Falsified, name: str, folder: Path) -> dict[Path, str]:
     )
     return {
         folder / f"{name}.gin": "\n".join([comment, *case_lines, *seeds]) + "\n",
-        folder / f"{name}.json": result.measured.text(),
+        folder / f"{name}.json": result.measured_loss.to_json(),
         replay: text,
     }
 
 
-def _is_of_seeds(line: str, scope: str) -> bool:
+def _binds_seeds(line: str, scope: str) -> bool:
     names = ("num_seeds", "first_seed", "seed_block", "block_sizes")
     return line.split(" = ")[0] in [f"{scope}/Case.{name}" for name in names]

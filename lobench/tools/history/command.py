@@ -52,7 +52,7 @@ Exit codes: 0, whatever it found; 2 usage, or no such case."""
     help="Probability from which a change is reported.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="A page with the chart.")
-@format_option("text", "json", prints={"history": "lobench.tools.history.history:HistoryRecord"})
+@format_option("text", "json", name="output_format", prints={"history": "lobench.tools.history.history:HistoryRecord"})
 def history(
     stores: tuple[Path, ...],
     case: str,
@@ -60,7 +60,7 @@ def history(
     metric: str,
     probability: float,
     output: Path | None,
-    kind: str,
+    output_format: str,
 ) -> None:
     """Show a case over revisions, and the revisions at which its score changed.
 
@@ -75,4 +75,4 @@ def history(
     case_history = history_of(stores, case, subject=subject, metric=metric, probability=probability)
     if output is not None:
         write_history_page(case_history, output)
-    emit("history", history_record(case_history)) if kind == "json" else show(history_text(case_history))
+    emit("history", history_record(case_history)) if output_format == "json" else show(history_text(case_history))

@@ -96,20 +96,20 @@ class ScoreChange:
     """Run from which on the score, or the fraction of seeds that diverge, is different.
 
     Attributes:
-      place: Index of the run, from 0.
+      run_index: Index of the run, from 0.
       size: Increase of the score of converged seeds; negative for a fall.
-      error: Standard deviation of the size.
+      standard_deviation: Standard deviation of the size.
       probability: Probability that there is a change among the runs that were compared.
-      here: Probability that the change is at this run, given that there is a change.
+      probability_here: Probability that the change is at this run, given that there is a change.
       is_new_program: Whether the run's program differs from that of the previous run.
       lost: Number of diverged and exploded seeds, and of all seeds, before the run; the same two numbers from it on.
     """
 
-    place: int
+    run_index: int
     size: float
-    error: float
+    standard_deviation: float
     probability: float
-    here: float
+    probability_here: float
     is_new_program: bool
     lost: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -153,7 +153,7 @@ def history_of(
 
     Example:
         found = history_of([Path("nightly")], "relu32", subject="adam(); adam.learning_rate = 0.01")
-        [found.runs[change.place].git_revision for change in found.changes]
+        [found.runs[change.run_index].git_revision for change in found.changes]
 
     Args:
       stores: Stores, bundles, or folders with stores below them.
@@ -166,7 +166,7 @@ def history_of(
       UsageError: The case, the subject or the metric is unknown, no seed is common to two runs, or `subject` is needed
         to choose one of several.
     """
-    case_runs = list(_runs_of([store for folder in stores for store in find_stores(folder)], case))
+    case_runs = list(_grouped_evaluations([store for folder in stores for store in find_stores(folder)], case))
     if not case_runs:
         raise UsageError(f"no evaluation of case {case!r} has curves", where=", ".join(map(str, stores)))
     newest_identity = _newest_identity(case_runs)
@@ -180,12 +180,12 @@ def history_of(
         )
     ]
     if not subject:
-        _refuse_several(snapshots, case)
+        _refuse_several_subjects(snapshots, case)
     if metric:
         metric = stored_spelling(
             metric, {name for snapshot in snapshots for subject in snapshot.subjects for name in subject.metrics()}
         )
-    chosen_subjects = [_subject_of(snapshot, subject) for snapshot in snapshots]
+    chosen_subjects = [_named_subject(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([subject for snapshot in snapshots for subject in snapshot.subjects], None)
     scored_subjects: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
     for snapshot, chosen_subject in zip(snapshots, chosen_subjects, strict=True):
@@ -219,7 +219,7 @@ def history_of(
         replicate=case_info.replicate,
         seeds=tuple(seeds),
         runs=tuple(runs),
-        changes=tuple(sorted(_changes(runs, 0, len(runs), probability), key=lambda change: change.place)),
+        changes=tuple(sorted(_find_changes(runs, 0, len(runs), probability), key=lambda change: change.run_index)),
         other_code=scored_subjects[-1][0].edited_code_line(),
     )
 
@@ -238,7 +238,7 @@ def _has_bindings(snapshot: Snapshot, row: EvaluationRow) -> bool:
     return any(snapshot.current.has_bindings(row, sighting) for sighting in row.sightings)
 
 
-def _runs_of(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list[EvaluationRow]]]:
+def _grouped_evaluations(stores: Sequence[Path], case: str) -> Iterator[tuple[Snapshot, list[EvaluationRow]]]:
     """Yields each store with its evaluations, grouped by program, revision and code.
 
     Evaluations without curves are left out.
@@ -265,7 +265,7 @@ def _revision_text(row: EvaluationRow) -> str:
     return f"{provenance.git_revision[:12]}{'+' * bool(provenance.git_dirty)}"
 
 
-def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
+def _refuse_several_subjects(snapshots: Sequence[Snapshot], case: str) -> None:
     """Raises UsageError if the runs have several subjects, because one history would mix them.
 
     Checkpoints of one meta-training count as one subject: the last one.
@@ -297,7 +297,7 @@ def _refuse_several(snapshots: Sequence[Snapshot], case: str) -> None:
         )
 
 
-def _subject_of(snapshot: Snapshot, name: str) -> StoredSubject | None:
+def _named_subject(snapshot: Snapshot, name: str) -> StoredSubject | None:
     """Returns the subject of a run that `lobench compare` finds by the same name; None if the run has none.
 
     Raises:
@@ -325,7 +325,7 @@ def _case_run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float
     )
 
 
-def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
+def _find_changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> Iterator[ScoreChange]:
     """Yields the changes among some runs: the most probable one first, then the changes before and after it."""
     change = _surest_change(runs[start:stop], level)
     if change is None:
@@ -333,16 +333,16 @@ def _changes(runs: Sequence[CaseRun], start: int, stop: int, level: float) -> It
     posterior, sign = change
     index = start + posterior.break_index
     yield ScoreChange(
-        place=index,
+        run_index=index,
         size=-sign * max(posterior.fall_size, 0.0),
-        error=posterior.fall_size_error,
+        standard_deviation=posterior.fall_size_error,
         probability=posterior.fall_probability,
-        here=posterior.probability_by_index[posterior.break_index],
+        probability_here=posterior.probability_by_index[posterior.break_index],
         is_new_program=runs[index - 1].program != runs[index].program,
         lost=posterior.lost_counts,
     )
-    yield from _changes(runs, start, index, level)
-    yield from _changes(runs, index, stop, level)
+    yield from _find_changes(runs, start, index, level)
+    yield from _find_changes(runs, index, stop, level)
 
 
 def _surest_change(runs: Sequence[CaseRun], level: float) -> tuple[ChangePointPosterior, float] | None:

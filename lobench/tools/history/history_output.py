@@ -31,10 +31,8 @@ def history_record(case_history: CaseHistory) -> HistoryRecord:
         record_from(
             ScoreChangeRecord,
             change,
-            run=change.place,
-            git_revision=case_history.runs[change.place].git_revision,
-            standard_deviation=change.error,
-            probability_here=change.here,
+            run=change.run_index,
+            git_revision=case_history.runs[change.run_index].git_revision,
         )
         for change in case_history.changes
     ]
@@ -43,7 +41,7 @@ def history_record(case_history: CaseHistory) -> HistoryRecord:
 
 def history_text(case_history: CaseHistory) -> str:
     """Returns the changes, then a line for each run, the latest last."""
-    change_names = {change.place: "rise" if change.is_rise else "fall" for change in case_history.changes}
+    change_names = {change.run_index: "rise" if change.is_rise else "fall" for change in case_history.changes}
     rows = [["date", "revision", "subject", "score [95%]", "change"]]
     lines: dict[int, str] = {}
     new_programs = {0, *case_history.new_programs}
@@ -70,7 +68,7 @@ def history_text(case_history: CaseHistory) -> str:
 
 
 def _change_line(case_history: CaseHistory, change: ScoreChange) -> str:
-    run = case_history.runs[change.place]
+    run = case_history.runs[change.run_index]
     direction = "a rise" if change.is_rise else "a fall"
     lost_before, num_before, lost_after, num_after = change.lost
     replicates = f"{case_history.replicate}s"
@@ -80,36 +78,36 @@ def _change_line(case_history: CaseHistory, change: ScoreChange) -> str:
     )
     lost_note = lost_note if lost_before + lost_after else ""
     program_note = ", and so is the program" if change.is_new_program else ""
-    is_same = change.place > 0 and case_history.runs[change.place - 1].git_revision == run.git_revision != ""
+    is_same = change.run_index > 0 and case_history.runs[change.run_index - 1].git_revision == run.git_revision != ""
     cause = "code" if is_same else "revision"
     return (
-        f"{direction} of {abs(change.size):.3f} +- {change.error:.3f} in score at {_name(run)} "
-        f"({change.probability:.2%} that there is one, {change.here:.0%} that it is here): "
+        f"{direction} of {abs(change.size):.3f} +- {change.standard_deviation:.3f} in score at {_run_name(run)} "
+        f"({change.probability:.2%} that there is one, {change.probability_here:.0%} that it is here): "
         f"the {cause} is new{program_note}{lost_note}"
     )
 
 
-def _name(run: CaseRun) -> str:
+def _run_name(run: CaseRun) -> str:
     return run.git_revision or f"{run.store.name}"
 
 
 def write_history_page(case_history: CaseHistory, output: Path) -> None:
     """Writes a page with the chart, atomically."""
     body = Markup("<p class='quiet'>{}</p><figure>{}</figure><pre class='scroll'>{}</pre>").format(
-        case_history.scale, _chart(case_history).svg(), history_text(case_history)
+        case_history.scale, _history_chart(case_history).svg(), history_text(case_history)
     )
     with one_line_of(OSError, StoreError, "cannot write the page", where=output):
         write_whole(output, plain_page(f"History of {escape(case_history.case)}", body))
 
 
-def _chart(case_history: CaseHistory) -> Chart:
+def _history_chart(case_history: CaseHistory) -> Chart:
     """Returns the chart: scores by run, levels between changes, and a line at each new program."""
     means = [run.score.mean for run in case_history.runs]
     lower = [unless_nan(run.score.lower, run.score.mean) for run in case_history.runs]
     upper = [unless_nan(run.score.upper, run.score.mean) for run in case_history.runs]
     indices = [float(index) for index in range(len(case_history.runs))]
     series = [Series(label="score", x=indices, y=means, lower=lower, upper=upper, style="s1", dots=True)]
-    edges = [0, *(change.place for change in case_history.changes), len(means)]
+    edges = [0, *(change.run_index for change in case_history.changes), len(means)]
     for start, stop in itertools.pairwise(edges):
         level = math.fsum(means[start:stop]) / (stop - start)
         x_range = [float(start), float(stop - 1)]
@@ -121,7 +119,7 @@ def _chart(case_history: CaseHistory) -> Chart:
         boundary = run_index - 0.5
         label = "" if number else "new program"
         series.append(Series(label=label, x=[boundary, boundary], y=[low, high], style="s4 dashed"))
-    changes = ", ".join(_name(case_history.runs[change.place]) for change in case_history.changes) or "none"
+    changes = ", ".join(_run_name(case_history.runs[change.run_index]) for change in case_history.changes) or "none"
     return Chart(
         title=f"{case_history.case}: score by run",
         description=f"Changes: {changes}.",
@@ -129,5 +127,5 @@ def _chart(case_history: CaseHistory) -> Chart:
         y_label="score",
         series=tuple(series),
         width=900,
-        x_names=tuple(_name(run)[:10] for run in case_history.runs),
+        x_names=tuple(_run_name(run)[:10] for run in case_history.runs),
     )

@@ -52,6 +52,7 @@ Exit codes: 0 keep; 1 discard; 2 usage; 3 a run had an error; 4 undecided."""
 @format_option(
     "text",
     "json",
+    name="output_format",
     prints={
         "keep": "lobench.tools.keep.keep_output:KeepRecord",
         "keep.log": "lobench.tools.keep.keep_output:KeepLogRecord",
@@ -63,7 +64,7 @@ def keep(
     store: Path,
     is_log: bool,
     measure: int | None,
-    kind: str,
+    output_format: str,
     **options: object,
 ) -> None:
     """Keep or discard a change of a script.
@@ -72,8 +73,8 @@ def keep(
     are in the store: a second call repeats none of them. All candidates of a store, however they were chosen, share one
     false discovery rate.
     """
-    from lobench.tools.keep.keep import MeasuredTotal, kept_log, measure_total
-    from lobench.tools.keep.keep import keep as kept
+    from lobench.tools.keep.keep import MeasuredTotal, measure_total, read_decisions
+    from lobench.tools.keep.keep import keep as run_keep
     from lobench.tools.keep.keep_output import kept_record, kept_text, log_record, log_text
 
     if measure is not None and not is_log:
@@ -81,15 +82,15 @@ def keep(
     if is_log:
         worker_options = {name: options[name] for name in ("workers", "executor", "ray_address", "insecure")}
         if measure is None:
-            measured_total = MeasuredTotal(decisions=kept_log(store))
+            measured_total = MeasuredTotal(decisions=read_decisions(store))
         else:
             measured_total = call_with_progress(measure_total, store, num_seeds=measure, **worker_options)
-        emit("keep.log", log_record(measured_total)) if kind == "json" else show(log_text(measured_total))
+        emit("keep.log", log_record(measured_total)) if output_format == "json" else show(log_text(measured_total))
         raise click.exceptions.Exit(ExitCode.ERROR if measured_total.error else ExitCode.OK)
     if not command_line or not metric:
         raise click.UsageError(f"missing option '{'--metric' if command_line else '--command'}'")
-    outcome = call_with_progress(kept, command_line, metric=metric, store=store, **options)
-    emit("keep", kept_record(outcome)) if kind == "json" else show(kept_text(outcome))
+    outcome = call_with_progress(run_keep, command_line, metric=metric, store=store, **options)
+    emit("keep", kept_record(outcome)) if output_format == "json" else show(kept_text(outcome))
     decision_answer = outcome.decision.answer
     code = ExitCode.ERROR if decision_answer is None else _EXIT_CODES[decision_answer.value]
     raise click.exceptions.Exit(code)

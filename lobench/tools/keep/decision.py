@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.stats.racing import LEAST_SEEDS, PairSums
 
-__all__ = ["DecisionRules", "KeepAnswer", "chance_to_keep", "decided", "log_evidence"]
+__all__ = ["DecisionRules", "KeepAnswer", "chance_to_keep", "decide", "log_evidence"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -64,7 +64,7 @@ def log_evidence(test: PairSums) -> FloatArray:
     return np.logaddexp(test.log_evidence_of_mean(), test.log_evidence_of_divergence()) - _LOG_PARTS
 
 
-def decided(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[BoolArray, BoolArray, BoolArray]:
+def decide(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[BoolArray, BoolArray, BoolArray]:
     """Returns three flags: keep, discard, end undecided. If none is set, more pairs are needed.
 
     Args:

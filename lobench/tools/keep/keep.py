@@ -34,23 +34,22 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.places import DECISIONS
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
-from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decided, log_evidence
+from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decide, log_evidence
 from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepKeywords, KeepRules, KeepSettings
 from lobench.tools.keep.launch import HOME, IMPORTS, LINKS, PACE
-from lobench.tools.keep.pace import STOPPED, Pace
+from lobench.tools.keep.pace import STOP_PREFIX, Pace
 from lobench.tools.keep.revisions import (
     MANIFEST,
     KeptRevision,
     RevisionFiles,
-    folder_of,
+    find_folder,
     ignored_note,
     import_folders,
     refuse_original_files,
 )
-from lobench.tools.keep.sequence import Decision, DecisionStore, Side, Terms, Total
-from lobench.tools.keep.sequence import Sequence as Decisions
+from lobench.tools.keep.sequence import ComparedRevision, Decision, DecisionSequence, DecisionStore, Terms, Total
 
-__all__ = ["Kept", "MeasuredTotal", "keep", "kept_log", "measure_total"]
+__all__ = ["KeepResult", "MeasuredTotal", "keep", "measure_total", "read_decisions"]
 
 _CASE = "decision"
 _SHELL_SYNTAX = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"))
@@ -65,7 +64,7 @@ _GIN = """# Written by `lobench keep`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeepResult:
     """Result of one call of `keep`.
 
     Attributes:
@@ -76,7 +75,7 @@ class Kept:
     """
 
     decision: Decision
-    decisions: Decisions
+    decisions: DecisionSequence
     error: str
     is_new: bool
 
@@ -90,7 +89,7 @@ class MeasuredTotal:
       error: Description of the run that had an error, so that the total is not measured; "" without one.
     """
 
-    decisions: Decisions
+    decisions: DecisionSequence
     error: str = ""
 
 
@@ -101,7 +100,7 @@ def keep(
     store: str | Path = ".lobench/keep",
     progress: WatchProgress | None = None,
     **options: Unpack[KeepKeywords],
-) -> Kept:
+) -> KeepResult:
     """Decides whether a changed script is better than the one before.
 
     Both run on the same seeds, in alternating order, until the answer is known. Results are kept in the store: the
@@ -134,7 +133,7 @@ def keep(
     progress = progress or default_progress()
     check_keywords("keep", options, KeepKeywords)
     settings = settings_from(KeepSettings, options, command=command, metric=metric)
-    terms = _terms(settings)
+    terms = _terms_of_settings(settings)
     _check_settings(settings)
     incumbent = settings.against
     candidate = settings.candidate
@@ -144,19 +143,19 @@ def keep(
     base_folder = Path.cwd() if candidate.startswith("git:") else Path(candidate)
     environment = _environment_values(settings.environment)
     for version in filter(None, (candidate, incumbent)):
-        folder_of(version, near=base_folder)  # raises before anything is written
+        find_folder(version, base_folder=base_folder)  # raises before anything is written
         for text in filter(None, (command, settings.against_command)):
-            refuse_original_files(text, version, near=base_folder)
+            refuse_original_files(text, version, base_folder=base_folder)
     with _DecisionLock(folder):
         decisions = DecisionStore(path=folder / DECISIONS)
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
         files = RevisionFiles(home=revisions_folder, links=links)
         files.remove_partial()
-        new_revision = files.keep(candidate, near=base_folder, command=command, environment=environment)
+        new_revision = files.keep(candidate, base_folder=base_folder, command=command, environment=environment)
         old_command = settings.against_command or command
         old_revision = files.keep(
-            incumbent or candidate, near=base_folder, command=old_command, environment=environment
+            incumbent or candidate, base_folder=base_folder, command=old_command, environment=environment
         )
         if new_revision.name == old_revision.name:
             raise UsageError(
@@ -167,13 +166,13 @@ def keep(
         if links:
             targets = {name: str((base_folder / name).resolve()) for name in links}
             _write_once(revisions_folder / LINKS, json.dumps(targets, indent=1) + "\n")
-        imports = import_folders(shlex.split(command), filter(None, (candidate, incumbent)), near=base_folder)
+        imports = import_folders(shlex.split(command), filter(None, (candidate, incumbent)), base_folder=base_folder)
         _write_once(revisions_folder / IMPORTS, json.dumps(imports) + "\n")
         gin = _gin_text(terms, settings)
         _write_once(revisions_folder / "suite" / "keep.gin", gin)
         session = _PairedRuns(
             folder=folder,
-            decisions=decisions,
+            decision_store=decisions,
             sequence=sequence,
             new_revision=new_revision,
             old_revision=old_revision,
@@ -181,10 +180,10 @@ def keep(
             progress=progress,
             workers={**keywords_in(WorkerKeywords, options), "workers": settings.workers},
         )
-        return session.run(margin=settings.margin, max_seeds=settings.max_seeds, description=settings.description)
+        return session.decide(margin=settings.margin, max_seeds=settings.max_seeds, description=settings.description)
 
 
-def kept_log(store: str | Path = ".lobench/keep") -> Decisions:
+def read_decisions(store: str | Path = ".lobench/keep") -> DecisionSequence:
     """Returns the decisions of a store, in their order.
 
     Raises:
@@ -230,14 +229,16 @@ def measure_total(
         )
         session = _PairedRuns(
             folder=folder,
-            decisions=decisions,
+            decision_store=decisions,
             sequence=sequence,
             new_revision=new_revision,
             old_revision=old_revision,
             progress=progress or default_progress(),
             workers={"workers": 1, **workers},
         )
-        return session.measure(sequence.total or Total(first=first_revision, last=last_revision, seeds=()), num_seeds)
+        return session.measure_total(
+            sequence.total or Total(first=first_revision, last=last_revision, seeds=()), num_seeds
+        )
 
 
 class _DecisionLock:
@@ -260,8 +261,8 @@ class _PairedRuns:
 
     Attributes:
       folder: Folder of the store.
-      decisions: File of the decisions.
-      sequence: Content of `decisions`.
+      decision_store: File of the decisions.
+      sequence: Content of `decision_store`.
       new, old: Candidate and incumbent.
       progress: Receives progress events.
       workers: Number of runs at the same time, and where they run.
@@ -269,8 +270,8 @@ class _PairedRuns:
     """
 
     folder: Path
-    decisions: DecisionStore
-    sequence: Decisions
+    decision_store: DecisionStore
+    sequence: DecisionSequence
     new_revision: KeptRevision
     old_revision: KeptRevision
     progress: WatchProgress
@@ -278,14 +279,14 @@ class _PairedRuns:
     max_core_hours: float | None = None
 
     @property
-    def batch(self) -> int:
+    def pairs_at_once(self) -> int:
         """Number of pairs that run at the same time."""
         return max(num_workers(self.workers["workers"]) // 2, 1)
 
-    def run(self, *, margin: float, max_seeds: int, description: str) -> Kept:
-        candidate = Side(name=self.new_revision.name, label=self.new_revision.label)
-        incumbent = Side(name=self.old_revision.name, label=self.old_revision.label)
-        decision = self.sequence.found(candidate, incumbent, margin)
+    def decide(self, *, margin: float, max_seeds: int, description: str) -> KeepResult:
+        candidate = ComparedRevision(name=self.new_revision.name, label=self.new_revision.label)
+        incumbent = ComparedRevision(name=self.old_revision.name, label=self.old_revision.label)
+        decision = self.sequence.find_decision(candidate, incumbent, margin)
         if decision is None:
             number = len(self.sequence.decisions) + 1
             decision = Decision(
@@ -304,7 +305,7 @@ class _PairedRuns:
         else:
             decision = dataclasses.replace(decision, max_seeds=max(max_seeds, decision.max_seeds))
         first_decision = decision
-        values = self._values()
+        values = self._read_values()
         revisions: Sequence[KeptRevision]
         while True:
             decision = self._updated_decision(decision, values)
@@ -321,10 +322,12 @@ class _PairedRuns:
                 # The incumbent runs first, because a candidate is stopped if it falls behind the incumbent's pace.
                 seeds, revisions = (_consecutive_seeds(incumbent_seeds), (self.old_revision,))
             else:
-                seeds = _consecutive_seeds(missing_seeds[: self.batch])
+                seeds = _consecutive_seeds(missing_seeds[: self.pairs_at_once])
                 revisions = (self.old_revision, self.new_revision)
-            values = self._run(
-                seeds, revisions, pace=values.pace() if missing_screen and self.new_revision in revisions else None
+            values = self._run_seeds(
+                seeds,
+                revisions,
+                pace=values.incumbent_pace() if missing_screen and self.new_revision in revisions else None,
             )
             if reason := values.stop_reason(seeds):
                 decision = dataclasses.replace(decision, answer=KeepAnswer.DISCARD, reason=reason)
@@ -333,15 +336,15 @@ class _PairedRuns:
             if error := values.error_text(seeds, revisions):
                 return self._result(decision, error=error)
 
-    def measure(self, total: Total, num_seeds: int) -> MeasuredTotal:
+    def measure_total(self, total: Total, num_seeds: int) -> MeasuredTotal:
         """Runs both revisions on fresh seeds, and returns the decisions with their difference."""
         first_seed = self.sequence.next_seed
         added_seeds = range(first_seed, first_seed + num_seeds - len(total.seeds))
         total = dataclasses.replace(total, seeds=(*total.seeds, *added_seeds))
         self._write_entry(total)  # reserves the seeds: no later decision uses them
-        values = self._values()
-        while missing_seeds := _consecutive_seeds(values.missing_seeds(total.seeds)[: self.batch]):
-            values = self._run(missing_seeds, (self.old_revision, self.new_revision))
+        values = self._read_values()
+        while missing_seeds := _consecutive_seeds(values.missing_seeds(total.seeds)[: self.pairs_at_once]):
+            values = self._run_seeds(missing_seeds, (self.old_revision, self.new_revision))
             if error := values.error_text(missing_seeds, (self.old_revision, self.new_revision)):
                 return MeasuredTotal(decisions=self.sequence, error=error)
         differences = values.differences(total.seeds)
@@ -357,10 +360,10 @@ class _PairedRuns:
         self._write_entry(total)
         return MeasuredTotal(decisions=self.sequence)
 
-    def _values(self) -> _Values:
-        return _Values.read(self.folder, self.new_revision, self.old_revision, self.sequence.terms)
+    def _read_values(self) -> _StoredRuns:
+        return _StoredRuns.read(self.folder, self.new_revision, self.old_revision, self.sequence.terms)
 
-    def _updated_decision(self, decision: Decision, values: _Values) -> Decision:
+    def _updated_decision(self, decision: Decision, values: _StoredRuns) -> Decision:
         """Returns the decision with numbers recomputed from the results so far, and with its answer if it is known."""
         screen_seeds = range(self.sequence.terms.screen)
         values.refuse_ignored_seed((*screen_seeds, *decision.seeds))
@@ -371,7 +374,7 @@ class _PairedRuns:
         test_number = decision.test or self.sequence.num_tests + 1
         level = decision.level or e_lond_level(self.sequence.terms.fdr, test_number, self.sequence.num_kept)
         rules = DecisionRules(level=level, max_seeds=decision.max_seeds, num_screened=len(screen_seeds))
-        is_kept, is_discarded, gives_up = (bool(flags) for flags in decided(screen, test, rules))
+        is_kept, is_discarded, gives_up = (bool(flags) for flags in decide(screen, test, rules))
         sums = screen + test
         pair_seeds = [*(seed for seed in screen_seeds if values.has_pair(seed)), *test_seeds]
         seconds = values.core_seconds(pair_seeds, test_seeds)
@@ -379,7 +382,7 @@ class _PairedRuns:
         answer: KeepAnswer | None = None
         if is_kept or is_discarded or gives_up or is_budget_spent:
             answer = KeepAnswer.KEEP if is_kept else KeepAnswer.DISCARD if is_discarded else KeepAnswer.UNDECIDED
-        reason = _reason(answer, sums, test, rules, is_budget_spent) if answer is not None else ""
+        reason = _answer_reason(answer, sums, test, rules, is_budget_spent) if answer is not None else ""
         if answer is KeepAnswer.DISCARD and values.are_equal(pair_seeds):
             reason = "its curves are those of the incumbent: the command does not use what was changed"
         differences = values.differences(test_seeds)
@@ -401,14 +404,16 @@ class _PairedRuns:
         The first batch also assigns the decision its number in the sequence of tests and its level.
         """
         first_seed = self.sequence.next_seed
-        count = min(self.batch, decision.max_seeds - len(decision.seeds))
+        count = min(self.pairs_at_once, decision.max_seeds - len(decision.seeds))
         if not decision.test:
             number = self.sequence.num_tests + 1
             level = e_lond_level(self.sequence.terms.fdr, number, self.sequence.num_kept)
             decision = dataclasses.replace(decision, test=number, level=level)
         return dataclasses.replace(decision, seeds=(*decision.seeds, *range(first_seed, first_seed + count)))
 
-    def _run(self, seeds: Sequence[int], revisions: Sequence[KeptRevision], pace: Pace | None = None) -> _Values:
+    def _run_seeds(
+        self, seeds: Sequence[int], revisions: Sequence[KeptRevision], pace: Pace | None = None
+    ) -> _StoredRuns:
         """Runs revisions on consecutive seeds, in reverse order if the first seed is odd, and returns all values."""
         first_seed = seeds[0]
         count = len(seeds)
@@ -431,7 +436,7 @@ class _PairedRuns:
             progress=RoundProgress(self.progress),
             **self.workers,
         )
-        values = self._values()
+        values = self._read_values()
         for seed in seeds:
             self.progress.log(f"seed {seed}: {values.description_of(seed)}")
         return values
@@ -441,24 +446,24 @@ class _PairedRuns:
             self.sequence = self.sequence.with_total(entry)
         else:
             self.sequence = self.sequence.with_decision(entry)
-        self.decisions.write(self.sequence)
+        self.decision_store.write(self.sequence)
 
-    def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> Kept:
+    def _result(self, decision: Decision, *, error: str = "", is_new: bool = True) -> KeepResult:
         if error and (note := ignored_note(self.new_revision.ignored)):
             error = f"{error}; {note}"
-        return Kept(decision=decision, decisions=self.sequence, error=error, is_new=is_new)
+        return KeepResult(decision=decision, decisions=self.sequence, error=error, is_new=is_new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Values:
+class _StoredRuns:
     """Stored runs of both sides by seed: the candidate's and the incumbent's."""
 
-    sides: tuple[KeptRevision, KeptRevision]
-    runs: tuple[Mapping[int, EvaluationRow], Mapping[int, EvaluationRow]]
+    revisions: tuple[KeptRevision, KeptRevision]
+    runs_of_sides: tuple[Mapping[int, EvaluationRow], Mapping[int, EvaluationRow]]
     terms: Terms
 
     @classmethod
-    def read(cls, store: Path, new: KeptRevision, old: KeptRevision, terms: Terms) -> _Values:
+    def read(cls, store: Path, new: KeptRevision, old: KeptRevision, terms: Terms) -> _StoredRuns:
         runs: tuple[dict[int, EvaluationRow], dict[int, EvaluationRow]] = ({}, {})
         if (store / "ledger.sqlite").is_file():
             with Ledger.open(store, read_only=True) as ledger:
@@ -467,16 +472,16 @@ class _Values:
                     for revision, run in zip((new, old), runs, strict=True):
                         if revision.name in names:
                             run[row.key.seed_block.start] = row
-        return cls(sides=(new, old), runs=runs, terms=terms)
+        return cls(revisions=(new, old), runs_of_sides=runs, terms=terms)
 
     def has_pair(self, seed: int) -> bool:
-        return all(seed in runs and runs[seed].has_curves for runs in self.runs)
+        return all(seed in runs and runs[seed].has_curves for runs in self.runs_of_sides)
 
     def description_of(self, seed: int) -> str:
         """Returns the last value of each side that ran: `val_loss: candidate 1.972, incumbent 3.542`."""
         lines = []
-        for name, runs in zip(("candidate", "incumbent"), self.runs, strict=True):
-            score = _score(runs[seed], self.terms) if seed in runs and runs[seed].has_curves else math.nan
+        for name, runs in zip(("candidate", "incumbent"), self.runs_of_sides, strict=True):
+            score = _final_score(runs[seed], self.terms) if seed in runs and runs[seed].has_curves else math.nan
             last_value = score if self.terms.maximize else -score
             value = "no result" if math.isnan(score) else "diverged" if math.isinf(score) else f"{last_value:.4g}"
             lines.append(f"{name} {value}" if seed in runs else "")
@@ -487,20 +492,20 @@ class _Values:
 
     def missing_incumbent(self, seeds: Iterable[int]) -> list[int]:
         """Returns the seeds on which the incumbent has no result."""
-        _, runs = self.runs
+        _, runs = self.runs_of_sides
         return [seed for seed in seeds if seed not in runs or not runs[seed].has_curves]
 
-    def pace(self) -> Pace:
+    def incumbent_pace(self) -> Pace:
         """Returns the pace that a candidate must keep: the incumbent's runs on the shared seeds."""
-        _, runs = self.runs
+        _, runs = self.runs_of_sides
         paces = []
         for seed in range(self.terms.screen):
             row = runs[seed]
-            curves = _curves(row)
-            if math.isfinite(_score(row, self.terms)):
+            curves = _curves_of_run(row)
+            if math.isfinite(_final_score(row, self.terms)):
                 paces.append(([*curves.eval_steps], np.array(curves.metrics[row.case.primary_metric])[0].tolist()))
         return Pace(
-            candidate=(self.sides[0].path / MANIFEST).read_text(encoding="utf-8"),
+            candidate=(self.revisions[0].path / MANIFEST).read_text(encoding="utf-8"),
             metric=self.terms.metric,
             maximize=self.terms.maximize,
             curves=self.terms.curves,
@@ -509,13 +514,13 @@ class _Values:
 
     def stop_reason(self, seeds: Iterable[int]) -> str:
         """Returns the first seed on which the candidate was stopped early, with the reason; "" if none was."""
-        new, _ = self.runs
+        new, _ = self.runs_of_sides
         messages = [(seed, new[seed].message) for seed in seeds if seed in new and not new[seed].has_curves]
         return next(
             (
-                f"{STOPPED}seed {seed}: {message.partition(STOPPED)[2]}"
+                f"{STOP_PREFIX}seed {seed}: {message.partition(STOP_PREFIX)[2]}"
                 for seed, message in messages
-                if STOPPED in message
+                if STOP_PREFIX in message
             ),
             "",
         )
@@ -523,7 +528,7 @@ class _Values:
     def error_text(self, seeds: Iterable[int], revisions: Sequence[KeptRevision]) -> str:
         """Returns a description of the first run of the sides without a result; "" if all have one."""
         for seed in seeds:
-            for revision, runs in zip(self.sides, self.runs, strict=True):
+            for revision, runs in zip(self.revisions, self.runs_of_sides, strict=True):
                 if revision not in revisions:
                     continue
                 row = runs.get(seed)
@@ -535,7 +540,9 @@ class _Values:
 
     def sums(self, seeds: Sequence[int], margin: float) -> PairSums:
         """Returns the `PairSums` of the candidate's scores less the margin and the incumbent's scores."""
-        candidate_scores, incumbent_scores = ([_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs)
+        candidate_scores, incumbent_scores = (
+            [_final_score(runs[seed], self.terms) for seed in seeds] for runs in self.runs_of_sides
+        )
         if margin == 0 and _are_binary([*candidate_scores, *incumbent_scores], self.terms):
             # A failure counts as a divergence, and all successes are equal.
             success = float(self.terms.maximize)
@@ -548,41 +555,43 @@ class _Values:
 
     def differences(self, seeds: Sequence[int]) -> list[float]:
         """Returns the improvement for each seed on which both sides converged."""
-        new, old = self.runs
-        improvements = [_score(new[seed], self.terms) - _score(old[seed], self.terms) for seed in seeds]
+        new, old = self.runs_of_sides
+        improvements = [_final_score(new[seed], self.terms) - _final_score(old[seed], self.terms) for seed in seeds]
         return [improvement for improvement in improvements if math.isfinite(improvement)]
 
     def are_equal(self, seeds: Iterable[int]) -> bool:
         """Returns whether both sides converged with bit-identical curves on each seed."""
-        new, old = self.runs
+        new, old = self.runs_of_sides
         return all(
-            math.isfinite(_score(new[seed], self.terms))
-            and bytes(_curves(new[seed]).metrics[new[seed].case.primary_metric])
-            == bytes(_curves(old[seed]).metrics[old[seed].case.primary_metric])
+            math.isfinite(_final_score(new[seed], self.terms))
+            and bytes(_curves_of_run(new[seed]).metrics[new[seed].case.primary_metric])
+            == bytes(_curves_of_run(old[seed]).metrics[old[seed].case.primary_metric])
             for seed in seeds
         )
 
     def num_diverged(self, seeds: Sequence[int]) -> tuple[int, int]:
-        new, old = (sum(_score(runs[seed], self.terms) == -math.inf for seed in seeds) for runs in self.runs)
+        new, old = (
+            sum(_final_score(runs[seed], self.terms) == -math.inf for seed in seeds) for runs in self.runs_of_sides
+        )
         return new, old
 
     def core_seconds(self, seeds: Sequence[int], test_seeds: Sequence[int]) -> float:
         """Returns the core-seconds of the candidate on all seeds plus those of the incumbent on the test's seeds."""
-        new, old = self.runs
+        new, old = self.runs_of_sides
         rows = [*(new[seed] for seed in seeds), *(old[seed] for seed in test_seeds)]
-        return math.fsum(_curves(row).wall_seconds * row.case.num_cpus for row in rows)
+        return math.fsum(_curves_of_run(row).wall_seconds * row.case.num_cpus for row in rows)
 
     def refuse_ignored_seed(self, seeds: Sequence[int]) -> None:
         """Raises UsageError if a side has the same curve for all seeds.
 
         Values of 0 and 1 may repeat by chance.
         """
-        for revision, runs in zip(self.sides, self.runs, strict=True):
+        for revision, runs in zip(self.revisions, self.runs_of_sides, strict=True):
             rows = [runs[seed] for seed in seeds if seed in runs and runs[seed].has_curves]
-            scores = [_score(row, self.terms) for row in rows]
+            scores = [_final_score(row, self.terms) for row in rows]
             if len(rows) < LEAST_SCREEN or _are_binary(scores, self.terms) or not all(map(math.isfinite, scores)):
                 continue
-            distinct_curves = {bytes(_curves(row).metrics[row.case.primary_metric]) for row in rows}
+            distinct_curves = {bytes(_curves_of_run(row).metrics[row.case.primary_metric]) for row in rows}
             if len(distinct_curves) == 1:
                 value = scores[0] if self.terms.maximize else -scores[0]
                 raise UsageError(
@@ -593,15 +602,15 @@ class _Values:
                 )
 
 
-def _curves(row: EvaluationRow) -> Curves:
+def _curves_of_run(row: EvaluationRow) -> Curves:
     curves = row.curves
     assert curves is not None
     return curves
 
 
-def _score(row: EvaluationRow, terms: Terms) -> float:
+def _final_score(row: EvaluationRow, terms: Terms) -> float:
     """Returns the last value of the metric, higher is better; -infinity if the run diverged."""
-    curves = _curves(row)
+    curves = _curves_of_run(row)
     (value,) = curves.final(row.case.primary_metric)
     (has_exploded,) = curves.exploded(row.case)
     if has_exploded or not math.isfinite(value):
@@ -624,7 +633,9 @@ def _consecutive_seeds(seeds: Sequence[int]) -> Sequence[int]:
     return [seed for index, seed in enumerate(seeds) if seed == seeds[0] + index]
 
 
-def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionRules, is_budget_spent: bool) -> str:
+def _answer_reason(
+    answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionRules, is_budget_spent: bool
+) -> str:
     if answer is KeepAnswer.KEEP:
         return f"its e-value reaches {1 / rules.level:.3g}, which shows an improvement"
     if answer is KeepAnswer.DISCARD:
@@ -640,7 +651,7 @@ def _reason(answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionR
     return "it looks better, but --max-seeds would not suffice to show it; more of them continue"
 
 
-def _terms(rules: KeepRules) -> Terms:
+def _terms_of_settings(rules: KeepRules) -> Terms:
     metric = rules.metric
     maximize = rules.maximize
     if not 0 < rules.fdr < 1:

@@ -7,8 +7,8 @@ from typing import Annotated, TypedDict
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, duration, one_line, seed_ranges
 from lobench.report.tables.text import text_table
-from lobench.tools.keep.keep import Kept, MeasuredTotal
-from lobench.tools.keep.sequence import Decision, Sequence, Terms, Total
+from lobench.tools.keep.keep import KeepResult, MeasuredTotal
+from lobench.tools.keep.sequence import Decision, DecisionSequence, Terms, Total
 
 __all__ = ["KeepLogRecord", "KeepRecord", "kept_record", "kept_text", "log_record", "log_text"]
 
@@ -39,7 +39,7 @@ class KeepLogRecord(TypedDict):
     error: Annotated[str, 'Description of the run of `--measure N` that had an error; "" without one.']
 
 
-def kept_text(outcome: Kept) -> str:
+def kept_text(outcome: KeepResult) -> str:
     """Returns the answer in one line, and the error rate that it belongs to in another."""
     decision = outcome.decision
     if outcome.error:
@@ -72,7 +72,7 @@ def _divergence_text(decision: Decision) -> str:
     return f"diverged: {decision.diverged[0]} of the candidate, {decision.diverged[1]} of the incumbent"
 
 
-def _rate_text(result: Kept) -> str:
+def _rate_text(result: KeepResult) -> str:
     decisions = result.decisions
     counts_text = f"{decisions.num_kept} kept of {counted(decisions.num_tests, 'test')} in this store"
     return f"{counts_text}; at most {decisions.terms.fdr:.0%} of those kept are expected to be no improvement"
@@ -111,7 +111,7 @@ def log_text(measured_total: MeasuredTotal) -> str:
     return "\n".join(lines)
 
 
-def _total_text(sequence: Sequence) -> str:
+def _total_text(sequence: DecisionSequence) -> str:
     total = sequence.total
     if total is None:
         return "not measured; lobench keep --log --measure 8 runs both ends of the chain on 8 fresh seeds"
@@ -127,7 +127,7 @@ def _total_text(sequence: Sequence) -> str:
     return "; ".join(clauses)
 
 
-def kept_record(outcome: Kept) -> KeepRecord:
+def kept_record(outcome: KeepResult) -> KeepRecord:
     return record_from(KeepRecord, outcome, outcome.decisions, outcome.decisions.terms)
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["STOPPED", "Pace", "PaceCurve"]
+__all__ = ["STOP_PREFIX", "Pace", "PaceCurve"]
 
-STOPPED = "stopped by lobench keep: "  # before the reason, in the last line of a stopped run's standard error
+STOP_PREFIX = "stopped by lobench keep: "  # before the reason, in the last line of a stopped run's standard error
 _LEAST_RUNS = 3
 # A candidate is stopped if, after four times the incumbent's steps, it is still worse than the incumbent by more than
 # two ranges of the incumbent's runs.
-_SLOWER = 4
+_SLOWDOWN = 4
 _SPREADS = 2.0
 _NOT_FINITE = 3  # this many values that are not finite, one after another, are a divergence
 
@@ -59,24 +59,24 @@ class Pace:
             return f"its last {_NOT_FINITE} values of {self.metric} are not finite, at step {run[0][-1]}"
         return self.shortfall(run)
 
-    def shortfall(self, run: PaceCurve) -> str:
+    def shortfall(self, candidate_run: PaceCurve) -> str:
         """Returns the reason to stop a run that is far behind; "" if it keeps up.
 
         The test begins once the run has done a quarter of the incumbent's steps. The incumbent's runs are taken at a
         quarter of the run's present step. The run is far behind if its best value is worse than the best value of each
         of them, by more than twice the range of their best values.
         """
-        steps = run[0]
+        steps = candidate_run[0]
         if len(self.runs) < _LEAST_RUNS or not steps:
             return ""
-        if steps[-1] * _SLOWER < min(run[0][-1] for run in self.runs):
+        if steps[-1] * _SLOWDOWN < min(candidate_run[0][-1] for candidate_run in self.runs):
             return ""
-        early_step = steps[-1] // _SLOWER
-        if any(len(run[0]) < 2 or run[0][1] > early_step for run in self.runs):
+        early_step = steps[-1] // _SLOWDOWN
+        if any(len(candidate_run[0]) < 2 or candidate_run[0][1] > early_step for candidate_run in self.runs):
             return ""  # only the first value is known there
         sign = 1.0 if self.maximize else -1.0
-        incumbent_bests = [sign * _best(sign, run, early_step) for run in self.runs]
-        best = sign * _best(sign, run, steps[-1])
+        incumbent_bests = [sign * _best_value(sign, candidate_run, early_step) for candidate_run in self.runs]
+        best = sign * _best_value(sign, candidate_run, steps[-1])
         spread = max(incumbent_bests) - min(incumbent_bests)
         if not all(map(math.isfinite, incumbent_bests)) or best >= min(incumbent_bests) - _SPREADS * spread:
             return ""
@@ -86,7 +86,7 @@ class Pace:
         return f"its best {self.metric} is {best_text} at step {steps[-1]}; {incumbent}"
 
 
-def _best(sign: float, run: PaceCurve, last_step: int) -> float:
+def _best_value(sign: float, run: PaceCurve, last_step: int) -> float:
     """Returns the best finite value up to a step."""
     steps = np.asarray(run[0])
     values = np.asarray(run[1], float)

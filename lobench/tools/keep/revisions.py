@@ -29,7 +29,7 @@ __all__ = [
     "MANIFEST",
     "KeptRevision",
     "RevisionFiles",
-    "folder_of",
+    "find_folder",
     "ignored_note",
     "import_folders",
     "refuse_original_files",
@@ -71,35 +71,35 @@ class KeptRevision:
     ignored: tuple[str, ...] = ()
 
 
-def folder_of(version: str, *, near: Path) -> tuple[Path, Path | None]:
+def find_folder(version: str, *, base_folder: Path) -> tuple[Path, Path | None]:
     """Returns the folder of a version, and the root of its git repository, or None if it is not in a repository.
 
     Args:
       version: `git:REV`, or a folder.
-      near: Folder in the repository of `git:REV`.
+      base_folder: Folder in the repository of `git:REV`.
     Raises:
       UsageError: There is no such folder, repository or revision.
     """
     is_of_git = version.startswith(GIT_PREFIX)
-    folder = (near if is_of_git else Path(version)).resolve()
+    folder = (base_folder if is_of_git else Path(version)).resolve()
     if not folder.is_dir():
         raise UsageError("no such folder", where=version, next_step="a folder, or git:REV for a revision")
-    root = _root_of(folder)
+    root = _repository_root(folder)
     if is_of_git and root is None:
         raise UsageError("not in a git repository", where=str(folder), got=version)
     if is_of_git and root is not None:
-        _commit_of(root, version.removeprefix(GIT_PREFIX))
+        _resolve_commit(root, version.removeprefix(GIT_PREFIX))
     return folder, root
 
 
-def refuse_original_files(command: str, version: str, *, near: Path) -> None:
+def refuse_original_files(command: str, version: str, *, base_folder: Path) -> None:
     """Raises UsageError if a command contains the absolute path of a file or folder of the revision.
 
     Both versions would then run the present file and not their own copy.
     """
-    folder, root = folder_of(version, near=near)
+    folder, root = find_folder(version, base_folder=base_folder)
     root = root or folder
-    working_folder = near if version.startswith(GIT_PREFIX) else Path(version)
+    working_folder = base_folder if version.startswith(GIT_PREFIX) else Path(version)
     root_spellings = {
         str(root),
         os.path.normpath(Path(os.path.abspath(working_folder)) / os.path.relpath(root, folder)),
@@ -124,7 +124,7 @@ def refuse_original_files(command: str, version: str, *, near: Path) -> None:
             )
 
 
-def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Path) -> list[str]:
+def import_folders(command: Sequence[str], versions: Iterable[str], *, base_folder: Path) -> list[str]:
     """Returns the folders of a repository from which the Python of a command imports, relative to the root.
 
     An editable install, or an absolute path in PYTHONPATH, names folders of the present files. Runs import from the
@@ -132,13 +132,13 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
     """
     roots = set[Path]()
     for version in versions:
-        folder, root = folder_of(version, near=near)
+        folder, root = find_folder(version, base_folder=base_folder)
         roots.add(root or folder)
         if root is not None:
             lines = os.fsdecode(_run_git(root, "worktree", "list", "--porcelain").stdout).splitlines()
             roots |= {Path(line.removeprefix("worktree ")).resolve() for line in lines if line.startswith("worktree ")}
     process = subprocess.run(
-        [_python_of(command, near), "-c", _IMPORT_FOLDERS_CODE], cwd="/", capture_output=True, check=False
+        [_find_python(command, base_folder), "-c", _IMPORT_FOLDERS_CODE], cwd="/", capture_output=True, check=False
     )
     if process.returncode or not process.stdout:
         return []
@@ -151,7 +151,7 @@ def import_folders(command: Sequence[str], versions: Iterable[str], *, near: Pat
     return [*folders]
 
 
-def _python_of(command: Sequence[str], folder: Path) -> str:
+def _find_python(command: Sequence[str], folder: Path) -> str:
     """Returns the Python that a command runs, or else the Python in the folder of its program."""
     program = command[0]
     if program == "python":
@@ -182,20 +182,20 @@ class RevisionFiles:
         for tree in (self.home / "trees").glob(".tmp-*"):
             shutil.rmtree(tree, ignore_errors=True)
 
-    def keep(self, version: str, *, near: Path, command: str, environment: Mapping[str, str]) -> KeptRevision:
+    def keep(self, version: str, *, base_folder: Path, command: str, environment: Mapping[str, str]) -> KeptRevision:
         """Copies the files of a revision, unless they are kept already, and returns it.
 
         Args:
           version: `git:REV`, or a folder. Of a folder in a git repository, all files of the repository are copied that
             git does not ignore. Of another folder, all files are copied.
-          near: Folder in the repository of `git:REV`. The command runs in the same folder of the copy.
+          base_folder: Folder in the repository of `git:REV`. The command runs in the same folder of the copy.
           command: Command with placeholders.
           environment: Variables and their values.
         Raises:
           UsageError: There is no such folder, revision, submodule or link.
         """
         is_of_git = version.startswith(GIT_PREFIX)
-        folder, root = folder_of(version, near=near)
+        folder, root = find_folder(version, base_folder=base_folder)
         self._check_links(folder)
         trees = self.home / "trees"
         trees.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class RevisionFiles:
             label = version
             ignored_folders = tuple[str, ...]()
             if is_of_git and root is not None:
-                commit = _commit_of(root, version.removeprefix(GIT_PREFIX))
+                commit = _resolve_commit(root, version.removeprefix(GIT_PREFIX))
                 label = f"{version} ({commit[:7]})"
                 _check_out(root, commit, temporary_folder)
                 self._remove_store(root, temporary_folder)
@@ -212,7 +212,7 @@ class RevisionFiles:
                 names = _listed_files(root) if root is not None else _files_below(folder)
                 self._copy_files(root or folder, names, temporary_folder)
                 ignored_folders = self._ignored_folders(root) if root is not None else ()
-            tree_hash = _hash_of(temporary_folder)
+            tree_hash = _tree_hash(temporary_folder)
             _move_tree(temporary_folder, trees / tree_hash)
         finally:
             shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -302,7 +302,7 @@ def _run_git(folder: Path, *git_arguments: str, index: Path | None = None) -> su
         raise UsageError("git is not installed", next_step="compare two folders instead") from error
 
 
-def _root_of(folder: Path) -> Path | None:
+def _repository_root(folder: Path) -> Path | None:
     """Returns the repository around a folder; None if there is none."""
     if not any((ancestor / ".git").exists() for ancestor in (folder, *folder.parents)):
         return None
@@ -317,7 +317,7 @@ def _git_message(process: subprocess.CompletedProcess[bytes]) -> str:
     return lines[-1] if lines else f"exit code {process.returncode}"
 
 
-def _commit_of(root: Path, revision: str) -> str:
+def _resolve_commit(root: Path, revision: str) -> str:
     process = _run_git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if process.returncode or not revision:
         expected = "a branch, tag or commit; `git log --oneline` lists commits"
@@ -375,7 +375,7 @@ def _files_below(folder: Path) -> Iterator[str]:
             yield os.path.normpath(os.path.join(relative_folder, name))
 
 
-def _hash_of(tree: Path) -> str:
+def _tree_hash(tree: Path) -> str:
     """Returns the hash of the files below a folder: their paths, contents and executable bits. 16 hex digits."""
     digest = hashlib.sha256()
     for name in sorted(_files_below(tree)):

@@ -13,13 +13,13 @@ from lobench.core.wording import cause
 from lobench.engine.whole_file import write_whole
 from lobench.tools.keep.decision import KeepAnswer
 
-__all__ = ["Decision", "DecisionStore", "Sequence", "Side", "Terms", "Total"]
+__all__ = ["ComparedRevision", "Decision", "DecisionSequence", "DecisionStore", "Terms", "Total"]
 
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedRevision:
     """Revision in a decision.
 
     Attributes:
@@ -75,8 +75,8 @@ class Decision:
     """
 
     number: int
-    candidate: Side
-    incumbent: Side
+    candidate: ComparedRevision
+    incumbent: ComparedRevision
     description: str = ""
     margin: float = 0.0
     max_seeds: int
@@ -108,8 +108,8 @@ class Total:
       diverged: Number of seeds on which the last candidate diverged, and on which the first incumbent did.
     """
 
-    first: Side
-    last: Side
+    first: ComparedRevision
+    last: ComparedRevision
     seeds: tuple[int, ...]
     pairs: int = 0
     difference: float | None = None
@@ -119,7 +119,7 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sequence:
+class DecisionSequence:
     """Decisions recorded in a store.
 
     Attributes:
@@ -170,7 +170,7 @@ class Sequence:
         first_and_last = (self.chain[0].incumbent.name, self.chain[-1].candidate.name)
         return next((total for total in self.totals if (total.first.name, total.last.name) == first_and_last), None)
 
-    def with_total(self, total: Total) -> Sequence:
+    def with_total(self, total: Total) -> DecisionSequence:
         """Returns the sequence with a measured total difference. It replaces an earlier one of the same revisions."""
         other_totals = [
             existing
@@ -179,7 +179,7 @@ class Sequence:
         ]
         return dataclasses.replace(self, totals=(*other_totals, total))
 
-    def found(self, candidate: Side, incumbent: Side, margin: float) -> Decision | None:
+    def find_decision(self, candidate: ComparedRevision, incumbent: ComparedRevision, margin: float) -> Decision | None:
         """Returns the earlier decision between two revisions with a margin; None if there is none."""
         identity = (candidate.name, incumbent.name, margin)
         for decision in self.decisions:
@@ -187,7 +187,7 @@ class Sequence:
                 return decision
         return None
 
-    def with_decision(self, decision: Decision) -> Sequence:
+    def with_decision(self, decision: Decision) -> DecisionSequence:
         """Returns the sequence with a decision added. It replaces the decision with the same number."""
         index = decision.number - 1
         decisions = (*self.decisions[:index], decision, *self.decisions[index + 1 :])
@@ -200,7 +200,7 @@ class DecisionStore:
 
     path: Path
 
-    def read(self, terms: Terms | None = None) -> Sequence:
+    def read(self, terms: Terms | None = None) -> DecisionSequence:
         """Returns the sequence of the store; an empty one for a new store.
 
         Args:
@@ -215,7 +215,7 @@ class DecisionStore:
         except FileNotFoundError:
             if terms is None:
                 raise StoreError("no decisions here", where=str(self.path.parent.parent)) from None
-            return Sequence(terms=terms)
+            return DecisionSequence(terms=terms)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise StoreError(
                 "the decisions cannot be read", where=str(self.path), got=cause(error), next_step="move the store away"
@@ -233,23 +233,23 @@ class DecisionStore:
                 )
         return sequence
 
-    def write(self, sequence: Sequence) -> None:
+    def write(self, sequence: DecisionSequence) -> None:
         record = {"version": _VERSION, **dataclasses.asdict(sequence)}
         write_whole(self.path, json.dumps(record, indent=1) + "\n", durable=True)
 
 
-def _parse_sequence(record: dict[str, Any]) -> Sequence:
+def _parse_sequence(record: dict[str, Any]) -> DecisionSequence:
     if record["version"] != _VERSION:
         raise ValueError(f"version {record['version']} of the file is newer than this lobench")
     decisions = []
     for entry in record["decisions"]:
-        sides_by_name = {name: Side(**entry[name]) for name in ("candidate", "incumbent")}
+        sides_by_name = {name: ComparedRevision(**entry[name]) for name in ("candidate", "incumbent")}
         answer = None if entry["answer"] is None else KeepAnswer(entry["answer"])
         tuples = {name: tuple(entry[name]) for name in ("seeds", "diverged")}
         decisions.append(Decision(**{**entry, **sides_by_name, **tuples, "answer": answer}))
     totals = []
     for entry in record.get("totals", ()):
-        sides_by_name = {name: Side(**entry[name]) for name in ("first", "last")}
+        sides_by_name = {name: ComparedRevision(**entry[name]) for name in ("first", "last")}
         tuples = {name: tuple(entry[name]) for name in ("seeds", "diverged")}
         totals.append(Total(**{**entry, **sides_by_name, **tuples}))
-    return Sequence(terms=Terms(**record["terms"]), decisions=tuple(decisions), totals=tuple(totals))
+    return DecisionSequence(terms=Terms(**record["terms"]), decisions=tuple(decisions), totals=tuple(totals))

@@ -22,8 +22,8 @@ Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; created if needed.")
-@format_option("text", "json", prints={"merge": "lobench.engine.store.merge:MergeRecord"})
-def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
+@format_option("text", "json", name="output_format", prints={"merge": "lobench.engine.store.merge:MergeRecord"})
+def merge(stores: tuple[Path, ...], output: Path, output_format: str) -> None:
     """Merge several stores into one. Conflicts are listed; nothing is overwritten, and the STOREs do not change."""
     from lobench.engine.store.merge import MergeRecord, merge_stores
 
@@ -36,6 +36,6 @@ def merge(stores: tuple[Path, ...], output: Path, kind: str) -> None:
         )
         for line in store_result.conflicts:
             click.echo(f"  conflict, not taken: {line}")
-    if kind == "json":
+    if output_format == "json":
         emit("merge", MergeRecord(output=output, stores=merge_result))
     sys.exit(ExitCode.VERDICT if any(store_result.conflicts for store_result in merge_result) else ExitCode.OK)

@@ -35,18 +35,18 @@ Exit codes: 0, 2 usage: nothing was written."""
 )
 @click.option("--command", is_flag=True, help="With suite: cases that are commands, in any framework.")
 @click.option("--test", is_flag=True, help="With suite: ordinary tests that run once for each checkpoint.")
-@format_option("text", "json", prints={"new": "lobench.tools.new.new:NewRecord"})
-def new(what: str, name: str, into: Path | None, command: bool, test: bool, kind: str) -> None:
+@format_option("text", "json", name="output_format", prints={"new": "lobench.tools.new.new:NewRecord"})
+def new(what: str, name: str, into: Path | None, command: bool, test: bool, output_format: str) -> None:
     """Write a new suite, task, optimizer, sink or plugin: working files with their tests, for you to edit.
 
     NAME is the name of the module; a class gets it in CamelCase. `skill` writes SKILL.md into the folder NAME: how an
     agent decides about changes with `lobench keep`. Nothing is overwritten.
     """
-    from lobench.tools.new.new import new as made
+    from lobench.tools.new.new import new as write_skeleton
 
-    skeleton = made(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
+    skeleton = write_skeleton(what, name, into=into, command=command, test=test)  # type: ignore[arg-type]  # checked by click
     for path in skeleton.files:
         click.echo(path)
     click.echo(f"\nnext: {skeleton.next_command}")
-    if kind == "json":
+    if output_format == "json":
         emit("new", skeleton)

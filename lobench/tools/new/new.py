@@ -96,15 +96,15 @@ def new(
     if kind == "skill":
         return _write_skill(name, into)
     template = _COMMANDS if command else _TESTS if test else kind
-    module, title = _module_and_class(kind, name)
+    module, class_name = _module_and_class(kind, name)
     folder = Path(into) if into is not None else Path(_distribution_name(module) if kind == "plugin" else module)
     if into is None and _exists(folder):
         raise UsageError("this exists already", where=str(folder), next_step="take another name, or remove it")
     if into is not None and not folder.is_dir():
         raise UsageError("--into is not a folder", where=str(folder), expected="an existing folder")
-    contents = {folder / path: text for path, text in _file_texts(template, module, title).items()}
+    contents = {folder / path: text for path, text in _file_texts(template, module, class_name).items()}
     _check_absent(contents)
-    _check_name_unused(kind, module, title)
+    _check_name_unused(kind, module, class_name)
     new_folder = folder if into is None else None
     _write_files(contents, new_folder=new_folder)
     named_paths = {"folder": folder, "file": folder / f"{module}.py", "theta": folder / "theta_0.npz"}
@@ -142,19 +142,19 @@ def _module_and_class(kind: SkeletonKind, name: str) -> tuple[str, str]:
     if kind not in KINDS:
         raise UsageError("no such skeleton", got=repr(kind), expected=f"one of {', '.join(KINDS)}")
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    title = "".join(part[:1].upper() + part[1:] for part in module.split("_"))
+    class_name = "".join(part[:1].upper() + part[1:] for part in module.split("_"))
     expected_name = ""
     if not (name.isascii() and name.isidentifier() and name[0].isalpha()):
         expected_name = "letters, digits and _, with a letter first, such as my_task"
     elif len(name) > _MAX_CHARACTERS:
         expected_name = f"{_MAX_CHARACTERS} characters at most"
-    elif keyword.iskeyword(module) or keyword.iskeyword(title):
+    elif keyword.iskeyword(module) or keyword.iskeyword(class_name):
         expected_name = "no keyword of Python"
     elif module.startswith("test") or module.endswith("_test") or module in ("conftest", "lobench"):
         expected_name = "a name that means nothing to pytest or lobench (no conftest, nothing that begins with test)"
     if expected_name:
         raise UsageError("this cannot be the name", got=_shorten(name), expected=expected_name)
-    return module, title
+    return module, class_name
 
 
 def _shorten(name: str) -> str:
@@ -175,9 +175,9 @@ def _exists(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def _check_name_unused(kind: SkeletonKind, module: str, title: str) -> None:
+def _check_name_unused(kind: SkeletonKind, module: str, class_name: str) -> None:
     """Checks that no module, built-in or configurable has the name. The new one would hide it or be rejected."""
-    if used_names := {module, title} & _used_names(kind):
+    if used_names := {module, class_name} & _used_names(kind):
         raise UsageError(
             "Python or the skeleton has this name", got=repr(min(used_names)), next_step="take another name"
         )
@@ -195,8 +195,8 @@ def _check_name_unused(kind: SkeletonKind, module: str, title: str) -> None:
 
         for module_of_names in load_plugins().gin_modules():
             importlib.import_module(module_of_names)
-        if is_registered(title):
-            raise UsageError("gin has this name already", got=repr(title), next_step="take another name")
+        if is_registered(class_name):
+            raise UsageError("gin has this name already", got=repr(class_name), next_step="take another name")
 
 
 def _used_names(kind: SkeletonKind) -> set[str]:
@@ -209,20 +209,20 @@ def _used_names(kind: SkeletonKind) -> set[str]:
     return names - {"skeleton", "Skeleton"}
 
 
-def _file_texts(kind: str, module: str, title: str) -> dict[Path, str]:
+def _file_texts(kind: str, module: str, class_name: str) -> dict[Path, str]:
     """Returns the texts of the files by path in the folder."""
     folder = _TEMPLATES / kind
     return {
-        Path(_fill_in_names(path.relative_to(folder).as_posix(), module, title)): _fill_in_names(
-            path.read_text(encoding="utf-8"), module, title
+        Path(_fill_in_names(path.relative_to(folder).as_posix(), module, class_name)): _fill_in_names(
+            path.read_text(encoding="utf-8"), module, class_name
         )
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
 
 
-def _fill_in_names(text: str, module: str, title: str) -> str:
-    names = {"lobench-skeleton": _distribution_name(module), "skeleton": module, "Skeleton": title}
+def _fill_in_names(text: str, module: str, class_name: str) -> str:
+    names = {"lobench-skeleton": _distribution_name(module), "skeleton": module, "Skeleton": class_name}
     return re.sub("|".join(names), lambda match: names[match[0]], text)
 
 

@@ -30,11 +30,11 @@ Exit codes: 0, 2 usage, or a file or a store that cannot be read."""
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The bundle, results.lobench.")
 @options_of(PublishSettings)
-@format_option("text", "json", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
+@format_option("text", "json", name="output_format", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
 def publish(
     store: Path,
     output: Path,
-    kind: str,
+    output_format: str,
     **options: Any,
 ) -> None:
     """Put a store with everything that its results depend on into one file that others can check.
@@ -45,8 +45,8 @@ def publish(
     `lobench audit` evaluates a sample of it again. The ledger contains paths, host names and the patch of uncommitted
     changes. The command prints all of these before it writes, and the card lists the files of the patch.
     """
-    from lobench.tools.publish.publish import publish as published
+    from lobench.tools.publish.publish import publish as run_publish
     from lobench.tools.publish.publish import published_text
 
-    record = published(store, output, log=functools.partial(click.echo, err=kind == "json"), **options)
-    emit("publish", record) if kind == "json" else show(published_text(record))
+    record = run_publish(store, output, log=functools.partial(click.echo, err=output_format == "json"), **options)
+    emit("publish", record) if output_format == "json" else show(published_text(record))

@@ -30,7 +30,7 @@ from lobench.plugins import load_plugins
 from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
 from lobench.tools.publish.croissant import require_free_folder, write_croissant
 from lobench.tools.publish.publish_settings import PublishKeywords, PublishSettings
-from lobench.tools.publish.suites import BundledSuites, suites_in, suites_of
+from lobench.tools.publish.suites import BundledSuites, bundle_suites, copy_suites
 
 __all__ = ["PublishRecord", "publish", "published_text"]
 
@@ -99,13 +99,15 @@ def publish(
     if croissant is not None and all(row.payload is None for row in rows):
         raise UsageError("the store has no curves", where=str(store), expected="evaluations that ended with curves")
     bundle = ResultBundle(store) if store.is_file() else None
-    bundled_suites = suites_of(store, rows, settings.suites) if bundle is None or settings.suites else suites_in(bundle)
+    bundled_suites = (
+        bundle_suites(store, rows, settings.suites) if bundle is None or settings.suites else copy_suites(bundle)
+    )
     thetas: Mapping[str, bytes] = {}
     if settings.no_thetas:
         unavailable_lines = _left_out_theta_lines(subjects)
     elif bundle is None:
-        whole_hashes = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
-        thetas, unavailable_lines = _thetas(store, subjects, whole_hashes)
+        opaque_hashes = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
+        thetas, unavailable_lines = _collect_thetas(store, subjects, opaque_hashes)
     else:
         thetas = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}
         unavailable_lines = []
@@ -119,8 +121,8 @@ def publish(
         log(line)
     description |= {
         "left_out": left_out_lines,
-        "suites": bundled_suites.places,
-        "files_not_included": bundled_suites.not_included,
+        "suites": bundled_suites.bundle_folders,
+        "files_not_included": bundled_suites.large_file_digests,
     }
     members = {
         "about.json": _json_bytes(description),
@@ -128,7 +130,7 @@ def publish(
         **{f"theta/{sha256}.npz": content for sha256, content in thetas.items()},
     }
     members["card.md"] = card_of(
-        store, folders_with_baselines(bundled_suites.folders), left_out_lines, patch_files if has_patches else []
+        store, folders_with_baselines(bundled_suites.local_folders), left_out_lines, patch_files if has_patches else []
     ).encode()
     with Ledger.open(store, read_only=True) as ledger:
         make_signature = None if settings.key is None else functools.partial(sign, key=settings.key)
@@ -146,7 +148,7 @@ def publish(
             for subject in subjects
             if subject.has_theta
         },
-        suites=bundled_suites.places,
+        suites=bundled_suites.bundle_folders,
         left_out=left_out_lines,
         patch_files=patch_files if has_patches else [],
         croissant="" if croissant is None else str(croissant),
@@ -187,7 +189,7 @@ def _private_content_lines(
 
 def _suite_lines(suites: BundledSuites) -> Iterator[str]:
     """Yields a line for each suite, with its files in the bundle."""
-    for name, suite_path in sorted(suites.places.items()):
+    for name, suite_path in sorted(suites.bundle_folders.items()):
         suite_folder = suite_path.rpartition("/")[0]
         files = sorted(
             member.removeprefix(f"{suite_folder}/")
@@ -207,15 +209,15 @@ def _left_out_theta_lines(subjects: Sequence[Subject]) -> list[str]:
     return [f"{counted(count, 'theta')}, by choice: hashes alone"] if count else []
 
 
-def _thetas(
-    store: Path, subjects: Sequence[Subject], whole_hashes: Collection[str]
+def _collect_thetas(
+    store: Path, subjects: Sequence[Subject], opaque_hashes: Collection[str]
 ) -> tuple[Mapping[str, bytes], list[str]]:
     """Returns thetas by hash, as .npz files, and a line for each that is no longer available.
 
     Args:
       store: Folder of the store.
       subjects: Subjects of the store.
-      whole_hashes: sha256 of checkpoints that commands or ordinary tests evaluated. They may have any format.
+      opaque_hashes: sha256 of checkpoints that commands or ordinary tests evaluated. They may have any format.
     """
     contents: dict[str, bytes] = {}
     problems: dict[str, str] = {}
@@ -234,19 +236,19 @@ def _thetas(
                     contents[checkpoint.sha256] = spooled_path.read_bytes()
                     continue
             try:
-                path = readable_place(store, checkpoint.uri, checkpoint.sha256) or checkpoint.uri
-                name = reader_for(_path(path), readers)
-                if name is None and checkpoint.sha256 in whole_hashes:
+                location = readable_place(store, checkpoint.uri, checkpoint.sha256) or checkpoint.uri
+                reader_name = reader_for(_epath(location), readers)
+                if reader_name is None and checkpoint.sha256 in opaque_hashes:
                     checkpoint_text = f"checkpoint {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}"
                     problems[checkpoint.sha256] = (
                         f"{checkpoint_text}: in a format of its own, which commands and tests read"
                     )
                     continue
-                if name is None:
+                if reader_name is None:
                     raise LobenchError("it is not there any more, or no reader knows it")
-                seen_checkpoint = SeenCheckpoint(uri=path, reader=name)
+                seen_checkpoint = SeenCheckpoint(uri=location, reader=reader_name)
                 taken_checkpoint = spool.take(
-                    seen_checkpoint, readers[name], is_known=functools.partial(operator.eq, checkpoint.sha256)
+                    seen_checkpoint, readers[reader_name], is_known=functools.partial(operator.eq, checkpoint.sha256)
                 )
                 if taken_checkpoint.sha256 != checkpoint.sha256:
                     raise LobenchError("another theta lies there now")
@@ -262,7 +264,7 @@ def _thetas(
     )
 
 
-def _path(uri: str) -> Any:
+def _epath(uri: str) -> Any:
     from etils import epath
 
     return epath.Path(uri)

@@ -21,7 +21,7 @@ from lobench.engine.config.user_code import tree_sha256
 from lobench.engine.store.bundle import LARGEST, ResultBundle, ledger_file
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["BundledSuites", "suites_in", "suites_of"]
+__all__ = ["BundledSuites", "bundle_suites", "copy_suites"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +30,20 @@ class BundledSuites:
 
     Attributes:
       members: Contents by name in the bundle.
-      folders: Folders of the suites on this machine.
-      places: Folder in the bundle, by name of the suite.
-      not_included: sha256 of files that are too large, by name.
+      local_folders: Folders of the suites on this machine.
+      bundle_folders: Folder in the bundle, by name of the suite.
+      large_file_digests: sha256 of files that are too large, by name.
       left_out: A line for each missing part.
     """
 
     members: Mapping[str, bytes] = field(default_factory=dict)
-    folders: tuple[Path, ...] = ()
-    places: dict[str, str] = field(default_factory=dict)
-    not_included: dict[str, str] = field(default_factory=dict)
+    local_folders: tuple[Path, ...] = ()
+    bundle_folders: dict[str, str] = field(default_factory=dict)
+    large_file_digests: dict[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
 
-def suites_of(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence[Path]) -> BundledSuites:
+def bundle_suites(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence[Path]) -> BundledSuites:
     """Returns the current files that the cases of results depend on.
 
     Args:
@@ -56,7 +56,7 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence
     missing_suites: dict[str, int] = {}
     for row in rows:
         if not any(sighting.is_imported for sighting in row.sightings):
-            folder = _folder_of(row.case, given_suites, recorded_files.files_around)
+            folder = _find_suite_folder(row.case, given_suites, recorded_files.files_around)
             if folder is None:
                 missing_suites[row.case.suite] = missing_suites.get(row.case.suite, 0) + 1
             else:
@@ -102,22 +102,22 @@ def suites_of(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequence
     suite_folders = tuple(folders)
     return BundledSuites(
         members=members,
-        folders=suite_folders,
-        places=paths_by_suite,
-        not_included=not_included,
+        local_folders=suite_folders,
+        bundle_folders=paths_by_suite,
+        large_file_digests=not_included,
         left_out=tuple(left_out_lines),
     )
 
 
-def suites_in(bundle: ResultBundle) -> BundledSuites:
+def copy_suites(bundle: ResultBundle) -> BundledSuites:
     """Returns the suite files of a bundle, to copy them into another bundle of the same results."""
     description = json.loads(bundle.read("about.json"))
     cache_folder = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
     return BundledSuites(
         members={name: bundle.read(name) for name in bundle.below("suites")},
-        folders=tuple(cache_folder / path for path in description["suites"].values()),
-        places=description["suites"],
-        not_included=description["files_not_included"],
+        local_folders=tuple(cache_folder / path for path in description["suites"].values()),
+        bundle_folders=description["suites"],
+        large_file_digests=description["files_not_included"],
     )
 
 
@@ -198,7 +198,7 @@ def _binding_texts_of(subject: Subject) -> tuple[str, ...]:
     return *subject.variant.bindings, subject.variant.trainer_config or ""
 
 
-def _folder_of(case: CaseInfo, given_suites: Iterable[Path], recorded_files: Iterable[Path]) -> Path | None:
+def _find_suite_folder(case: CaseInfo, given_suites: Iterable[Path], recorded_files: Iterable[Path]) -> Path | None:
     """Returns the folder of a case's suite: given, recorded in the store, the current one, or a shipped one."""
     file = case.node_id.partition("::")[0]
     for suite in given_suites:

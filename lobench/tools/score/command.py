@@ -46,13 +46,19 @@ Examples:
 @format_option(
     "table",
     "json",
+    name="output_format",
     prints={
         "score.algoperf": "lobench.tools.score.score_output:AlgoPerfRecord",
         "score.velo": "lobench.tools.score.score_output:VeloRecord",
     },
 )
 def score(
-    logs: Path, targets_file: Path | None, normaliser: Path | None, version: str | None, self_tuning: bool, kind: str
+    logs: Path,
+    targets_file: Path | None,
+    normaliser: Path | None,
+    version: str | None,
+    self_tuning: bool,
+    output_format: str,
 ) -> None:
     """Compute AlgoPerf's or VeLO's published score from logs.
 
@@ -70,20 +76,20 @@ def score(
     if normaliser is not None:
         if version is not None or self_tuning:
             raise UsageError("--rules and --self-tuning are AlgoPerf's", expected="--targets")
-        _velo(logs, normaliser, kind)
+        _velo(logs, normaliser, output_format)
     elif targets_file is not None:
-        _algoperf(logs, targets_file, version, self_tuning, kind)
+        _algoperf(logs, targets_file, version, self_tuning, output_format)
 
 
-def _velo(logs: Path, normaliser: Path, kind: str) -> None:
+def _velo(logs: Path, normaliser: Path, output_format: str) -> None:
     from lobench.tools.score.score_output import velo_record, velo_table
     from lobench.tools.score.velo import read_curves, read_normaliser
 
     scores = read_curves(logs, read_normaliser(normaliser))
-    emit("score.velo", velo_record(scores)) if kind == "json" else show(velo_table(scores))
+    emit("score.velo", velo_record(scores)) if output_format == "json" else show(velo_table(scores))
 
 
-def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: bool, kind: str) -> None:
+def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: bool, output_format: str) -> None:
     from lobench.analysis.scores.algoperf import RULES, score_log
     from lobench.analysis.scores.algoperf_files import read_log, read_targets
     from lobench.tools.score.score_output import scores_record, scores_table
@@ -96,7 +102,7 @@ def _algoperf(logs: Path, targets_file: Path, version: str | None, self_tuning: 
             raise UsageError("whose --self-tuning?", where=str(targets_file), got=targets.version, expected=expected)
         rules = rules.for_self_tuning()
     scores = score_log(read_log(logs, targets), targets, rules)
-    if kind == "json":
+    if output_format == "json":
         emit("score.algoperf", scores_record(scores, rules))
     else:
         show(scores_table(scores, rules))

@@ -111,10 +111,10 @@ def read_normaliser(path: Path) -> dict[str, Normaliser]:
         raise UsageError("cannot read the normaliser", where=where, got=str(error), expected=expected) from error
     if not isinstance(document, dict) or not document:
         raise UsageError("not a normaliser", where=where, got=type(document).__name__, expected=expected)
-    return {task: _normaliser(value, f"{where}: task {task!r}", expected) for task, value in document.items()}
+    return {task: _parse_normaliser(value, f"{where}: task {task!r}", expected) for task, value in document.items()}
 
 
-def _normaliser(value: object, where: str, expected: str) -> Normaliser:
+def _parse_normaliser(value: object, where: str, expected: str) -> Normaliser:
     try:
         steps, losses = (np.asarray(row, np.float64) for row in value)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as error:

@@ -56,7 +56,7 @@ class PublishedBundle:
       about: Content of the bundle's `about.json`.
       card: The bundle's card in Markdown.
       snapshot: Results in the bundle.
-      shown: Indices of the subjects in tables. A run is represented by its last checkpoint.
+      shown_indices: Indices of the subjects in tables. A run is represented by its last checkpoint.
     """
 
     path: Path
@@ -66,7 +66,7 @@ class PublishedBundle:
     about: Mapping[str, Any]
     card: str
     snapshot: Snapshot
-    shown: tuple[int, ...]
+    shown_indices: tuple[int, ...]
 
     @property
     def audit_text(self) -> str:
@@ -108,7 +108,7 @@ class PublishedBundle:
         )
 
     @functools.cached_property
-    def _rows(self) -> Mapping[tuple[SubjectKey, str], Sequence[EvaluationRow]]:
+    def _rows_by_subject(self) -> Mapping[tuple[SubjectKey, str], Sequence[EvaluationRow]]:
         rows_by_subject: dict[tuple[SubjectKey, str], list[EvaluationRow]] = {}
         for row in self.snapshot.rows:
             for key in dict.fromkeys(sighting.key for sighting in row.sightings):
@@ -117,11 +117,11 @@ class PublishedBundle:
 
     def has_rows(self, key: SubjectKey, case: CaseInfo) -> bool:
         """Returns whether the bundle has evaluations of a subject on a case."""
-        return (key, case.identity) in self._rows and self.place_of(key) is not None
+        return (key, case.identity) in self._rows_by_subject and self.subject_index(key) is not None
 
     def is_checked(self, key: SubjectKey, case: CaseInfo) -> bool:
         """Returns whether an audit repeated all evaluations of a subject on a case."""
-        rows = self._rows.get((key, case.identity), ())
+        rows = self._rows_by_subject.get((key, case.identity), ())
         if any(line.startswith(f"metric {case.primary_metric} of ") for line in self.not_auditable):
             return False
         return all(
@@ -131,9 +131,9 @@ class PublishedBundle:
             for block in (row.key.seed_block,)
         )
 
-    def place_of(self, key: SubjectKey) -> int | None:
+    def subject_index(self, key: SubjectKey) -> int | None:
         """Returns the index of a subject in this bundle; None if it is not shown."""
-        return next((index for index in self.shown if self.snapshot.subjects[index].subject.key == key), None)
+        return next((index for index in self.shown_indices if self.snapshot.subjects[index].subject.key == key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ class Board:
         ]
         return notes
 
-    def record(self) -> BoardRecord:
+    def to_record(self) -> BoardRecord:
         """Returns the record for `--format json`."""
         methods = [
             record_from(

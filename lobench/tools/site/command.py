@@ -22,8 +22,8 @@ Exit codes: 0, 2 usage, a bundle whose audit failed, or none at all."""
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="BUNDLE...")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the pages.")
 @click.option("--title", default="Results", show_default=True, help="Title of the first page.")
-@format_option("text", "json", "markdown", prints={"site": "lobench.tools.site.site:SiteRecord"})
-def site(bundles: tuple[Path, ...], output: Path, title: str, kind: str) -> None:
+@format_option("text", "json", "markdown", name="output_format", prints={"site": "lobench.tools.site.site:SiteRecord"})
+def site(bundles: tuple[Path, ...], output: Path, title: str, output_format: str) -> None:
     """Make static pages of bundles: the best methods on each suite, and the evidence.
 
     Methods are in groups: the first group has the best mean score and all methods that no comparison distinguishes from
@@ -35,7 +35,7 @@ def site(bundles: tuple[Path, ...], output: Path, title: str, kind: str) -> None
     from lobench.tools.site.site import make_site, site_markdown, site_text
 
     record = make_site(bundles, output, title=title)
-    if kind == "json":
+    if output_format == "json":
         emit("site", record)
     else:
-        click.echo(site_markdown(record)) if kind == "markdown" else show(site_text(record))
+        click.echo(site_markdown(record)) if output_format == "markdown" else show(site_text(record))

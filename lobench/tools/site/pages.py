@@ -13,24 +13,29 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.rerun_command import results_command, seed_options, subject_options, training_command
 from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.drawing.svg import STYLES, Series, inner_chart, is_wide
+from lobench.drawing.svg import STYLES, Series, inner_chart, needs_log_axis
 from lobench.engine.whole_file import write_whole
 from lobench.report.page.page import write_page
 from lobench.report.page.templates import render_template
 from lobench.report.tables.text import interval_cell
 from lobench.tools.site.boards import Board, PublishedBundle
 
-__all__ = ["MARK", "MARKED", "final_cell", "marked", "write_board", "write_bundle_pages"]
+__all__ = ["MARK", "MARK_NOTE", "final_cell", "mark_unless_checked", "write_board", "write_bundle_pages"]
 
 _TEMPLATE_FOLDER = Path(__file__).parent
 _MOST_CURVES = len(STYLES)
 
 MARK = "†"
-MARKED = f"{MARK}: of what this is made of, not all was evaluated again by an audit, or could be"
+MARK_NOTE = f"{MARK}: of what this is made of, not all was evaluated again by an audit, or could be"
 
 
 def write_board(
-    boards: Sequence[Board], entries: Sequence[PublishedBundle], conflicts: Sequence[str], output: Path, *, title: str
+    boards: Sequence[Board],
+    published_bundles: Sequence[PublishedBundle],
+    conflicts: Sequence[str],
+    output: Path,
+    *,
+    title: str,
 ) -> None:
     """Writes the first page: a table for each suite and budget, with choices of suite, budget and machine."""
     lines = [line for board in boards for line in board.lines]
@@ -55,13 +60,13 @@ def write_board(
                         "group": line.group,
                         "starts_group": index > 0 and line.group != board.lines[index - 1].group,
                         "label": line.label,
-                        "score": marked(interval_cell(line.score), line.is_score_checked),
+                        "score": mark_unless_checked(interval_cell(line.score), line.is_score_checked),
                         "attributes": _choice_classes(choices, {"machine": line.machines}),
                         "machines": ", ".join(line.machines),
                         "bundles": [{"id": bundle.id, "audit": bundle.audit_text} for bundle in line.bundles],
                         "cells": [
                             (
-                                marked(final_cell(value), is_checked),
+                                mark_unless_checked(final_cell(value), is_checked),
                                 ""
                                 if value is None or not line.bundles
                                 else _cell_address(line.bundles[0], line.key, case),
@@ -76,10 +81,10 @@ def write_board(
         ],
         "entries": [
             {"id": entry.id, "name": entry.path.name, "root": entry.root, "audit": entry.audit_text}
-            for entry in entries
+            for entry in published_bundles
         ],
         "conflicts": conflicts,
-        "marked": MARKED if any(not line.is_score_checked for line in lines) else "",
+        "marked": MARK_NOTE if any(not line.is_score_checked for line in lines) else "",
     }
     write_whole(output, render_template("board.html", folder=_TEMPLATE_FOLDER, title=title, **context))
 
@@ -89,7 +94,7 @@ def final_cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def marked(text: str, is_checked: bool) -> str:
+def mark_unless_checked(text: str, is_checked: bool) -> str:
     """Appends a mark to a number unless audits repeated all evaluations behind it. `-` is never marked."""
     return text if is_checked or text == "-" else f"{text}{MARK}"
 
@@ -120,7 +125,7 @@ def _style_rules(choices: dict[str, list[str]]) -> str:
 
 
 def _cell_address(bundle: PublishedBundle, key: Any, case: CaseInfo) -> str:
-    subject_index = bundle.place_of(key)
+    subject_index = bundle.subject_index(key)
     case_index = next(
         (index for index, case_info in enumerate(bundle.snapshot.cases) if case_info.identity == case.identity), None
     )
@@ -135,7 +140,7 @@ def write_bundle_pages(bundle: PublishedBundle, folder: Path) -> None:
     """Writes a bundle's own pages: its report, and the curves, bindings, command and audit of each number."""
     snapshot = bundle.snapshot
     cell_parts = []
-    for index in bundle.shown:
+    for index in bundle.shown_indices:
         subject = snapshot.subjects[index]
         for case_index, case in enumerate(snapshot.cases):
             cell = snapshot.cell(index, case_index)
@@ -196,7 +201,7 @@ def _seeds_chart(cell: Cell, name: str) -> Markup:
         for index, (seed, (curves, row)) in enumerate(sorted(cell.curves_by_seed.items())[:_MOST_CURVES])
         if metric in curves.metrics
     ]
-    return inner_chart(name, metric, series, log_y=is_wide(series)).svg() if series else Markup("")
+    return inner_chart(name, metric, series, log_y=needs_log_axis(series)).svg() if series else Markup("")
 
 
 def _verdict_lines(bundle: PublishedBundle, label: str, case: CaseInfo) -> list[str]:

@@ -26,7 +26,7 @@ from lobench.engine.store.bundle import ResultBundle, has_ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.report.tables.text import interval_cell, markdown_line, markdown_table
 from lobench.tools.site.boards import Board, BoardLine, BoardRecord, PublishedBundle
-from lobench.tools.site.pages import MARK, MARKED, final_cell, marked, write_board, write_bundle_pages
+from lobench.tools.site.pages import MARK, MARK_NOTE, final_cell, mark_unless_checked, write_board, write_bundle_pages
 
 __all__ = ["Board", "BoardLine", "PublishedBundle", "SiteRecord", "make_site", "site_markdown", "site_text"]
 
@@ -57,25 +57,25 @@ def make_site(bundles: Sequence[Path], output: Path, *, title: str = "Results") 
       UsageError: A file is not a bundle, its audit failed, or the folder cannot be written.
       StoreError: A bundle is damaged, or was changed.
     """
-    entries_by_root = {entry.root: entry for entry in map(_read_bundle, bundles)}
-    entries = sorted(entries_by_root.values(), key=lambda entry: (entry.path.name, entry.root))
+    bundles_by_root = {bundle.root: bundle for bundle in map(_read_bundle, bundles)}
+    published_bundles = sorted(bundles_by_root.values(), key=lambda bundle: (bundle.path.name, bundle.root))
     with tempfile.TemporaryDirectory(prefix="lobench-site-") as folder:
-        merge_results = merge_stores([entry.path for entry in entries], Path(folder) / "merged")
-        conflicts = [f"{entry.store.name}: {line}" for entry in merge_results for line in entry.conflicts]
-        boards = _make_boards(read_store(Path(folder) / "merged"), entries)
+        merge_results = merge_stores([bundle.path for bundle in published_bundles], Path(folder) / "merged")
+        conflicts = [f"{bundle.store.name}: {line}" for bundle in merge_results for line in bundle.conflicts]
+        boards = _make_boards(read_store(Path(folder) / "merged"), published_bundles)
     try:
-        for entry in entries:
-            write_bundle_pages(entry, output / entry.id)
-            shutil.copyfile(entry.path, output / entry.id / "results.lobench")
-        write_board(boards, entries, conflicts, output / "index.html", title=title)
+        for bundle in published_bundles:
+            write_bundle_pages(bundle, output / bundle.id)
+            shutil.copyfile(bundle.path, output / bundle.id / "results.lobench")
+        write_board(boards, published_bundles, conflicts, output / "index.html", title=title)
     except OSError as error:
         raise UsageError("cannot write the pages", where=str(output), got=cause(error)) from error
     return SiteRecord(
         output=str(output),
-        bundles={str(entry.path): entry.id for entry in entries},
+        bundles={str(bundle.path): bundle.id for bundle in published_bundles},
         suites=sorted({board.suite for board in boards}),
-        boards=[board.record() for board in boards],
-        not_audited=[str(entry.path) for entry in entries if not entry.is_audited],
+        boards=[board.to_record() for board in boards],
+        not_audited=[str(bundle.path) for bundle in published_bundles if not bundle.is_audited],
         conflicts=conflicts,
     )
 
@@ -101,13 +101,14 @@ def site_markdown(record: SiteRecord) -> str:
         rows = [["group", "method", "mean score [95%]", *board["cases"]]]
         for method in board["methods"]:
             score = interval_cell(Interval(mean=method["mean_score"], lower=method["lower"], upper=method["upper"]))
-            score = marked(score, method["is_score_checked"])
+            score = mark_unless_checked(score, method["is_score_checked"])
             finals = [
-                marked(final_cell(value), ok) for value, ok in zip(method["finals"], method["checked"], strict=True)
+                mark_unless_checked(final_cell(value), ok)
+                for value, ok in zip(method["finals"], method["checked"], strict=True)
             ]
             rows.append([str(method["group"]), method["label"], score, *finals])
         board_text = f"{board['suite']}, {board['budget']}. Scores: {board['scale']}."
-        notes = [*board["pooled"], *([MARKED] if any(MARK in cell for row in rows for cell in row) else [])]
+        notes = [*board["pooled"], *([MARK_NOTE] if any(MARK in cell for row in rows for cell in row) else [])]
         notes_text = "".join(f"\n{markdown_line(note)}\n" for note in notes)
         board_texts.append(f"{markdown_line(board_text)}\n\n{markdown_table(rows)}\n{notes_text}")
     return "\n".join(board_texts)
@@ -126,11 +127,11 @@ def _read_bundle(path: Path) -> PublishedBundle:
         path=path,
         id=bundle.root[:12],
         root=bundle.root,
-        audit=_audit_of(path, bundle.root),
+        audit=_read_audit(path, bundle.root),
         about=json.loads(bundle.read("about.json")),
         card=bundle.read("card.md").decode(errors="replace"),
         snapshot=snapshot,
-        shown=shown_indices,
+        shown_indices=shown_indices,
     )
 
 
@@ -139,7 +140,7 @@ def _without_duplicates(snapshot: Snapshot, indices: Iterable[int]) -> tuple[int
     return tuple({snapshot.subjects[index].subject.key: index for index in sorted(indices)}.values())
 
 
-def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
+def _read_audit(path: Path, root: str) -> Mapping[str, Any] | None:
     """Returns the audit record of a bundle; None if the bundle with this root was not audited.
 
     Raises:
@@ -165,7 +166,7 @@ def _audit_of(path: Path, root: str) -> Mapping[str, Any] | None:
     return document
 
 
-def _make_boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list[Board]:
+def _make_boards(snapshot: Snapshot, published_bundles: Sequence[PublishedBundle]) -> list[Board]:
     """Returns a table for each suite and budget."""
     groups: dict[tuple[str, str], list[CaseInfo]] = {}
     suites: dict[str, set[int]] = {}
@@ -176,16 +177,16 @@ def _make_boards(snapshot: Snapshot, entries: Sequence[PublishedBundle]) -> list
     for case in cases.values():
         budget = " and ".join(f"{steps:,}" for steps in sorted(suites[case.suite]))
         groups.setdefault((case.suite, f"{budget} steps"), []).append(case)
-    keys = {entry.snapshot.subjects[index].subject.key for entry in entries for index in entry.shown}
+    keys = {entry.snapshot.subjects[index].subject.key for entry in published_bundles for index in entry.shown_indices}
     return [
-        _make_board(snapshot, entries, keys, *suite_and_budget, members)
-        for suite_and_budget, members in sorted(groups.items())
+        _make_board(snapshot, published_bundles, keys, *suite_and_budget, cases_of_board)
+        for suite_and_budget, cases_of_board in sorted(groups.items())
     ]
 
 
 def _make_board(
     snapshot: Snapshot,
-    entries: Sequence[PublishedBundle],
+    published_bundles: Sequence[PublishedBundle],
     shown_keys: set[SubjectKey],
     suite: str,
     budget: str,
@@ -200,13 +201,15 @@ def _make_board(
     )
     summary = Summary(board_snapshot, Scales.of(board_snapshot.subjects, None), compared=indices)
     lines = [
-        _board_line(summary, entries, method_index, group)
+        _board_line(summary, published_bundles, method_index, group)
         for group, members in enumerate(_method_groups(summary, indices), 1)
         for method_index in members
     ]
     # Without a baseline, the scale depends on the best of the methods.
     has_relative_scale = not summary.scales.baselines.baseline_by_case and not all(all(line.checked) for line in lines)
-    has_unaudited_baseline = any(name.startswith("the baseline ") for entry in entries for name in entry.not_auditable)
+    has_unaudited_baseline = any(
+        name.startswith("the baseline ") for entry in published_bundles for name in entry.not_auditable
+    )
     if has_unaudited_baseline or has_relative_scale:
         lines = [dataclasses.replace(line, is_score_checked=False) for line in lines]
     return Board(suite=suite, budget=budget, cases=board_snapshot.cases, lines=tuple(lines), scale=summary.scale_label)
@@ -233,7 +236,7 @@ def _mean_or_lowest(summary: Summary, index: int) -> float:
     return mean if mean == mean else -float("inf")
 
 
-def _board_line(summary: Summary, entries: Sequence[PublishedBundle], index: int, group: int) -> BoardLine:
+def _board_line(summary: Summary, published_bundles: Sequence[PublishedBundle], index: int, group: int) -> BoardLine:
     subject = summary.snapshot.subjects[index]
     cells = [summary.snapshot.cell(index, case) for case in range(len(summary.snapshot.cases))]
     machines = {
@@ -248,7 +251,9 @@ def _board_line(summary: Summary, entries: Sequence[PublishedBundle], index: int
         values = list(cell.final_values.get(case.primary_metric, {}).values()) if cell is not None else []
         finals.append(mean_of(values) if values else None)
     key = subject.subject.key
-    bundles = tuple(bundle for bundle in entries if any(bundle.has_rows(key, case) for case in summary.snapshot.cases))
+    bundles = tuple(
+        bundle for bundle in published_bundles if any(bundle.has_rows(key, case) for case in summary.snapshot.cases)
+    )
     is_checked_by_case = tuple(
         bool(bundles) and all(bundle.is_checked(key, case) for bundle in bundles) for case in summary.snapshot.cases
     )

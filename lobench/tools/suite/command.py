@@ -42,7 +42,7 @@ Exit codes: 0, 2 usage, or too few methods."""
     help="Rank correlation with the whole suite that a subset must keep, on methods that did not choose it.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Also write a page to this file.")
-@format_option("table", "json", prints={"suite": "lobench.tools.suite.suite_output:SuiteRecord"})
+@format_option("table", "json", name="output_format", prints={"suite": "lobench.tools.suite.suite_output:SuiteRecord"})
 def suite(
     store: Path,
     baselines: tuple[Path, ...],
@@ -51,7 +51,7 @@ def suite(
     difference: float,
     keep: float,
     output: Path | None,
-    kind: str,
+    output_format: str,
 ) -> None:
     """Measure what each case of a suite is worth, by the methods of a store or by the optimizers tuned on the suite.
 
@@ -71,7 +71,7 @@ def suite(
 
     if (store / "ledger.sqlite").exists() or not (suite_path := find_suite(str(store))).exists():
         measured_suite = worth_of_store(
-            store, baselines, experiment or None, every=every, keep=keep, difference=difference
+            store, baselines, experiment or None, include_all=every, keep=keep, difference=difference
         )
     elif baselines or experiment or every:
         raise UsageError(
@@ -84,4 +84,4 @@ def suite(
         measured_suite = worth_of_baselines(suite_path, keep=keep, difference=difference)
     if output is not None:
         write_suite_page(measured_suite, output)
-    emit("suite", suite_record(measured_suite)) if kind == "json" else show(suite_text(measured_suite))
+    emit("suite", suite_record(measured_suite)) if output_format == "json" else show(suite_text(measured_suite))

@@ -28,7 +28,7 @@ def worth_of_store(
     baselines: Sequence[Path] = (),
     experiment: str | None = None,
     *,
-    every: bool = False,
+    include_all: bool = False,
     keep: float = 0.9,
     difference: float = 0.05,
 ) -> SuiteWorth:
@@ -44,14 +44,14 @@ def worth_of_store(
       store: Folder of the store.
       baselines: Suites, or files of baselines, that define the scales. (): those of the store's suites.
       experiment: Name of the experiment. None: the last one that ran.
-      every: Whether to use all methods in the store, instead of an experiment's.
+      include_all: Whether to use all methods in the store, instead of an experiment's.
       keep: Rank correlation that a subset must keep.
       difference: Difference of two mean scores, for the number of seeds that shows it.
     Raises:
       StoreError: The folder is not a store, or the store has too few methods or cases.
       UsageError: The store lacks the experiment.
     """
-    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, include_all=every))
+    summary = summary_of(store, baselines or None, snapshot=read_methods(store, experiment, include_all=include_all))
     snapshot = summary.snapshot
     scores_by_subject = {
         index: mean_score(subject, None, summary.scales).scores for index, subject in enumerate(snapshot.subjects)

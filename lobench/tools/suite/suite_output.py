@@ -18,7 +18,7 @@ from lobench.tools.suite.worth import LEAST_FOR_INTERVAL, CaseWorth, Subset, Sui
 
 __all__ = ["SuiteRecord", "suite_record", "suite_text", "write_suite_page"]
 
-_ALIKE = 0.05
+_ALIKE_LEVEL = 0.05
 _COLUMNS = ["case", "signal", "noise", "signal/noise", "correlation", "own", "seconds a seed", "seeds", ""]
 _SIZES = ["cases", "rank correlation", "95% of splits", "cost", "with"]
 
@@ -65,7 +65,7 @@ def suite_text(suite: SuiteWorth) -> str:
     """Returns the cases that keep the order of the methods, then tables of the cases and the subsets."""
     cases = text_table([_COLUMNS, *map(_case_row, suite.cases)], left={0, 8})
     subsets = text_table([_SIZES, *_subset_rows(suite)], left={4})
-    return "\n".join([*map(one_line, _lines(suite)), _title(suite), "", cases, "", subsets])
+    return "\n".join([*map(one_line, _answer_lines(suite)), _page_title(suite), "", cases, "", subsets])
 
 
 def suite_record(suite: SuiteWorth) -> SuiteRecord:
@@ -92,8 +92,8 @@ def write_suite_page(suite: SuiteWorth, output: Path) -> None:
         "suite.html",
         folder=Path(__file__).parent,
         title="How much each case of a suite contributes",
-        subtitle=_title(suite),
-        lines=_lines(suite),
+        subtitle=_page_title(suite),
+        lines=_answer_lines(suite),
         tables=[
             ("Cases", _COLUMNS, list(map(_case_row, suite.cases))),
             ("Subsets", _SIZES, _subset_rows(suite)),
@@ -112,10 +112,10 @@ def has_interval(subset: Subset) -> bool:
 
 def is_informative(case: CaseWorth) -> bool:
     """Returns whether the methods differ on a case by more than seeds do."""
-    return not case.p_value > _ALIKE
+    return not case.p_value > _ALIKE_LEVEL
 
 
-def _title(suite: SuiteWorth) -> str:
+def _page_title(suite: SuiteWorth) -> str:
     return f"{counted(len(suite.cases), 'case')} by {counted(len(suite.methods), 'method')}"
 
 
@@ -135,16 +135,22 @@ def _subset_rows(suite: SuiteWorth) -> list[list[str]]:
         bounds = f"[{subset.lower:.3f}, {subset.upper:.3f}]" if has_interval(subset) else "-"
         added_case = suite.cases[subset.cases[-1]].name
         rows.append(
-            [str(size), f"{subset.rank_correlation:.3f}", bounds, _cost(subset), f"{'+ ' * (size > 1)}{added_case}"]
+            [
+                str(size),
+                f"{subset.rank_correlation:.3f}",
+                bounds,
+                _cost_text(subset),
+                f"{'+ ' * (size > 1)}{added_case}",
+            ]
         )
     return rows
 
 
-def _cost(subset: Subset) -> str:
+def _cost_text(subset: Subset) -> str:
     return "-" if math.isnan(subset.share_of_cost) else f"{subset.share_of_cost:.0%}"
 
 
-def _lines(suite: SuiteWorth) -> list[str]:
+def _answer_lines(suite: SuiteWorth) -> list[str]:
     all_cases_subset = suite.subsets[-1]
     if len(suite.methods) < LEAST_FOR_INTERVAL:
         lines = [
@@ -163,11 +169,12 @@ def _lines(suite: SuiteWorth) -> list[str]:
             f"{counted(len(subset.cases), 'case')} of {len(all_cases_subset.cases)} keep the order of "
             f"methods: {names}; "
             f"rank correlation {subset.rank_correlation:.3f} [{subset.lower:.3f}, {subset.upper:.3f}] on methods that "
-            f"did not choose them" + ("" if math.isnan(subset.share_of_cost) else f", at {_cost(subset)} of the cost")
+            f"did not choose them"
+            + ("" if math.isnan(subset.share_of_cost) else f", at {_cost_text(subset)} of the cost")
         ]
-    seeds_text = _seeds(suite.num_seeds, "all cases")
+    seeds_text = _seeds_text(suite.num_seeds, "all cases")
     if suite.chosen is not None:
-        seeds_text += f", {_seeds(suite.num_seeds_of_chosen, 'the subset')}"
+        seeds_text += f", {_seeds_text(suite.num_seeds_of_chosen, 'the subset')}"
     lines.append(f"a difference of {suite.difference:g} between two mean scores needs {seeds_text}")
     uninformative = [case.name for case in suite.cases if not is_informative(case)]
     if uninformative:
@@ -176,7 +183,7 @@ def _lines(suite: SuiteWorth) -> list[str]:
     return lines
 
 
-def _seeds(count: int | None, extent: str) -> str:
+def _seeds_text(count: int | None, extent: str) -> str:
     return f"more seeds than are feasible over {extent}" if count is None else f"{counted(count, 'seed')} over {extent}"
 
 

@@ -28,9 +28,9 @@ __all__ = [
     "Subset",
     "SuiteScores",
     "SuiteWorth",
-    "noise_of",
+    "choose_subsets",
+    "seed_noise",
     "seeds_needed",
-    "subsets_of",
     "suite_worth",
 ]
 
@@ -164,7 +164,7 @@ class SuiteScores:
                 }
                 for row in self.scores
             ]
-            variances.append(noise_of(sums_by_seed) ** 2 if all(sums_by_seed) else math.nan)
+            variances.append(seed_noise(sums_by_seed) ** 2 if all(sums_by_seed) else math.nan)
         return math.sqrt(sum(variances)) / len(cases)
 
 
@@ -192,7 +192,7 @@ def suite_worth(
             next_step="evaluate more optimizers on it: `lobench run` with one method each",
         )
     means = suite.means()
-    subsets = subsets_of(means, np.asarray(suite.seconds, np.float64), num_splits=num_splits)
+    subsets = choose_subsets(means, np.asarray(suite.seconds, np.float64), num_splits=num_splits)
     chosen_index = next((index for index, subset in enumerate(subsets[:-1]) if subset.lower >= keep), None)
     seeds_of_chosen = None
     if chosen_index is not None:
@@ -211,24 +211,24 @@ def suite_worth(
     )
 
 
-def noise_of(cells: Sequence[Mapping[int, float]]) -> float:
+def seed_noise(scores_by_method: Sequence[Mapping[int, float]]) -> float:
     """Returns the standard deviation of a score within a method, without a seed's common effect; NaN with one seed.
 
     Args:
-      cells: Scores by seed, for each method on one case.
+      scores_by_method: Scores by seed, for each method on one case.
     """
-    common_seeds = sorted(set.intersection(*(set(cell) for cell in cells)))
+    common_seeds = sorted(set.intersection(*(set(cell) for cell in scores_by_method)))
     if len(common_seeds) > 1:
-        scores_by_cell = np.array([[cell[seed] for seed in common_seeds] for cell in cells])
+        scores_by_cell = np.array([[cell[seed] for seed in common_seeds] for cell in scores_by_method])
         residuals = (
             scores_by_cell
             - scores_by_cell.mean(axis=1, keepdims=True)
             - scores_by_cell.mean(axis=0)
             + scores_by_cell.mean()
         )
-        return math.sqrt((residuals**2).sum() / ((len(cells) - 1) * (len(common_seeds) - 1)))
-    degrees = sum(len(cell) - 1 for cell in cells)
-    squares = sum(np.var(list(cell.values())) * len(cell) for cell in cells)
+        return math.sqrt((residuals**2).sum() / ((len(scores_by_method) - 1) * (len(common_seeds) - 1)))
+    degrees = sum(len(cell) - 1 for cell in scores_by_method)
+    squares = sum(np.var(list(cell.values())) * len(cell) for cell in scores_by_method)
     return math.sqrt(squares / degrees) if degrees else math.nan
 
 
@@ -259,7 +259,7 @@ def _has_power(count: int, spread: float, difference: float, alpha: float) -> bo
 
 def _case_worth(suite: SuiteScores, case: int, means: _Floats, difference: float) -> CaseWorth:
     column = [row[case] for row in suite.scores]
-    noise = noise_of(column)
+    noise = seed_noise(column)
     counts = np.array([len(cell) for cell in column], np.float64)
     total_variance = float(np.var(means[:, case], ddof=1))
     variance_of_means = noise**2 * float(np.mean(1.0 / counts))
@@ -301,7 +301,7 @@ def _rank_correlations(columns: _Floats, vector: _Floats) -> _Floats:
     return _correlations(rankdata(columns, axis=0), rankdata(vector))
 
 
-def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: int) -> tuple[Subset, ...]:
+def choose_subsets(means: _Floats, seconds: _Floats | None = None, *, num_splits: int) -> tuple[Subset, ...]:
     """Chooses subsets of each size on half of the methods and judges them on the other half, for each split.
 
     Args:
@@ -322,7 +322,7 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
         )
     correlations = np.array(correlations_of_splits)
     case_order = _greedy_order(means)
-    intervals = [_interval(correlations[:, size], len(means)) for size in range(len(case_order) - 1)]
+    intervals = [_split_interval(correlations[:, size], len(means)) for size in range(len(case_order) - 1)]
     intervals.append((1.0, 1.0))  # all cases agree with themselves by definition
     return tuple(
         Subset(
@@ -336,7 +336,7 @@ def subsets_of(means: _Floats, seconds: _Floats | None = None, *, num_splits: in
     )
 
 
-def _interval(correlations: _Floats, num_methods: int) -> tuple[float, float]:
+def _split_interval(correlations: _Floats, num_methods: int) -> tuple[float, float]:
     """Returns the bounds of the middle 95% of the splits; NaN if they would not hold for a new method."""
     lower, upper = (float(bound) for bound in np.quantile(correlations, [0.025, 0.975]))
     if num_methods < LEAST_FOR_INTERVAL or not upper > lower:

@@ -71,17 +71,19 @@ def make_app(
     """
 
     async def data(request: Request) -> Response:
-        return await _data(page_cache, request, is_ending)
+        return await _respond_with_data(page_cache, request, is_ending)
 
     routes = [
-        Route("/", lambda request: _page(page_cache, request)),
+        Route("/", lambda request: _respond_with_page(page_cache, request)),
         Route("/data.json", data),
         Route("/curves.json", lambda request: _unless_gone(lambda: _respond_with_curves(page_cache, request))),
         Route(
             "/evaluation.json",
-            lambda request: _unless_gone(lambda: _respond_with_value(page_cache, request, _evaluation)),
+            lambda request: _unless_gone(lambda: _respond_with_value(page_cache, request, _evaluation_value)),
         ),
-        Route("/pair.json", lambda request: _unless_gone(lambda: _respond_with_value(page_cache, request, _pair))),
+        Route(
+            "/pair.json", lambda request: _unless_gone(lambda: _respond_with_value(page_cache, request, _pair_value))
+        ),
         *(Route(f"/{name}", _part_route(name, kind)) for name, kind in _PARTS.items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)])
@@ -89,12 +91,12 @@ def make_app(
     return _Guard(app, hosts=hosts, token=token, cookie=cookie)
 
 
-def _page(page_cache: PageCache, request: Request) -> Response:
-    page, _ = page_cache.look(waits=True)  # the cached page may be old
-    return _tagged(request, page.html, lambda: page.html, "text/html")
+def _respond_with_page(page_cache: PageCache, request: Request) -> Response:
+    page, _ = page_cache.current_page(waits=True)  # the cached page may be old
+    return _respond_with_tag(request, page.html, lambda: page.html, "text/html")
 
 
-async def _data(page_cache: PageCache, request: Request, is_ending: Callable[[], bool]) -> Response:
+async def _respond_with_data(page_cache: PageCache, request: Request, is_ending: Callable[[], bool]) -> Response:
     """Returns the data of the page, or status 304.
 
     With the parameter `wait`, the answer comes as soon as the data differ from those that the visitor has, or with
@@ -106,7 +108,7 @@ async def _data(page_cache: PageCache, request: Request, is_ending: Callable[[],
     state.num_waiting += is_waiting
     try:
         while True:
-            answer = await run_in_threadpool(_current_data, page_cache, request)
+            answer = await run_in_threadpool(_respond_with_current_data, page_cache, request)
             max_seconds = _max_wait(state.num_waiting) if is_waiting else 0.0
             if answer.status_code != HTTPStatus.NOT_MODIFIED or time.monotonic() - started_at >= max_seconds:
                 return answer
@@ -125,13 +127,13 @@ def _max_wait(num_waiting: int) -> float:
     return max(_LONGEST_WAIT / num_waiting, _SHORTEST_WAIT)
 
 
-def _current_data(page_cache: PageCache, request: Request) -> Response:
-    page, problem = page_cache.look(waits=True)
+def _respond_with_current_data(page_cache: PageCache, request: Request) -> Response:
+    page, problem = page_cache.current_page(waits=True)
     status_json = json.dumps(
         {"version": page.version, "problem": problem, "note": page.note, "subtitle": page.subtitle}
     )
     # The version is a hash of the data.
-    return _tagged(
+    return _respond_with_tag(
         request,
         status_json.encode(),
         lambda: f'{status_json[:-1]}, "explorer": {page.data}}}'.encode(),
@@ -147,12 +149,12 @@ def _unless_gone(respond: Callable[[], Response]) -> Response:
         return PlainTextResponse(headline(error), HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-_Places: TypeAlias = Callable[[ViewerIndex, int, int], object]
+_ValueOfPair: TypeAlias = Callable[[ViewerIndex, int, int], object]
 
 
-def _respond_with_value(page_cache: PageCache, request: Request, make_value: _Places) -> Response:
+def _respond_with_value(page_cache: PageCache, request: Request, make_value: _ValueOfPair) -> Response:
     """Answers a request for two indices, in the version of the data that the visitor has."""
-    page, _ = page_cache.look()
+    page, _ = page_cache.current_page()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
         return PlainTextResponse(_STALE_TEXT, HTTPStatus.CONFLICT)
     try:
@@ -167,16 +169,16 @@ def _respond_with_value(page_cache: PageCache, request: Request, make_value: _Pl
     return Response(body, media_type="application/json")
 
 
-def _evaluation(viewer_index: ViewerIndex, subject: int, case: int) -> object:
+def _evaluation_value(viewer_index: ViewerIndex, subject: int, case: int) -> object:
     return evaluation_record(viewer_index, subject, case, _MOST_POINTS)
 
 
-def _pair(viewer_index: ViewerIndex, first_index: int, second_index: int) -> object:
+def _pair_value(viewer_index: ViewerIndex, first_index: int, second_index: int) -> object:
     return pair_record(viewer_index.summary, first_index, second_index)
 
 
 def _respond_with_curves(page_cache: PageCache, request: Request) -> Response:
-    page, _ = page_cache.look()
+    page, _ = page_cache.current_page()
     if page.viewer_index is None or request.query_params.get("version") != page.version:
         return PlainTextResponse(_STALE_TEXT, HTTPStatus.CONFLICT)
     try:
@@ -203,26 +205,26 @@ def _parse_key(text: str, viewer_index: ViewerIndex) -> CurveKey:
     return subject_index, case_index, viewer_index.metrics[metric_index]
 
 
-def _part_route(name: str, kind: str) -> Callable[[Request], Response]:
+def _part_route(name: str, media_type: str) -> Callable[[Request], Response]:
     body = page_part(name).encode()
-    return lambda request: _tagged(request, body, lambda: body, kind)
+    return lambda request: _respond_with_tag(request, body, lambda: body, media_type)
 
 
-def _tagged(request: Request, identity: bytes, body: Callable[[], bytes], kind: str) -> Response:
+def _respond_with_tag(request: Request, identity: bytes, body: Callable[[], bytes], media_type: str) -> Response:
     """Returns the body, or status 304 if the visitor's tag matches.
 
     Args:
       request: Request, with the tag of the visitor's body.
       identity: Bytes that differ if bodies differ.
       body: Function that returns the body.
-      kind: Media type.
+      media_type: Media type.
     """
     tag = f'"{hashlib.sha256(identity).hexdigest()[:32]}"'
     known_tags = request.headers.get("if-none-match", "").replace("W/", "")
     headers = {"ETag": tag}
     if tag in known_tags:
         return Response(status_code=304, headers=headers)
-    return Response(body(), media_type=kind, headers=headers)
+    return Response(body(), media_type=media_type, headers=headers)
 
 
 class _Guard:

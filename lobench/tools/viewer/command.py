@@ -46,9 +46,9 @@ It serves until Ctrl-C. Exit codes: 0 ended by Ctrl-C, 2 usage."""
 )
 @baseline_option
 @experiment_options
-@format_option("text", "json", prints={"view": f"{__name__}:ViewRecord"})
+@format_option("text", "json", name="output_format", prints={"view": f"{__name__}:ViewRecord"})
 @click.option("--open/--no-browser", "opens", default=False, help="Open the page in a browser (default: do not).")
-def view(store: Path, opens: bool, kind: str, **options: object) -> None:
+def view(store: Path, opens: bool, output_format: str, **options: object) -> None:
     """Serve the report of a store as an interactive page, which updates itself.
 
     Visitors select subjects, cases and metrics, and the address keeps the selection. A watch or a run may be writing to
@@ -57,12 +57,12 @@ def view(store: Path, opens: bool, kind: str, **options: object) -> None:
     # Garbage collection would take most of the time of a large store: its content is a million objects that live long.
     gc.set_threshold(100_000, 50, 1000)
     from lobench.core.wording import one_line
-    from lobench.tools.viewer.server import Served
+    from lobench.tools.viewer.server import ServedPage
     from lobench.tools.viewer.server import view as serve
 
-    def on_ready(server: Served) -> None:
+    def on_ready(server: ServedPage) -> None:
         click.echo(f"{one_line(str(store))}: {server.address}  (Ctrl-C ends it)")
-        if kind == "json":
+        if output_format == "json":
             emit("view", ViewRecord(store=store, address=server.address))
         if opens:
             click.launch(server.address)

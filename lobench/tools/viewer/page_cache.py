@@ -30,7 +30,7 @@ _PATIENCE = 0.5  # seconds that a request waits for a page that is being made, b
 _PAUSE = 1.0  # pause after rendering, relative to its duration, so that it takes half a core at most
 _RETRY = 5.0  # seconds after an error until the store is read again, even if it has not changed
 _SLOW = 0.3  # seconds of rendering a whole page from which new evaluations are shown before it is rendered again
-_UNSAID = "unsaid"  # placeholder of the version in a draft of the page
+_DRAFT_VERSION = "unsaid"  # placeholder of the version in a draft of the page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +69,13 @@ class _WholePage:
     Attributes:
       page: The page.
       summary: Summary of the store.
-      listed: Part of the store that the page lists.
+      listed_part: Part of the store that the page lists.
       seconds: Duration of its rendering.
     """
 
     page: Page
     summary: Summary
-    listed: ListedPart
+    listed_part: ListedPart
     seconds: float
 
 
@@ -100,12 +100,12 @@ class PageCache:
         baselines: tuple[Path, ...],
         *,
         experiment: str = "",
-        every: bool = False,
+        include_all: bool = False,
     ) -> None:
         if not has_ledger(store):
             raise no_store(store)
         self._store, self._baselines = store.absolute(), baselines
-        self._experiment, self._every = experiment or None, every
+        self._experiment, self._include_all = experiment or None, include_all
         self._reading, self._parts = StoreReading(self._store), PageParts()
         check_experiment(store, self._experiment)
         self._lock, self._making_lock = threading.Lock(), threading.Lock()
@@ -113,7 +113,7 @@ class PageCache:
         self._is_current = threading.Event()  # set while no page of new evaluations is being made
         self._is_current.set()
         # States of the store's files from which the page, and the whole page, were made.
-        self._stamp: tuple[object, ...] = ()
+        self._page_stamp: tuple[object, ...] = ()
         self._whole_stamp: tuple[object, ...] = ()
         self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
         self._retry_at = math.inf  # when an unchanged store is read again, as its disk may have failed for a moment
@@ -129,11 +129,11 @@ class PageCache:
           LobenchError: The store cannot be read.
         """
         Ledger.open(self._store, read_only=True).close()  # raises, also if the first page takes longer than a moment
-        self.look()
+        self.current_page()
         if self._error is not None:
             raise self._error
 
-    def look(self, *, waits: bool = False) -> tuple[Page, str]:
+    def current_page(self, *, waits: bool = False) -> tuple[Page, str]:
         """Returns the page, and the current problem with the store or "".
 
         Pages are rendered in the background, so that requests do not wait. Until the first page of a large store is
@@ -144,7 +144,7 @@ class PageCache:
         """
         if self._is_due() and self._making_lock.acquire(blocking=False):
             self._is_current.clear()
-            threading.Thread(target=self._make_aside, daemon=True).start()
+            threading.Thread(target=self._refresh_in_background, daemon=True).start()
         if self._page is None:
             self._is_made.wait(_PATIENCE)
         elif waits:
@@ -156,9 +156,9 @@ class PageCache:
         now = time.monotonic()
         if now >= self._retry_at:
             return True
-        if self._whole_stamp != self._stamp and now >= self._whole_at:
+        if self._whole_stamp != self._page_stamp and now >= self._whole_at:
             return True
-        return now >= self._next_at and self._stamp != self._files()
+        return now >= self._next_at and self._page_stamp != self._file_stamp()
 
     def _reading_page(self) -> Page:
         try:
@@ -168,7 +168,7 @@ class PageCache:
             html = reading_page(self._store, 0)
         return Page(version="", html=html.encode(), viewer_index=None, data="null")
 
-    def _files(self) -> tuple[object, ...]:
+    def _file_stamp(self) -> tuple[object, ...]:
         """Returns a stamp of the ledger's files that changes with every commit."""
         stamps: list[object] = []
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
@@ -179,9 +179,9 @@ class PageCache:
                 stamps.append(None)
         return tuple(stamps)
 
-    def _make_aside(self) -> None:
+    def _refresh_in_background(self) -> None:
         try:
-            self.make()
+            self.refresh()
         except LobenchError as error:
             with self._lock:
                 self._problem, self._error = _sentence(headline(error)), error
@@ -194,18 +194,18 @@ class PageCache:
             self._is_current.set()
             self._making_lock.release()
 
-    def make(self, *, waits: bool = True) -> None:
+    def refresh(self, *, waits: bool = True) -> None:
         """Reads new evaluations and renders the page.
 
         Args:
           waits: Whether to postpone rendering the whole page if it was rendered a short time ago.
         """
         started = early_at = time.monotonic()
-        stamp = whole_stamp = self._files()  # also after an error, which is repeated later
+        stamp = whole_stamp = self._file_stamp()  # also after an error, which is repeated later
         self._retry_at = math.inf
         try:
-            snapshot = read_methods(self._store, self._experiment, include_all=self._every, reading=self._reading)
-            early_page = self._with_new(snapshot)
+            snapshot = read_methods(self._store, self._experiment, include_all=self._include_all, reading=self._reading)
+            early_page = self._page_with_new_data(snapshot)
             if early_page is not None:
                 self._publish(early_page)
                 self._is_current.set()
@@ -213,7 +213,7 @@ class PageCache:
                 if waits and time.monotonic() < self._whole_at:
                     whole_stamp = self._whole_stamp
                     return
-            self._publish(self._rendered(snapshot))
+            self._publish(self._render_page(snapshot))
         except Exception:
             now = time.monotonic()
             self._retry_at = now + max(_RETRY, _PAUSE * (now - started))
@@ -224,13 +224,13 @@ class PageCache:
                 self._whole_at = now + _PAUSE * (now - started)
             is_slow = self._whole_page is not None and self._whole_page.seconds >= _SLOW
             self._next_at = now + _PAUSE * (early_at - started) if is_slow else self._whole_at
-            self._stamp, self._whole_stamp = stamp, whole_stamp
+            self._page_stamp, self._whole_stamp = stamp, whole_stamp
 
     def _publish(self, page: Page) -> None:
         with self._lock:
             self._page, self._problem = page, ""
 
-    def _rendered(self, snapshot: Snapshot) -> Page:
+    def _render_page(self, snapshot: Snapshot) -> Page:
         """Returns the whole page of a store."""
         if not snapshot.rows:
             self._whole_page = None
@@ -239,16 +239,16 @@ class PageCache:
         summary = summary_of(self._store, self._baselines or None, snapshot=snapshot)
         listed_parts = listed_part(summary)
         viewer_index = ViewerIndex(listed_parts.subjects)
-        data = self._data_of(viewer_index)
-        draft = render_page(summary, version=_UNSAID, listed_parts=listed_parts)
+        data = self._explorer_json(viewer_index)
+        draft = render_page(summary, version=_DRAFT_VERSION, listed_parts=listed_parts)
         version = _hash(f"{data}\0{draft}")
-        html = draft.replace(f'data-version="{_UNSAID}"', f'data-version="{version}"', 1)
+        html = draft.replace(f'data-version="{_DRAFT_VERSION}"', f'data-version="{version}"', 1)
         page = Page(version=version, html=html.encode(), viewer_index=viewer_index, data=data)
         seconds = time.monotonic() - started
-        self._whole_page = _WholePage(page=page, summary=summary, listed=listed_parts, seconds=seconds)
+        self._whole_page = _WholePage(page=page, summary=summary, listed_part=listed_parts, seconds=seconds)
         return page
 
-    def _with_new(self, snapshot: Snapshot) -> Page | None:
+    def _page_with_new_data(self, snapshot: Snapshot) -> Page | None:
         """Returns the last whole page with newer data; None if rendering a whole page is fast enough.
 
         It is the same page if no evaluation is new, as when a watch has seen a checkpoint.
@@ -256,17 +256,17 @@ class PageCache:
         whole_page = self._whole_page
         if whole_page is None or whole_page.seconds < _SLOW:
             return None
-        listed_summary = listed_with_new(whole_page.listed, whole_page.summary, snapshot)
+        listed_summary = listed_with_new(whole_page.listed_part, whole_page.summary, snapshot)
         if listed_summary is None:
             return None
         viewer_index = ViewerIndex(listed_summary, self._page.viewer_index if self._page is not None else None)
-        data, text = self._data_of(viewer_index), report_subtitle(snapshot)
+        data, text = self._explorer_json(viewer_index), report_subtitle(snapshot)
         if data == whole_page.page.data:
             return whole_page.page
         version = _hash(f"{data}\0{text}\0{whole_page.page.version}")
         return Page(version=version, html=whole_page.page.html, viewer_index=viewer_index, data=data, subtitle=text)
 
-    def _data_of(self, viewer_index: ViewerIndex) -> str:
+    def _explorer_json(self, viewer_index: ViewerIndex) -> str:
         data = explorer_data(viewer_index, served=True, parts=self._parts)
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
 

@@ -30,29 +30,29 @@ class HeaderTimeout(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         self._waiting = _WAITING.setdefault(self.server_state, {})
         super().connection_made(transport)
-        self._look()
+        self._update_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._update_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._look()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_waiting()
         super().connection_lost(exc)
 
-    def _look(self) -> None:
+    def _update_timer(self) -> None:
         if self.transport.is_closing() or not (self.cycle is None or self.cycle.response_complete):
             self._end_waiting()
         elif self not in self._waiting:  # the limit is not extended by partial data
-            self._waiting[self] = self.loop.call_later(_HEADER_SECONDS, self._close)
+            self._waiting[self] = self.loop.call_later(_HEADER_SECONDS, self._abort)
             if len(self._waiting) > _MOST_WAITING:
-                next(iter(self._waiting))._close()
+                next(iter(self._waiting))._abort()
 
-    def _close(self) -> None:
+    def _abort(self) -> None:
         self._end_waiting()
         self.transport.abort()
 

@@ -19,11 +19,11 @@ from lobench.tools.viewer.page_cache import PageCache
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["Served", "view"]
+__all__ = ["ServedPage", "view"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedPage:
     """Viewer page that is being served.
 
     Attributes:
@@ -44,7 +44,7 @@ def view(
     baselines: Sequence[str | Path] = (),
     experiment: str = "",
     every: bool = False,
-    on_ready: Callable[[Served], None] = lambda served: None,
+    on_ready: Callable[[ServedPage], None] = lambda served: None,
 ) -> None:
     """Serves the page of a store until Ctrl-C. The store may be in use, and may still be empty.
 
@@ -72,7 +72,7 @@ def view(
     except ImportError as error:
         missing = "the viewer needs starlette and uvicorn"
         raise LobenchError(missing, got=str(error), next_step="pip install 'lobench[view]'") from error
-    page_cache = PageCache(Path(store), tuple(map(Path, baselines)), experiment=experiment, every=every)
+    page_cache = PageCache(Path(store), tuple(map(Path, baselines)), experiment=experiment, include_all=every)
     with _listening_socket(host, port) as listener:
         bound_port = listener.getsockname()[1]
         is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
@@ -97,7 +97,7 @@ def view(
                 timeout_graceful_shutdown=3,
             )
         )
-        on_ready(Served(address=_address(host, bound_port, required_token), token=required_token))
+        on_ready(ServedPage(address=_address(host, bound_port, required_token), token=required_token))
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises it again after closing all connections

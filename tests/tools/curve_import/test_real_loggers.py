@@ -15,7 +15,7 @@ from imported import held, wandb_for
 from shown import texts_of
 
 from lobench.core.errors import UsageError
-from lobench.tools.curve_import.formats.kinds import kind_of
+from lobench.tools.curve_import.formats.kinds import detect_format
 from lobench.tools.curve_import.formats.wandb_log import wandb_rows
 from lobench.tools.curve_import.imports import import_curves
 
@@ -69,7 +69,7 @@ def as_the_client_reads(client: Any, metric: str) -> dict[str, list[tuple[int, f
 
 
 def check_mlflow(place: Path, client: Any, store: Path) -> None:
-    assert kind_of(place) == "mlflow"
+    assert detect_format(place) == "mlflow"
     imported = import_curves(place, store=store, case="digits", metrics=("val/loss",))
     assert any(SHOWN["runs-are-called-adam-on"] in note for note in imported.notes)
     found = {f"{method} {seed}": curves["val/loss"] for (method, _, seed), curves in held(store).items()}
@@ -147,7 +147,7 @@ def wandb_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_wandbs_own_files(wandb_folder: Path, tmp_path: Path) -> None:
-    assert kind_of(wandb_folder) == "wandb-run"
+    assert detect_format(wandb_folder) == "wandb-run"
     import_curves(wandb_folder, store=tmp_path, case="digits", metrics=("val/loss",))
     expected = [(step, value + 7) for step, value in CURVE.items()]
     assert held(tmp_path)["adam", "imported/digits", 7] == {"val/loss": expected}
@@ -202,7 +202,7 @@ def test_what_run_history_gives(wandb_folder: Path, tmp_path: Path, form: str) -
     frame = Run.history(SimpleNamespace(_full_history=lambda samples, stream: rows), samples=10**9)
     file = tmp_path / f"adam_seed3.{form}"
     frame.to_csv(file) if form == "csv" else frame.drop(columns=["odd"]).to_parquet(file)
-    assert kind_of(file) == "wandb-history"
+    assert detect_format(file) == "wandb-history"
     import_curves(file, store=tmp_path / "store", case="digits", metrics=("val/loss",))
     expected = [(step, value + 3) for step, value in CURVE.items()]
     assert held(tmp_path / "store") == {("adam", "imported/digits", 3): {"val/loss": expected}}

@@ -26,7 +26,7 @@ _FROM_OPTUNA = (
 )
 
 
-def _command(code: str) -> str:
+def _python_command(code: str) -> str:
     return shlex.join(["python", "-c", code])
 
 
@@ -40,7 +40,7 @@ def refuse_database(path: Path) -> None:
         table_names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         if {"studies", "trial_intermediate_values"} <= table_names:
             names = [name for (name,) in database.execute("SELECT study_name FROM studies ORDER BY study_id")]
-            raise _optuna("a database", path, names, repr(f"sqlite:///{path}"))
+            raise _optuna_error("a database", path, names, repr(f"sqlite:///{path}"))
 
 
 def refuse_journal(path: Path) -> None:
@@ -56,10 +56,10 @@ def refuse_journal(path: Path) -> None:
             if isinstance(first_row, dict) and {"op_code", "worker_id"} <= first_row.keys():
                 storages = "optuna.storages"
                 backend = f"{storages}.JournalStorage({storages}.journal.JournalFileBackend({str(path)!r}))"
-                raise _optuna("a journal", path, [str(first_row.get("study_name", "NAME"))], backend)
+                raise _optuna_error("a journal", path, [str(first_row.get("study_name", "NAME"))], backend)
 
 
-def _optuna(description: str, path: Path, studies: Sequence[str], storage: str) -> NotCurves:
+def _optuna_error(description: str, path: Path, studies: Sequence[str], storage: str) -> NotCurves:
     study = studies[0] if studies else "NAME"
     code = _FROM_OPTUNA.format(study=study, storage=storage, csv=f"{path.stem}.csv")
     got = f"studies {', '.join(map(repr, studies))}" if studies else "no study"
@@ -67,7 +67,7 @@ def _optuna(description: str, path: Path, studies: Sequence[str], storage: str) 
         f"this is {description} of Optuna",
         where=str(path),
         got=got,
-        next_step=f"a trial's intermediate values are a curve: {_command(code)}",
+        next_step=f"a trial's intermediate values are a curve: {_python_command(code)}",
     )
 
 
@@ -77,13 +77,15 @@ def refuse_pickle(path: Path, first_bytes: bytes) -> None:
     Raises:
       NotCurves: The file is a pickle.
     """
-    is_torch = first_bytes.startswith(b"PK\x03\x04") and any(name.endswith("/data.pkl") for name in _members(path))
+    is_torch = first_bytes.startswith(b"PK\x03\x04") and any(
+        name.endswith("/data.pkl") for name in _archive_members(path)
+    )
     if is_torch or first_bytes[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         module = "torch" if is_torch else "pickle"
         content = f"torch.load({str(path)!r})" if is_torch else f"pickle.load(open({str(path)!r}, 'rb'))"
         code = f"import {module}, pandas; t = pandas.DataFrame({content}); "
         code += "t = t if 'step' in t else t.rename_axis('step').reset_index(); "
-        command = _command(f"{code}t.to_csv({f'{path.stem}.csv'!r}, index=False)")
+        command = _python_command(f"{code}t.to_csv({f'{path.stem}.csv'!r}, index=False)")
         raise NotCurves(
             "this is a pickle, which may run code when it is read",
             where=str(path),
@@ -91,7 +93,7 @@ def refuse_pickle(path: Path, first_bytes: bytes) -> None:
         )
 
 
-def _members(path: Path) -> list[str]:
+def _archive_members(path: Path) -> list[str]:
     with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         return archive.namelist()
     return []
@@ -109,7 +111,7 @@ def refuse_arrays(path: Path, first_bytes: bytes) -> None:
         code = f"import numpy, pandas; pandas.DataFrame(numpy.load({str(path)!r})).rename_axis('step')"
     elif first_bytes.startswith(b"PK\x03\x04"):
         description = "arrays of numpy"
-        names = _arrays_of(path)
+        names = _array_names(path)
         if not names:
             return
         step = next((name for name in STEPS if name in names), "")
@@ -121,11 +123,13 @@ def refuse_arrays(path: Path, first_bytes: bytes) -> None:
         is_indexed = code.endswith("('step')")
         code += f".to_csv({f'{path.stem}.csv'!r}{'' if is_indexed else ', index=False'})"
         raise NotCurves(
-            f"this is {description}, which say nothing of steps and runs", where=str(path), next_step=_command(code)
+            f"this is {description}, which say nothing of steps and runs",
+            where=str(path),
+            next_step=_python_command(code),
         )
 
 
-def _arrays_of(path: Path) -> list[str]:
+def _array_names(path: Path) -> list[str]:
     """Returns the names of the one-dimensional arrays of a .npz file that have the most common length."""
     lengths: dict[str, int] = {}
     with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:

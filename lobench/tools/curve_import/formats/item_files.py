@@ -47,7 +47,7 @@ _SCORES_BY_LETTER = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _LOWER_IS_BETTER = re.compile(r".*(perplexity|loss|bits_per_byte|error|wer|ter)$", re.IGNORECASE)
 _HASH_DIGITS = 12  # digits of a document's hash
 _ZIP_PREFIX = b"PK\x03\x04"
-_Values = dict[str, dict[str, float]]  # by metric, then item
+_ItemValues = dict[str, dict[str, float]]  # by metric, then item
 
 
 def item_kind(path: Path) -> str:
@@ -103,7 +103,7 @@ def read_item_file(path: Path, request: CurveRequest, notes: list[str]) -> Itera
       UsageError: The file cannot be read, or has an item twice.
     """
     run = named_run(request.name or bare_name(path), request, is_file=True)
-    yield _points(run.method, run.case, item_values(path))
+    yield _item_points(run.method, run.case, item_values(path))
 
 
 def directions_of_items(path: Path, request: CurveRequest) -> dict[str, Direction]:
@@ -119,7 +119,7 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     Raises:
       UsageError: A line is damaged, or a document occurs twice.
     """
-    values: _Values = {}
+    values: _ItemValues = {}
     filters = set[str]()
     rows = list(_json_lines(path))
     filters.update(str(row.get("filter", "none")) for _, row in rows)
@@ -146,7 +146,7 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     if request.pattern:
         run = named_run(request.name or bare_name(path), request, is_file=True)
         method, case = run.method, run.case or case
-    yield _points(request.method or method, request.case or case, values)
+    yield _item_points(request.method or method, request.case or case, values)
 
 
 def directions_of_samples(path: Path, request: CurveRequest) -> dict[str, Direction]:
@@ -209,7 +209,7 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     if request.pattern:
         run = named_run(method, request)
         method, case = run.method, run.case or case
-    yield _points(request.method or method, request.case or case, values)
+    yield _item_points(request.method or method, request.case or case, values)
 
 
 def directions_of_inspect(path: Path, request: CurveRequest) -> dict[str, Direction]:
@@ -261,7 +261,7 @@ def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str,
         raise UsageError("this log of inspect_ai is damaged", where=str(path), got=cause(error)) from error
 
 
-def _points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -> Points:
+def _item_points(method: str, case: str, values: Mapping[str, Mapping[str, float]]) -> Points:
     """Returns the values of items as points. Each item is one run."""
     items = list(dict.fromkeys(item for values_by_item in values.values() for item in values_by_item))
     index_by_item = {item: index for index, item in enumerate(items)}

@@ -30,7 +30,7 @@ STEPS = (  # common names of the step
     "epoch", "epochs", "it", "i",
 )  # fmt: skip
 _LINES = (".jsonl", ".ndjson")
-_OF_RECORDS = {"label", "checkpoint", "primary_metric"}  # fields of `lobench results --format json`
+_RECORD_FIELDS = {"label", "checkpoint", "primary_metric"}  # fields of `lobench results --format json`
 _DEEPOBS = {"train_losses", "test_losses"}
 _FROM_DEEPOBS = (
     "import json, sys, pandas; d = json.load(open(sys.argv[1])); "
@@ -43,12 +43,12 @@ def is_json(path: Path) -> bool:
     """Returns whether a file, gzipped or not, begins like a JSON object or array."""
     try:
         with opened(path) as file:
-            return _head(file.read(64)) in ("{", "[")
+            return _first_character(file.read(64)) in ("{", "[")
     except (*UNREADABLE, UsageError):
         return False
 
 
-def _head(text: str) -> str:
+def _first_character(text: str) -> str:
     return text.lstrip()[:1]
 
 
@@ -56,13 +56,13 @@ def is_records(path: Path) -> bool:
     """Returns whether a file is a list of lobench's own results."""
     try:
         with opened(path) as file:
-            if _head(file.read(64)) != "[":
+            if _first_character(file.read(64)) != "[":
                 return False
         document = _document(path)
     except (*UNREADABLE, UsageError):
         return False
     first_record = document[0] if isinstance(document, list) and document else {}
-    return isinstance(first_record, dict) and bool(_OF_RECORDS & first_record.keys()) and "step" not in first_record
+    return isinstance(first_record, dict) and bool(_RECORD_FIELDS & first_record.keys()) and "step" not in first_record
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -73,10 +73,10 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """
     document = _document(path)
     if document is None:
-        yield from _rows_of_lines(path)
+        yield from _line_rows(path)
         return
-    for row in _rows_of(document, path):
-        yield 0, dict(_flat("", row))
+    for row in _document_rows(document, path):
+        yield 0, dict(_flatten("", row))
 
 
 def _document(path: Path) -> Any:
@@ -94,7 +94,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
     begins_with_object = is_object(first_line)
     if has_more and (begins_with_object or path.suffix.lower() in _LINES):
         return None
-    if not has_more and not begins_with_object and _head(first_line) == "{":
+    if not has_more and not begins_with_object and _first_character(first_line) == "{":
         return None  # the line is incomplete, or not JSON
     text = text_of(path).strip()
     try:
@@ -123,7 +123,7 @@ def is_object(line: str | bytes) -> bool:
         return False
 
 
-def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
+def _document_rows(document: Any, path: Path) -> list[Mapping[str, Any]]:
     """Returns the rows of values in a JSON document, one per logged step.
 
     Raises:
@@ -136,7 +136,7 @@ def _rows_of(document: Any, path: Path) -> list[Mapping[str, Any]]:
         if document.keys() >= _DEEPOBS:
             names = shlex.join(["python", "-c", _FROM_DEEPOBS, str(path), f"{path.stem}.csv"])
             raise NotCurves("this is a run of DeepOBS, with values by epoch", where=str(path), next_step=names)
-        if (rows := _rows_of_object(document)) is not None:
+        if (rows := _object_rows(document)) is not None:
             return rows
     elif document == []:
         return []
@@ -174,7 +174,7 @@ def _not_a_table(path: Path, got: str) -> NotCurves:
     )
 
 
-def _rows_of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
+def _object_rows(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
     values = list(document.values())
     if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):  # orient="split"
         return [dict(zip(document["columns"], row, strict=False)) for row in document["data"]]
@@ -198,7 +198,7 @@ def _rows_of_object(document: dict[str, Any]) -> list[Mapping[str, Any]] | None:
         if all(map(_are_numbers, values)) and not any(map(_may_be_steps, document, values)):
             document = {"step": range(len(values[0])), **document}
         return [dict(zip(document, row, strict=True)) for row in zip(*document.values(), strict=True)]
-    has_scalars = any(True for _ in _flat("", document))
+    has_scalars = any(True for _ in _flatten("", document))
     return [document] if has_scalars and not any(isinstance(value, list) for value in values) else None
 
 
@@ -224,13 +224,13 @@ def _is_nested(value: object) -> bool:
     return isinstance(value, dict | list)
 
 
-def _rows_of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _line_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                values = dict(_flat("", json.loads(line)))
+                values = dict(_flatten("", json.loads(line)))
             except (ValueError, AttributeError, RecursionError) as error:
                 is_cut = not line.endswith("\n")
                 next_step = "import it again when it is written" if is_cut else ""
@@ -243,10 +243,10 @@ def _rows_of_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, values
 
 
-def _flat(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, member in value.items():
         inner = f"{name}.{key}" if name else str(key)
         if isinstance(member, dict):
-            yield from _flat(inner, member)
+            yield from _flatten(inner, member)
         elif member is None or (isinstance(member, str | int | float) and not isinstance(member, bool)):
             yield inner, member

@@ -34,9 +34,9 @@ from lobench.tools.curve_import.formats import (
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.item_files import item_kind
 from lobench.tools.curve_import.formats.json_files import is_json, is_records
-from lobench.tools.curve_import.points import CurveRequest, CurveRun, NotCurves, Points, watched_request
+from lobench.tools.curve_import.points import CurveRequest, CurveRun, NotCurves, Points, recording_request
 
-__all__ = ["kind_of", "kinds", "nothing_reads", "sha256_of", "table_files"]
+__all__ = ["content_sha256", "detect_format", "formats_by_name", "table_files", "unknown_format_error"]
 
 _HOOK = "lobench_import_formats"
 _RUN_OPTIONS = ("method", "case", "seed", "pattern")  # options that a format should not ignore silently
@@ -44,7 +44,7 @@ _TABLE_NAME = re.compile(r"\.(?:csv|tsv|jsonl|ndjson|json|parquet|eval)(?:\.gz)?
 
 
 @functools.cache
-def kinds() -> dict[str, FileKind]:
+def formats_by_name() -> dict[str, FileKind]:
     """Returns all formats by name, those of plugins first.
 
     If a plugin declares the name of a shipped format, the plugin's is left out, and named on standard error.
@@ -97,7 +97,7 @@ def _guarded_format(name: str, registration: Registered) -> FileKind:
         try:
             plugin_notes: list[str] = []
             for points in _read_contained(
-                plugin_format.read, path, watched_request(request, used_options), plugin_notes
+                plugin_format.read, path, recording_request(request, used_options), plugin_notes
             ):
                 if not isinstance(points, Points):
                     raise plugin_failure("read() yielded something else", described(points))
@@ -174,26 +174,26 @@ def _are_paths(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(path, Path) for path in value)
 
 
-def kind_of(path: Path, kind_name: str = "") -> str:
+def detect_format(path: Path, format_name: str = "") -> str:
     """Returns the name of a file's or folder's format; "" for a folder whose files are read one by one.
 
     Raises:
-      UsageError: The file does not exist, its format is unknown, or `kind_name` is not a format.
+      UsageError: The file does not exist, its format is unknown, or `format_name` is not a format.
     """
-    formats = kinds()
-    if kind_name and kind_name not in formats:
-        next_step = "tables in csv are 'tidy'" if kind_name == "csv" else suggestion(kind_name, formats)
-        raise UsageError("--kind", got=repr(kind_name), expected=", ".join(formats), next_step=next_step)
+    formats = formats_by_name()
+    if format_name and format_name not in formats:
+        next_step = "tables in csv are 'tidy'" if format_name == "csv" else suggestion(format_name, formats)
+        raise UsageError("--kind", got=repr(format_name), expected=", ".join(formats), next_step=next_step)
     if not path.exists():
         raise UsageError("no such file", where=str(path))
     if not path.is_file() and not path.is_dir():  # it would have to be read twice, and may never end
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
-    if kind_name:
-        return "" if path.is_dir() and formats[kind_name].files is None else kind_name
+    if format_name:
+        return "" if path.is_dir() and formats[format_name].files is None else format_name
     with one_line_of(OSError, UsageError, "cannot read this file", where=path):
-        format_name = next((name for name, kind in formats.items() if kind.recognises(path)), "")
-        format_name = format_name or (_folder_kind(path) if path.is_dir() else _file_kind(path))
-    return format_name
+        detected_name = next((name for name, kind in formats.items() if kind.recognises(path)), "")
+        detected_name = detected_name or (_folder_format(path) if path.is_dir() else _file_format(path))
+    return detected_name
 
 
 def table_files(folder: Path) -> list[Path]:
@@ -201,9 +201,9 @@ def table_files(folder: Path) -> list[Path]:
     return [path for path in files_below(folder) if _TABLE_NAME.search(path.name)]
 
 
-def nothing_reads(path: Path) -> NotCurves:
+def unknown_format_error(path: Path) -> NotCurves:
     """Returns the error for a file or folder of unknown format."""
-    all_kinds = kinds()
+    all_kinds = formats_by_name()
     other_formats = ", ".join(name for name in all_kinds if name != "tidy")
     return NotCurves(
         "nothing reads this",
@@ -213,7 +213,7 @@ def nothing_reads(path: Path) -> NotCurves:
     )
 
 
-def _folder_kind(path: Path) -> str:
+def _folder_format(path: Path) -> str:
     if tensorboard.event_files(path):
         return "tensorboard"
     if mlflow.mlflow_files(path):
@@ -223,7 +223,7 @@ def _folder_kind(path: Path) -> str:
     return "nanogpt" if nanogpt.log_files(path) else ""
 
 
-def _file_kind(path: Path) -> str:
+def _file_format(path: Path) -> str:
     with path.open("rb") as file:
         first_bytes = file.read(16)
     if not first_bytes:
@@ -233,7 +233,7 @@ def _file_kind(path: Path) -> str:
             "this is one event file", where=str(path), next_step="name its folder, whose name is the run's"
         )
     if first_bytes.startswith(b"PAR1"):
-        return "wandb-history" if wandb.is_api(tables.column_names(path)) else "tidy"
+        return "wandb-history" if wandb.is_history(tables.column_names(path)) else "tidy"
     if wandb_log.is_log(path):
         return "wandb-run"
     if mlflow.is_database(path):
@@ -245,15 +245,15 @@ def _file_kind(path: Path) -> str:
     foreign.refuse_arrays(path, first_bytes)
     if is_json(path):
         foreign.refuse_journal(path)
-        return "lobench" if is_records(path) else _table_kind(path)
+        return "lobench" if is_records(path) else _table_format(path)
     if not _TABLE_NAME.search(path.name) and nanogpt.is_log(path):
         return "nanogpt"
     if tables.is_monitor(path):
         return "sb3-monitor"
-    return _table_kind(path)
+    return _table_format(path)
 
 
-def _table_kind(path: Path) -> str:
+def _table_format(path: Path) -> str:
     names = tables.column_names(path)
     if wandb.is_runs_table(names):
         wandb.refuse_runs_table(path)
@@ -261,14 +261,14 @@ def _table_kind(path: Path) -> str:
         return "wandb-chart"
     if names[:3] == ["Wall time", "Step", "Value"]:
         return "tensorboard-csv"
-    if wandb.is_api(names):
+    if wandb.is_history(names):
         return "wandb-history"
     if {"submission", "workload", "study", "trial", "val_metric"} <= set(names):
         return "algoperf"
     return "tidy"
 
 
-def sha256_of(path: Path, kind: FileKind) -> str:
+def content_sha256(path: Path, kind: FileKind) -> str:
     """Returns the hash of a file's content, or of the names and contents of the files read in a folder."""
     digest = hashlib.sha256()
     is_folder = path.is_dir() and kind.files is not None

@@ -36,7 +36,7 @@ def mlflow_files(store_path: Path) -> list[Path]:
     """Returns the files of all runs in or below a folder of the file store, or the database itself."""
     if store_path.is_file():
         return [store_path]
-    return sorted(path for run in _folders(store_path) for path in run.rglob("*") if path.is_file())
+    return sorted(path for run in _run_folders(store_path) for path in run.rglob("*") if path.is_file())
 
 
 def read_mlflow(store_path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
@@ -50,24 +50,24 @@ def read_mlflow(store_path: Path, request: CurveRequest, notes: list[str]) -> It
     if store_path.is_file():
         yield from _database_points(store_path, request, notes)
         return
-    folders = {folder.name: folder for folder in _folders(store_path)}
+    folders = {folder.name: folder for folder in _run_folders(store_path)}
     for id, run in named_runs([_logged_run(folder) for folder in folders.values()], request, notes):
         metrics = folders[id] / "metrics"  # no files: the run was created and never logged
         for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
             metric = file.relative_to(metrics).as_posix()
             if not request.metrics or metric in request.metrics:
-                yield _points(run, metric, _lines(file))
+                yield _metric_points(run, metric, _metric_lines(file))
 
 
-def _folders(root: Path) -> list[Path]:
+def _run_folders(root: Path) -> list[Path]:
     """Returns the folders of runs, without deleted runs and logged models, which have metrics too."""
     files = [path for path in files_below(root) if path.name == "meta.yaml"]
     run_folders = [path.parent for path in files if (path.parent / "metrics").is_dir()]
     return [
         folder
         for folder in run_folders
-        if _entry(folder, "lifecycle_stage") != "deleted"
-        and not _entry(folder, "model_id")
+        if _meta_value(folder, "lifecycle_stage") != "deleted"
+        and not _meta_value(folder, "model_id")
         and ".trash" not in folder.parts
     ]
 
@@ -79,13 +79,13 @@ def _logged_run(folder: Path) -> LoggedRun:
         for path in sorted((folder / kind).rglob("*"))
         if path.is_file()
     }
-    name = facts.pop("tags.mlflow.runName", "") or _entry(folder, "run_name")
-    if (folder.parent / "meta.yaml").is_file() and (experiment := _entry(folder.parent, "name")):
+    name = facts.pop("tags.mlflow.runName", "") or _meta_value(folder, "run_name")
+    if (folder.parent / "meta.yaml").is_file() and (experiment := _meta_value(folder.parent, "name")):
         facts["experiment"] = experiment
     return LoggedRun(folder.name, name or folder.name, facts)
 
 
-def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
+def _metric_lines(file: Path) -> Iterator[tuple[int, float, int]]:
     """Yields time, value and step of each line."""
     with opened(file) as lines:
         for number, line in enumerate(lines, 1):
@@ -102,7 +102,7 @@ def _lines(file: Path) -> Iterator[tuple[int, float, int]]:
                 ) from error
 
 
-def _points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
+def _metric_points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float, int]]) -> Points:
     points = list(lines)
     times, values, steps = (np.asarray([point[column] for point in points]) for column in range(3))
     order = np.lexsort((values, times, steps))
@@ -129,21 +129,21 @@ def _database_points(database_path: Path, request: CurveRequest, notes: list[str
                 if not request.metrics or metric in request.metrics:
                     query = "SELECT timestamp, value, is_nan, step FROM metrics WHERE run_uuid = ? AND key = ?"
                     metric_rows = database.execute(query, (id, metric))
-                    yield _points(
+                    yield _metric_points(
                         run,
                         metric,
-                        [(timestamp, _number(value, nan), step) for timestamp, value, nan, step in metric_rows],
+                        [(timestamp, _logged_number(value, nan), step) for timestamp, value, nan, step in metric_rows],
                     )
 
 
-def _number(value: float, is_nan: bool) -> float:
+def _logged_number(value: float, is_nan: bool) -> float:
     """Returns the logged number. MLflow's database stores infinity as the largest float."""
     if is_nan:
         return math.nan
     return math.copysign(math.inf, value) if abs(value) == sys.float_info.max else value
 
 
-def _entry(folder: Path, key: str) -> str:
+def _meta_value(folder: Path, key: str) -> str:
     """Returns a plain value of a run's meta.yaml; "" if it is missing."""
     for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = line.partition(":")

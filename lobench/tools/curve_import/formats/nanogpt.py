@@ -27,7 +27,7 @@ _NUMBER = r"[-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
 _PAIR = re.compile(rf"([A-Za-z_][\w./-]*):({_NUMBER})(?=\s|$)")
 _ROW = re.compile(rf"step:(\d+)(?:/\d+)?((?: [A-Za-z_][\w./-]*:{_NUMBER})+) train_time:(\S+)(.*)")
 _SUFFIXES = (".txt", ".log", ".stdout", ".out")
-_NUM_SNIFFED = 20_000  # lines
+_NUM_SNIFFED_LINES = 20_000  # lines
 
 _Row = tuple[int, str, str, str]  # step, metrics, seconds, rest of the line
 
@@ -36,7 +36,9 @@ def is_log(path: Path) -> bool:
     """Returns whether one of a file's first lines is a row of the format."""
     try:
         with opened(path) as file:
-            return any(line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _NUM_SNIFFED))
+            return any(
+                line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _NUM_SNIFFED_LINES)
+            )
     except (*UNREADABLE, UsageError):
         return False
 
@@ -82,7 +84,7 @@ def read_logs(log_path: Path, request: CurveRequest, notes: list[str]) -> Iterat
         seed = f"{label} {number}" if request.method or log_path.is_dir() else str(number)
         if request.seed or request.pattern:
             seed = f"{run.seed} run {number + 1}" if number else run.seed
-        yield from _curves(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, request)
+        yield from _run_points(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, request)
     for path, count in Counter(paths_and_rows[index][0] for index in repeated_indices).items():
         notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are left out")
     if log_path.is_dir() and not (request.method or request.pattern or request.seed):
@@ -127,7 +129,7 @@ def _request_of_log(path: Path, folder: Path, name: str, request: CurveRequest) 
     return replace(request, paths=spellings)
 
 
-def _curves(run: CurveRun, rows: list[_Row], request: CurveRequest) -> Iterator[Points]:
+def _run_points(run: CurveRun, rows: list[_Row], request: CurveRequest) -> Iterator[Points]:
     curves: dict[str, list[tuple[int, float]]] = {}
     for step, pairs, _, remainder in rows:
         metrics = _PAIR.findall(pairs) + [pair for pair in _PAIR.findall(remainder) if pair[0].endswith("_loss")]

@@ -42,7 +42,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def _damage_as_usage_error(path: Path) -> Iterator[None]:
     """Turns errors from records of an unexpected form into a UsageError of one line."""
     try:
         yield
@@ -60,7 +60,7 @@ def read_records(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     records = _records(path)
     if any("curves" not in record for record in records):
         notes.append(f"{path}: without curves (`--curves`), only final values are taken")
-    with _damage(path):
+    with _damage_as_usage_error(path):
         names = _method_names(records)
         for record in records:
             case = f"{record['case']['suite']}/{record['case']['name']}"
@@ -70,7 +70,7 @@ def read_records(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
                 steps = _steps(record["eval_steps"][-len(values[0]) :], path)
                 items = record.get("items")
                 for seed, curve in zip(items or record["seeds"], values, strict=True):
-                    run = CurveRun(request.method or names[_subject(record)], case, str(seed), is_item=bool(items))
+                    run = CurveRun(request.method or names[_subject_key(record)], case, str(seed), is_item=bool(items))
                     curve_values = [math.nan if value is None else value for _, value in zip(steps, curve, strict=True)]
                     yield Points.of_curve(run, metric, steps, curve_values)
 
@@ -85,14 +85,14 @@ def _values(record: Mapping[str, Any]) -> Mapping[str, list[list[float | None]]]
     return {name: [[value] for value in values["per_seed"]] for name, values in record["metrics"].items()}
 
 
-def _subject(record: Mapping[str, Any]) -> tuple[str, str, str]:
+def _subject_key(record: Mapping[str, Any]) -> tuple[str, str, str]:
     return record["label"], record["checkpoint"]["sha256"], record["optimizer"]
 
 
 def _method_names(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], str]:
     """Returns the label of each subject, followed by the start of its hash if several subjects share the label."""
     labels: dict[str, set[str]] = {}
-    subjects = dict.fromkeys(map(_subject, records))
+    subjects = dict.fromkeys(map(_subject_key, records))
     for label, sha256, _ in subjects:
         labels.setdefault(label, set()).add(sha256)
     return {
@@ -103,7 +103,7 @@ def _method_names(records: list[dict[str, Any]]) -> dict[tuple[str, str, str], s
 
 def cases_of_records(path: Path) -> dict[str, CaseInfo]:
     """Returns the cases of lobench's own results by suite and name. Their identities are the same in any store."""
-    with _damage(path):
+    with _damage_as_usage_error(path):
         return {
             f"{(case := record['case'])['suite']}/{case['name']}": CaseInfo(
                 identity=case["identity"],
@@ -125,11 +125,11 @@ def cases_of_records(path: Path) -> dict[str, CaseInfo]:
 
 def directions_of_records(path: Path, request: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of the metrics of lobench's own results."""
-    with _damage(path):
-        names_of_directions = {
+    with _damage_as_usage_error(path):
+        direction_by_metric = {
             name: metric.get("direction") for record in _records(path) for name, metric in record["metrics"].items()
         }
-        return {name: Direction(value) for name, value in names_of_directions.items() if value}
+        return {name: Direction(value) for name, value in direction_by_metric.items() if value}
 
 
 def read_algoperf(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:

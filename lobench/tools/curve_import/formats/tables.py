@@ -42,7 +42,7 @@ from lobench.tools.curve_import.points import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["column_names", "is_monitor", "monitor", "parts_of", "tidy"]
+__all__ = ["column_names", "is_monitor", "monitor", "read_chunks", "tidy"]
 
 _ROLES = ("method", "case", "seed", "step", "metric", "value")
 _CHUNK_ROWS = 200_000  # rows
@@ -75,7 +75,7 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
         rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _NUM_SNIFFED))
         return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
-        header = _Head.of(file)
+        header = _CsvHeader.read(file)
     if not any(header.names):
         raise NotCurves("the file is empty", where=str(path))
     return list(header.names)
@@ -87,7 +87,7 @@ def _numeric_columns(path: Path) -> list[str]:
 
     columns = list(dict.fromkeys(name for name in column_names(path, of_all_rows=True) if name))
     is_numeric: dict[str, bool] = {}
-    for chunk in parts_of(path, columns):
+    for chunk in read_chunks(path, columns):
         for name in columns:
             column = chunk.frame[name]
             if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
@@ -104,14 +104,14 @@ def _numeric_columns(path: Path) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _CsvHeader:
     """Header of a csv file.
 
     Attributes:
       names: Names of the columns.
       delimiter: Comma or tab.
       num_lines: Number of lines before the first row.
-      first: Line after the header, if it was read to distinguish the header from a comment. "": it was not read.
+      data_line: Line after the header, if it was read to distinguish the header from a comment. "": it was not read.
       is_commented: Whether a comment precedes the header, or the header is a comment.
     """
 
@@ -122,7 +122,7 @@ class _Head:
     is_commented: bool = False
 
     @classmethod
-    def of(cls, file: IO[str]) -> _Head:
+    def read(cls, file: IO[str]) -> _CsvHeader:
         """Reads the header of a csv file.
 
         Lines before it that begin with `#` are comments, except for `# step,loss` above numbers.
@@ -185,14 +185,14 @@ def read_monitor(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
         raise NotCurves("the monitor has no such column", where=str(path), got=", ".join(names), expected=expected)
     run = named_run(request.name or bare_name(path), request, is_file=True)
     last_step = 0
-    for chunk in parts_of(path, list(dict.fromkeys(["l", *columns]))):
+    for chunk in read_chunks(path, list(dict.fromkeys(["l", *columns]))):
         steps = last_step + np.cumsum(chunk.steps("l"))
         last_step = int(steps[-1]) if len(steps) else last_step
         for name in columns:
             yield Points.of_curve(run, name, steps, chunk.values(name), chunk.lines)
 
 
-def _json_parts(path: Path, columns: Sequence[str], text_columns: Sequence[str]) -> Iterator[Part]:
+def _json_chunks(path: Path, columns: Sequence[str], text_columns: Sequence[str]) -> Iterator[TableChunk]:
     """Yields the rows that have a value of a requested metric, in parts. Other rows are logs of other metrics.
 
     Metrics are all columns except the first, which is the step, and columns of texts.
@@ -213,7 +213,7 @@ def _json_parts(path: Path, columns: Sequence[str], text_columns: Sequence[str])
                 frame[name] = frame[name].map(_cell_text).astype("category")
             else:  # a logged NaN is a value, unlike a missing one
                 frame[name] = frame[name].map(lambda cell: "nan" if cell != cell else cell)
-        yield Part(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
+        yield TableChunk(path=path, frame=frame, lines=np.asarray([line for line, _ in batch], np.int64))
 
 
 def _with_nulls(row: dict[str, Any], metrics: Sequence[str], columns: Sequence[str]) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def _parquet_file(path: Path) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TableChunk:
     """Chunk of the rows of a table.
 
     Attributes:
@@ -268,11 +268,11 @@ class Part:
         """Returns a column of numbers, with NaN for empty values."""
         return self._numbers(column, may_be_empty=True)
 
-    def is_given(self, column: str) -> NDArray[np.bool_]:
+    def has_value(self, column: str) -> NDArray[np.bool_]:
         """Returns whether each row has a value. The text NaN counts as a value."""
         return np.asarray(self.frame[column].notna().to_numpy(), bool)
 
-    def names(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
+    def names_and_codes(self, column: str) -> tuple[list[str], NDArray[np.integer]]:
         """Returns the distinct names in a column of texts, and the index of each row's name."""
         categorical = self.frame[column].cat
         names = [str(name).strip() for name in categorical.categories]
@@ -292,7 +292,7 @@ class Part:
         values = np.asarray(pd.to_numeric(column, errors="coerce"), np.float64)
         is_not_number = np.isnan(values)
         if is_not_number.any() and may_be_empty:
-            is_not_number &= self.is_given(name)  # pandas writes NaN as an empty value
+            is_not_number &= self.has_value(name)  # pandas writes NaN as an empty value
             is_not_number &= ~column.astype(str).str.strip().str.lower().isin(_NAN).to_numpy(bool)
         if is_not_number.any():
             row = int(is_not_number.argmax())
@@ -302,7 +302,7 @@ class Part:
         return values
 
 
-def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -> Iterator[Part]:
+def read_chunks(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -> Iterator[TableChunk]:
     """Yields the rows of a table in chunks.
 
     Args:
@@ -317,17 +317,17 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
             frame = batch.to_pandas()
             for name in texts:
                 frame[name] = frame[name].astype(object).map(_cell_text).astype("category")
-            yield Part(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
+            yield TableChunk(path=path, frame=frame, lines=np.zeros(len(frame), np.int64))
         return
     if is_json(path):
-        yield from _json_parts(path, columns, texts)
+        yield from _json_chunks(path, columns, texts)
         return
     import pandas as pd
 
     error_types = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
     with one_line_of(error_types, UsageError, "this is not a csv file", where=path):
         with opened(path) as file:
-            body = _Body(file)
+            body = _CsvBody(file)
             line = body.head.num_lines + 1
             frames = pd.read_csv(
                 body,  # pandas only needs the method `read`
@@ -345,25 +345,25 @@ def parts_of(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()) -
             for frame in body.frames(frames):
                 _check_no_extra_cells(frame.pop(body.extra_column), line, str(path), body.names)
                 lines = line + np.arange(len(frame), dtype=np.int64)
-                yield Part(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
+                yield TableChunk(path=path, frame=frame.astype(dict.fromkeys(texts, "category")), lines=lines)
                 line += len(frame)
         body.check_whole(str(path))
 
 
-class _Body:
+class _CsvBody:
     """File object of a csv for pandas. It adds a column to the header, so that excess cells are noticed.
 
     Attributes:
       head: Header of the file.
       names: Names of the file's columns.
-      more: Name of the additional column, different from all others.
+      extra_column: Name of the additional column, different from all others.
     """
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._last_line_parts: list[str] = []  # a list of parts, since a line may be as long as the file
         self._read_error: BaseException | None = None
-        self.head = _Head.of(file)
+        self.head = _CsvHeader.read(file)
         self.names = self.head.names
         self.extra_column = "more cells" + "." * max(map(len, self.names), default=0)
         distinct_names = [name if name not in self.names[:index] else "" for index, name in enumerate(self.names)]
@@ -489,7 +489,7 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             where=str(path),
             got=", ".join(header)[:200],
             expected=", ".join(column_of_role[role] for role in needed_roles),
-            next_step=_advice(
+            next_step=_missing_columns_advice(
                 path,
                 header,
                 [role for role in needed_roles if column_of_role[role] not in header],
@@ -508,19 +508,19 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             f"the table has the column {repeated_columns[0]} twice", where=str(path), expected="one of each name"
         )
     num_rows, num_empty = 0, 0
-    for chunk in parts_of(path, columns, texts=text_columns):
+    for chunk in read_chunks(path, columns, texts=text_columns):
         steps = chunk.steps(column_of_role["step"])
-        runs, run_indices = _runs(
+        runs, run_indices = _chunk_runs(
             chunk, {role: column_of_role[role] for role in text_roles if role != "metric"}, fixed_roles, request
         )
         if not metric_columns:
-            metrics, metric_indices = chunk.names(column_of_role["metric"])
+            metrics, metric_indices = chunk.names_and_codes(column_of_role["metric"])
             values = chunk.values(column_of_role["value"])
             is_requested = np.asarray([not request.metrics or name in request.metrics for name in metrics], bool)[
                 metric_indices
             ]
             num_rows += int(is_requested.sum())
-            num_empty += int((is_requested & ~chunk.is_given(column_of_role["value"])).sum())
+            num_empty += int((is_requested & ~chunk.has_value(column_of_role["value"])).sum())
             yield Points(
                 runs=runs,
                 metrics=metrics,
@@ -532,7 +532,7 @@ def read_table(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
             )
             continue
         for name in metric_columns:
-            has_value = chunk.is_given(name)
+            has_value = chunk.has_value(name)
             yield Points(
                 runs=runs,
                 metrics=(name,),
@@ -566,14 +566,14 @@ def _fixed_roles(
     return values_by_role
 
 
-def _advice(path: Path, columns: Sequence[str], missing_roles: Sequence[str], *, wide: bool) -> str:
+def _missing_columns_advice(path: Path, columns: Sequence[str], missing_roles: Sequence[str], *, wide: bool) -> str:
     """Returns advice on what to type if columns are missing."""
     try:
         numeric_columns = _numeric_columns(path)
     except UsageError:
         numeric_columns = list(columns)
     step_column = next((name for name in STEPS if name in columns), "")
-    if shape_advice := _other_shape(path, columns, numeric_columns, step_column, missing_roles):
+    if shape_advice := _shape_advice(path, columns, numeric_columns, step_column, missing_roles):
         return shape_advice
     value_columns = [
         name for name in numeric_columns if name not in (step_column, *_ROLES) and name.lower() not in _NOT_METRICS
@@ -608,7 +608,7 @@ def _advice(path: Path, columns: Sequence[str], missing_roles: Sequence[str], *,
     return "; ".join(hints)
 
 
-def _other_shape(
+def _shape_advice(
     path: Path, columns: Sequence[str], numeric_columns: Sequence[str], step_column: str, missing_roles: Sequence[str]
 ) -> str:
     """Returns the command that converts a table with a column for each run or step; "" for another table."""
@@ -652,11 +652,11 @@ def _conversion_advice(shape: str, path: Path, code: str) -> str:
     return f"{shape}; python -c {shlex.quote(command)} writes a row for each value"
 
 
-def _runs(
-    chunk: Part, column_of_role: Mapping[str, str], fixed_roles: Mapping[str, str], request: CurveRequest
+def _chunk_runs(
+    chunk: TableChunk, column_of_role: Mapping[str, str], fixed_roles: Mapping[str, str], request: CurveRequest
 ) -> tuple[list[CurveRun], NDArray[np.integer]]:
     """Returns the distinct runs in a chunk of the table, and for each row the index of its run."""
-    codes_by_role = {role: chunk.names(column) for role, column in column_of_role.items()}
+    codes_by_role = {role: chunk.names_and_codes(column) for role, column in column_of_role.items()}
     if "seed" in codes_by_role:  # pandas writes 3.0 where another row of the column was empty
         seeds, codes = codes_by_role["seed"]
         codes_by_role["seed"] = [_WHOLE_NUMBER.sub(r"\1", seed) for seed in seeds], codes

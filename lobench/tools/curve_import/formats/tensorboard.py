@@ -14,7 +14,7 @@ from lobench.core.metric import split_name
 from lobench.core.wording import counted, one_line_of
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
-from lobench.tools.curve_import.formats.tables import parts_of
+from lobench.tools.curve_import.formats.tables import read_chunks
 from lobench.tools.curve_import.points import CurveRequest, Points, bare_name, named_run, run_folders
 
 __all__ = ["event_files", "events", "page_csv"]
@@ -177,7 +177,7 @@ def read_tensorboard_csv(path: Path, request: CurveRequest, notes: list[str]) ->
     run = named_run(name, request, is_file=not match)
     if request.metrics and tag not in request.metrics:
         return
-    for chunk in parts_of(path, ["Step", "Value"]):
+    for chunk in read_chunks(path, ["Step", "Value"]):
         yield Points.of_curve(run, tag, chunk.steps("Step"), chunk.values("Value"), chunk.lines)
 
 

@@ -47,7 +47,7 @@ def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     ):
         configs = dict(database.execute("SELECT run_id, config FROM configs"))
         run_rows = database.execute("SELECT run_id, MAX(run_name) FROM metrics GROUP BY run_id ORDER BY MIN(id)")
-        runs = [LoggedRun(id, name, _facts(configs.get(id, "{}"))) for id, name in run_rows]
+        runs = [LoggedRun(id, name, _config_facts(configs.get(id, "{}"))) for id, name in run_rows]
         for id, run in named_runs(runs, request, notes):
             curves: dict[str, list[tuple[int, float, int]]] = {}
             rows = database.execute("SELECT id, step, metrics FROM metrics WHERE run_id = ? ORDER BY step, id", (id,))
@@ -64,7 +64,7 @@ def _is_number(value: object) -> bool:
     return value in _SPECIAL if isinstance(value, str) else is_number(value)
 
 
-def _facts(text: str | bytes) -> dict[str, str]:
+def _config_facts(text: str | bytes) -> dict[str, str]:
     """Returns the values of a configuration as `config.NAME`, without the values that trackio adds."""
     config = json.loads(text)
     return {f"config.{name}": _text(value) for name, value in config.items() if not name.startswith("_")}

@@ -16,7 +16,7 @@ from lobench.core.errors import UsageError
 from lobench.core.wording import counted, first_of
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
-from lobench.tools.curve_import.formats.tables import column_names, parts_of
+from lobench.tools.curve_import.formats.tables import column_names, read_chunks
 from lobench.tools.curve_import.formats.wandb_log import WandbEnd, wandb_rows, wandb_run
 from lobench.tools.curve_import.points import (
     CurveRequest,
@@ -30,7 +30,7 @@ from lobench.tools.curve_import.points import (
     step_numbers,
 )
 
-__all__ = ["chart", "history", "is_api", "is_chart", "is_runs_table", "refuse_runs_table", "run", "run_files"]
+__all__ = ["chart", "history", "is_chart", "is_history", "is_runs_table", "refuse_runs_table", "run", "run_files"]
 
 _CHUNK_POINTS = 100_000  # points
 _MOST_SHOWN = 4  # names of a note
@@ -42,7 +42,7 @@ def is_chart(names: Sequence[str]) -> bool:
     return len(names) > 1 and all(" - " in name for name in names[1:])
 
 
-def is_api(names: Sequence[str]) -> bool:
+def is_history(names: Sequence[str]) -> bool:
     return "_step" in names
 
 
@@ -81,13 +81,13 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         name for name in columns if not request.metrics or title_and_metric[name][1] in request.metrics
     }
     is_bucketed = False
-    for chunk in parts_of(path, [axis, *other_columns]):
+    for chunk in read_chunks(path, [axis, *other_columns]):
         steps = chunk.steps(axis)
         for name in sorted(requested_columns, key=columns.index):
             title, metric = title_and_metric[name]
             run = named_run(f"{request.prefix}{title.removeprefix('Group: ')}", request)
             values = chunk.values(name)
-            has_value = chunk.is_given(name)
+            has_value = chunk.has_value(name)
             low, high = (chunk.frame.get(name + bound) for bound in _BOUND_SUFFIXES)
             is_bucketed |= low is not None and high is not None and bool((low < high).any())
             yield Points.of_curve(run, metric, steps[has_value], values[has_value], chunk.lines[has_value])
@@ -97,7 +97,7 @@ def read_chart(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[
         )
 
 
-def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
+def read_history(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     """Yields the points of `run.history()` or `Api().runs(...).histories()`, saved as csv or parquet.
 
     Raises:
@@ -115,12 +115,12 @@ def read_api(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Po
         raise NotCurves("the history has no such metric", where=str(path), got=", ".join(names), expected=expected)
     text_columns = [run_column] if run_column else []
     base_name = request.name or bare_name(path)
-    for chunk in parts_of(path, [*text_columns, axis, *columns], texts=text_columns):
+    for chunk in read_chunks(path, [*text_columns, axis, *columns], texts=text_columns):
         steps = chunk.steps(axis)
         groups = chunk.frame[run_column].astype(str) if run_column else None
         for name in columns:
             values = chunk.values(name)
-            has_value = chunk.is_given(name)
+            has_value = chunk.has_value(name)
             for title in [""] if groups is None else groups.unique():
                 is_of_run = has_value if groups is None else has_value & (groups == title).to_numpy(bool)
                 run = named_run(f"{request.prefix}{title}" if title else base_name, request, is_file=not title)
@@ -207,7 +207,7 @@ def chart() -> FileKind:
 
 
 def history() -> FileKind:
-    return FileKind(read=read_api, last_counts=True, columns=("method", "step"))
+    return FileKind(read=read_history, last_counts=True, columns=("method", "step"))
 
 
 def run() -> FileKind:

@@ -24,16 +24,16 @@ __all__ = ["WandbEnd", "WandbRow", "is_log", "wandb_rows", "wandb_run"]
 
 WandbRow = dict[str, float]
 
-_IDENT = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
-_BLOCK = 32768
-_HEAD = struct.Struct("<IHB")  # checksum, length, kind: whole, first, middle or last part of a record
+_FILE_HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+_BLOCK_BYTES = 32768
+_PART_HEADER = struct.Struct("<IHB")  # checksum, length, kind: whole, first, middle or last part of a record
 _WHOLE, _FIRST, _LAST = 1, 2, 4
 _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 
 
 def is_log(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_IDENT)) == _IDENT
+        return file.read(len(_FILE_HEADER)) == _FILE_HEADER
 
 
 @dataclass(slots=True)
@@ -57,10 +57,13 @@ def wandb_rows(path: Path, start: int = 0, *, end: WandbEnd | None = None) -> It
     Traceback (most recent call last):
     lobench.core.errors.UsageError: nowhere.wandb: cannot read this file; got No such file or directory
     """
-    for record, position in _messages(path, start):
+    for record, position in _read_messages(path, start):
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            yield {name: value for name, value in map(_item, record.history.item) if value is not None}, position
+            yield (
+                {name: value for name, value in map(_history_value, record.history.item) if value is not None},
+                position,
+            )
         elif kind == "exit" and end is not None:
             end.is_whole = True
 
@@ -73,7 +76,7 @@ def wandb_run(path: Path) -> LoggedRun:
     """
     run: Any = None
     facts: dict[str, str] = {}
-    for record, _ in _messages(path):
+    for record, _ in _read_messages(path):
         kind = record.WhichOneof("record_type")
         if kind == "history":
             break
@@ -83,13 +86,13 @@ def wandb_run(path: Path) -> LoggedRun:
             facts |= {key: value for key, value in grouping.items() if value}
         if kind in ("run", "config"):
             for item in (record.run.config if kind == "run" else record.config).update:
-                facts |= _config(".".join(["config", *(item.nested_key or [item.key])]), item.value_json)
+                facts |= _config_facts(".".join(["config", *(item.nested_key or [item.key])]), item.value_json)
     if run is None:
         raise UsageError("the file ends before the name of its run", where=str(path))
     return LoggedRun(run.run_id, run.display_name or run.run_id, facts)
 
 
-def _config(name: str, text: str) -> dict[str, str]:
+def _config_facts(name: str, text: str) -> dict[str, str]:
     """Returns a configuration value by name, with objects flattened. W&B's own entries are left out."""
     if name.startswith("config._wandb"):
         return {}
@@ -98,12 +101,12 @@ def _config(name: str, text: str) -> dict[str, str]:
     except ValueError:
         return {name: text}
     if isinstance(value, dict) and value:
-        flattened = (_config(f"{name}.{key}", json.dumps(element)) for key, element in value.items())
+        flattened = (_config_facts(f"{name}.{key}", json.dumps(element)) for key, element in value.items())
         return {key: text for entries in flattened for key, text in entries.items()}
     return {name: value if isinstance(value, str) else text}
 
 
-def _item(item: Any) -> tuple[str, float | None]:
+def _history_value(item: Any) -> tuple[str, float | None]:
     name = item.key or ".".join(item.nested_key)
     kind = item.WhichOneof("value") if "value" in item.DESCRIPTOR.oneofs_by_name else None
     value: object = getattr(item, kind) if kind else None
@@ -115,39 +118,39 @@ def _item(item: Any) -> tuple[str, float | None]:
     return name, None
 
 
-def _messages(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
+def _read_messages(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
     try:
         messages: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")
     except ImportError as error:
         raise UsageError("W&B's own file needs wandb", where=str(path), next_step="pip install wandb") from error
-    for content, end in _records(path, start):
+    for content, end in _read_records(path, start):
         yield messages.Record.FromString(content), end
 
 
-def _records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
+def _read_records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
     """Yields the complete records with their end positions. Stops at the first incomplete record."""
     with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
-        if file.read(len(_IDENT)) != _IDENT:
+        if file.read(len(_FILE_HEADER)) != _FILE_HEADER:
             raise UsageError("not a file of a W&B run", where=str(path))
         record = b""
-        for kind, content, end in _parts(file, max(start, len(_IDENT))):
+        for kind, content, end in _read_record_parts(file, max(start, len(_FILE_HEADER))):
             record = content if kind in (_WHOLE, _FIRST) else record + content
             if kind in (_WHOLE, _LAST):
                 yield record, end
 
 
-def _parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
-    block_start = start - start % _BLOCK
+def _read_record_parts(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes, int]]:
+    block_start = start - start % _BLOCK_BYTES
     offset = start - block_start
     file.seek(block_start)
-    while block := file.read(_BLOCK):
-        while len(block) - offset >= _HEAD.size:
-            checksum, length, kind = _HEAD.unpack_from(block, offset)
-            content = block[offset + _HEAD.size : offset + _HEAD.size + length]
+    while block := file.read(_BLOCK_BYTES):
+        while len(block) - offset >= _PART_HEADER.size:
+            checksum, length, kind = _PART_HEADER.unpack_from(block, offset)
+            content = block[offset + _PART_HEADER.size : offset + _PART_HEADER.size + length]
             if len(content) < length or zlib.crc32(content, zlib.crc32(bytes([kind]))) != checksum:
                 return
-            offset += _HEAD.size + length
+            offset += _PART_HEADER.size + length
             yield kind, content, block_start + offset
-        if len(block) < _BLOCK:  # the file ends inside this block, where later records will be appended
+        if len(block) < _BLOCK_BYTES:  # the file ends inside this block, where later records will be appended
             return
-        block_start, offset = block_start + _BLOCK, 0
+        block_start, offset = block_start + _BLOCK_BYTES, 0
