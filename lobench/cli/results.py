@@ -57,7 +57,7 @@ class ResultsSettings:
         metavar="ID",
     )
 
-    def complete(self, output_format: str) -> ResultsSettings:
+    def with_implied_options(self, output_format: str) -> ResultsSettings:
         """Returns the options with implied options set.
 
         Args:
@@ -144,7 +144,7 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
             with path.open("w", encoding="utf-8", newline="") as file:
                 file.writelines([content] if isinstance(content, str) else content)
 
-    settings = ResultsSettings(**options).complete(kind)
+    settings = ResultsSettings(**options).with_implied_options(kind)
     if settings.patch is not None:
         from lobench.analysis.comparisons.run_history import patch_of
 

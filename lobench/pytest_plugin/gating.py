@@ -94,7 +94,7 @@ class GateReporter:
         result = yield
         evaluated_cases = [result.case for results in self._results_by_case.values() for result in results]
         if self._measurements:
-            self._decide(session)
+            self._decide_and_report(session)
         elif evaluated_cases and all(case.evaluator for case in evaluated_cases):
             self._compare_stored(session, evaluated_cases)
         return result
@@ -107,13 +107,13 @@ class GateReporter:
         if exitstatus == pytest.ExitCode.OK and compared_nothing and self._results_by_case:
             session.exitstatus = ExitCode.ERROR
 
-    def _decide(self, session: pytest.Session) -> None:
+    def _decide_and_report(self, session: pytest.Session) -> None:
         sizes_of_looks = next(iter(self._measurements.values())).looks
         samples = {name: measurement.samples for name, measurement in sorted(self._measurements.items())}
         for name, (_, num_seeds) in self._cases_without_result().items():
             # A case without values is a group of its own, in which only the number of its seeds counts.
             samples[name] = Samples(missing_seeds=(frozenset(), frozenset(range(num_seeds))))
-        self._report = decide_gate(samples, rules_of(self._config, sizes_of_looks), self._margins())
+        self._report = decide_gate(samples, rules_of(self._config, sizes_of_looks), self._margin_by_case())
         self._record_gate()
         results = list(self._report.cases)
         if len(results) > 1:
@@ -175,7 +175,7 @@ class GateReporter:
             properties = [] if verdict.result is None else _gate_properties(verdict.result)
             self._report_verdict(f"{file}::gate[{name}]", file, verdict.verdict, text, properties)
 
-    def _margins(self) -> dict[str, float]:
+    def _margin_by_case(self) -> dict[str, float]:
         return {name: measured.margin for name, measured in self._measurements.items()}
 
     def _cases_without_result(self) -> dict[str, tuple[str, int]]:
@@ -226,7 +226,7 @@ class GateReporter:
         return list(dict.fromkeys(measured.reference.label for _, measured in sorted(self._measurements.items())))
 
     def _margin(self, result: GateResult) -> float:
-        margins = self._margins()
+        margins = self._margin_by_case()
         return margins.get(result.case, math.fsum(margins.values()) / len(margins))
 
     def _report_verdict(

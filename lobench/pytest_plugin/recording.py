@@ -93,7 +93,7 @@ class SessionRecorder:
                 self.record(item_result, subject)
             if method and self._ledger is not None and not self._store_problem:
                 with self._noting_store_errors():
-                    self._experiment_sessions.add(self._ledger, method, session, item_result)
+                    self._experiment_sessions.add_evaluation(self._ledger, method, session, item_result)
 
     def record(self, item_result: ItemResult, subject: Subject | None = None) -> None:
         """Writes an evaluation of a subject into the ledger. None: the session's own subject."""
@@ -333,7 +333,7 @@ class _ExperimentSessions:
         self._has_curves_by_key[key] = bool(item_result.payload)
         return True
 
-    def add(self, ledger: Ledger, method: str, session: int, item_result: ItemResult) -> None:
+    def add_evaluation(self, ledger: Ledger, method: str, session: int, item_result: ItemResult) -> None:
         """Adds a recorded evaluation to a method's session, in the same version of the experiment as `lobench run`."""
         from lobench.core.experiment import SessionMember
         from lobench.core.planner import EvaluationId

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lobench import UsageError
 
-__all__ = ["BINDINGS_FIELD", "LENGTH_SETTING", "Difference", "differences", "refusal"]
+__all__ = ["BINDINGS_FIELD", "LENGTH_SETTING", "Difference", "continuation_error", "differences"]
 
 LENGTH_SETTING = "Evolve.num_generations"
 BINDINGS_FIELD = "bindings_text"  # field of a journal with the lines whose hash is `bindings`
@@ -47,7 +47,7 @@ def differences(recorded_values: Mapping[str, str], values: Mapping[str, str]) -
     return all_differences
 
 
-def refusal(where: str, all_differences: Sequence[Difference], *, values: Mapping[str, str]) -> UsageError:
+def continuation_error(where: str, all_differences: Sequence[Difference], *, values: Mapping[str, str]) -> UsageError:
     """Returns the error of a run that can be neither resumed nor extended.
 
     Args:

@@ -34,7 +34,7 @@ class Update:
 
 
 class EvolutionStrategies:
-    """State of the search. Call `trials`, `update` and `close` once each per generation.
+    """State of the search. Call `trials`, `update` and `close_generation` once each per generation.
 
     Attributes:
       init_seed: Seed of the initial theta.
@@ -91,7 +91,7 @@ class EvolutionStrategies:
             weights.append((minus - plus) / (2 * self._settings.sigma))
         return Update(seeds=tuple(seeds), weights=tuple(weights))
 
-    def close(self, fitness: Sequence[float | None]) -> Generation:
+    def close_generation(self, fitness: Sequence[float | None]) -> Generation:
         order = ranked_indices(fitness)
         mean, num_results, num_not_finite = fitness_summary(fitness)
         best_index = order[0]

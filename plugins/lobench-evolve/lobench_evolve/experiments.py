@@ -17,7 +17,7 @@ from typing import Annotated, TypeAlias
 import click
 
 from lobench import UsageError
-from lobench_evolve.extension import extended
+from lobench_evolve.extension import extend_run
 from lobench_evolve.run import ExecutorOptions, plan, run_experiment
 
 __all__ = ["CommandOutcome", "EvolveCommand", "EvolveRecord", "Run", "run_command", "shard_indices"]
@@ -84,7 +84,7 @@ def run_command(command: EvolveCommand) -> CommandOutcome:
             gin_params=command.gin_params,
         )
         if command.extend:
-            experiment = extended(experiment)
+            experiment = extend_run(experiment)
         workers = command.workers or os.cpu_count() or 1
         generations = run_experiment(experiment, command.executor_options, num_workers=workers, log=_log)
     except KeyboardInterrupt:

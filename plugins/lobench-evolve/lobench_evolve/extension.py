@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from lobench import UsageError
-from lobench_evolve.differences import BINDINGS_FIELD, LENGTH_SETTING, differences, refusal
+from lobench_evolve.differences import BINDINGS_FIELD, LENGTH_SETTING, continuation_error, differences
 from lobench_evolve.journal import read_run
 from lobench_evolve.run import Evolution
 
-__all__ = ["branch_folder", "extended"]
+__all__ = ["branch_folder", "extend_run"]
 
 
 def branch_folder(folder: Path, num_generations: int) -> Path:
@@ -19,7 +19,7 @@ def branch_folder(folder: Path, num_generations: int) -> Path:
     return folder / f"extended_to_{num_generations}"
 
 
-def extended(experiment: Evolution) -> Evolution:
+def extend_run(experiment: Evolution) -> Evolution:
     """Returns a run that continues a finished one over the added generations.
 
     It starts with theta and Adam's moments of the finished run. The learning rate follows a cosine over the added
@@ -45,7 +45,7 @@ def extended(experiment: Evolution) -> Evolution:
     }
     changes = [change for change in differences(parent.values, identity_values) if change.name != LENGTH_SETTING]
     if changes:
-        raise refusal(where, changes, values=identity_values)
+        raise continuation_error(where, changes, values=identity_values)
     num_parent_generations = parent_settings["num_generations"]
     if num_generations <= num_parent_generations:
         raise UsageError(

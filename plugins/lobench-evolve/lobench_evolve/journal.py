@@ -15,7 +15,7 @@ from typing import Any
 
 from lobench import StoreError
 from lobench.extend import StoreLock, database_errors, open_to_read, open_to_write, transaction, write_ahead
-from lobench_evolve.differences import BINDINGS_FIELD, differences, refusal
+from lobench_evolve.differences import BINDINGS_FIELD, continuation_error, differences
 from lobench_evolve.truncation_ga import Generation
 
 __all__ = ["Block", "ClosedGeneration", "RunJournal", "RunProgress", "decode_fitness", "read_generations", "read_run"]
@@ -94,7 +94,9 @@ class RunJournal:
             }
             if has_results and changed_values.keys() & recorded_values.keys():
                 new_values = {**recorded_values, **identity_values, BINDINGS_FIELD: self._bindings}
-                raise refusal(str(self._path.parent), differences(recorded_values, new_values), values=new_values)
+                raise continuation_error(
+                    str(self._path.parent), differences(recorded_values, new_values), values=new_values
+                )
             if "bindings" in changed_values and self._bindings:
                 changed_values[BINDINGS_FIELD] = self._bindings
             for name, value in changed_values.items():
@@ -102,14 +104,14 @@ class RunJournal:
             if changed_values.keys() & recorded_values.keys():
                 connection.execute("DELETE FROM state")
 
-    def blocks(self, generation: int, phase: str) -> list[Block]:
+    def stored_blocks(self, generation: int, phase: str) -> list[Block]:
         """Returns the results of a phase in their order of arrival."""
         query = "SELECT block, fitness FROM results WHERE generation = ? AND phase = ? ORDER BY arrival"
         with _convert_errors(self._path):
             rows = self._connection.execute(query, (generation, phase)).fetchall()
         return [Block(block=block, fitness=decode_fitness(data)) for block, data in rows]
 
-    def add(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
+    def add_block(self, generation: int, phase: str, block: int, fitness: bytes) -> None:
         """Stores the results of one message durably."""
         columns = "(generation, phase, block, fitness)"
         with self._transaction() as connection:

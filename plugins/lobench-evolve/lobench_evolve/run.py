@@ -267,7 +267,7 @@ class _Runner:
                 fitness_values[index] = value
             num_results += min(len(fitness), num_wanted_results - num_results)
 
-        stored_results = self._journal.blocks(generation, phase)
+        stored_results = self._journal.stored_blocks(generation, phase)
         for result in stored_results:
             add_results(result.block, result.fitness)
         if num_results == num_wanted_results:
@@ -275,7 +275,7 @@ class _Runner:
         missing_blocks = sorted(set(range(len(blocks))) - {result.block for result in stored_results})
         jobs = [_evaluation_job(blocks[block], theta_path) for block in missing_blocks]
         for index, payload in self._worker_pool.run(jobs, genomes):
-            self._journal.add(generation, phase, missing_blocks[index], payload)
+            self._journal.add_block(generation, phase, missing_blocks[index], payload)
             add_results(missing_blocks[index], decode_fitness(payload))
             if num_results == num_wanted_results:
                 break
@@ -316,7 +316,7 @@ class _GaRunner(_Runner):
         )
         fresh_trials = self._search.fresh_trials(fitness)
         fresh_fitness = self._evaluate(generation, "elite", fresh_trials, genomes) if fresh_trials else []
-        return self._search.close(fitness, fresh_fitness)
+        return self._search.close_generation(fitness, fresh_fitness)
 
     def _write_checkpoints(self, generation: int, ended_generation: Generation) -> None:
         genomes = self._search.genomes
@@ -361,7 +361,7 @@ class _EsRunner(_Runner):
             generation, "population", trials, search.genomes, first_n=first_n, theta_path=self._theta_path
         )
         self._updates.append(search.update(fitness))
-        return search.close(fitness)
+        return search.close_generation(fitness)
 
     def _write_checkpoints(self, generation: int, ended_generation: Generation) -> bytes:
         self._write_theta(generation + 1)

@@ -101,7 +101,7 @@ def selection_strategy(settings: TruncationGA) -> SelectionStrategy:
 
 
 class Population:
-    """State of the search. Call `trials`, `fresh_trials` and `close` once each per generation.
+    """State of the search. Call `trials`, `fresh_trials` and `close_generation` once each per generation.
 
     Args:
       settings: Settings of the genetic algorithm.
@@ -135,7 +135,7 @@ class Population:
             candidates = [*candidates[: self._settings.num_candidates - 1], 0]
         return candidates
 
-    def close(self, fitness: Sequence[float | None], fresh_fitness: Sequence[float | None]) -> Generation:
+    def close_generation(self, fitness: Sequence[float | None], fresh_fitness: Sequence[float | None]) -> Generation:
         """Ends the generation and creates the next one.
 
         Args:

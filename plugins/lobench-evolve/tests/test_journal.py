@@ -17,11 +17,11 @@ IDENTITY = {"seed": "1"}
 
 def test_what_was_added_is_there_after_a_restart(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path, IDENTITY)
-    journal.add(0, "population", 1, b"\0\0\x80\x3f")
+    journal.add_block(0, "population", 1, b"\0\0\x80\x3f")
     journal.begin_state(0, b"state")
     journal.close()
     again = RunJournal(tmp_path, IDENTITY)
-    assert [(block.block, block.fitness) for block in again.blocks(0, "population")] == [(1, (1.0,))]
+    assert [(block.block, block.fitness) for block in again.stored_blocks(0, "population")] == [(1, (1.0,))]
     assert again.state() == (0, b"state")
     again.close()
     with pytest.raises(UsageError, match=SHOWN["got-seed-is-2-and"]):
@@ -46,7 +46,7 @@ def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None
     again.begin_state(0, b"other")
     again.check({"settings": "b"})
     assert again.state() == (0, b"other")
-    again.add(0, "population", 0, b"")
+    again.add_block(0, "population", 0, b"")
     with pytest.raises(UsageError, match=SHOWN["settings-is-a-and-was"]):
         again.check({"settings": "a"})
     again.close()
@@ -54,7 +54,7 @@ def test_a_run_without_results_may_begin_again_otherwise(tmp_path: Path) -> None
 
 def test_what_differs_is_shown_however_long_the_values_are(tmp_path: Path) -> None:
     journal = RunJournal(tmp_path, {"settings": "x" * 500 + "first_n: 1"})
-    journal.add(0, "population", 0, b"")
+    journal.add_block(0, "population", 0, b"")
     with pytest.raises(UsageError, match=SHOWN["got-settings-is-first-n"]):
         journal.check({"settings": "x" * 500 + "first_n: 2"})
     journal.close()

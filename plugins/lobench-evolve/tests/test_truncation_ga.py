@@ -49,7 +49,7 @@ def elites(seed: int, num_generations: int, ga: TruncationGA = EXACT) -> list[fl
     found = []
     for _ in range(num_generations):
         fitness = sphere([trial.genome for trial in search.trials()])
-        found.append(search.close(fitness, []).elite_fitness)
+        found.append(search.close_generation(fitness, []).elite_fitness)
     return found
 
 
@@ -66,7 +66,7 @@ def test_on_a_sphere_the_elite_rises_as_measured() -> None:
 def close(search: Population, fitness: Sequence[float | None]) -> Generation:
     """Ends a generation whose fresh evaluations repeat the fitness."""
     by_id = dict(zip((trial.genome.id for trial in search.trials()), fitness, strict=True))
-    return search.close(fitness, [by_id[trial.genome.id] for trial in search.fresh_trials(fitness)])
+    return search.close_generation(fitness, [by_id[trial.genome.id] for trial in search.fresh_trials(fitness)])
 
 
 def test_the_elite_stays_unmutated_and_children_have_the_best_as_parents() -> None:
@@ -113,14 +113,14 @@ def test_what_is_broken_or_missing_has_no_children_where_anything_is_finite(
 
 def test_equal_fitness_keeps_the_elite() -> None:
     search = population(TruncationGA(population_size=4, num_parents=2, elite_evals=0), 0)
-    assert search.close([0.0, 1.0, 1.0, 0.0], []).elite == 1
-    assert search.close([1.0, 1.0, 1.0, 1.0], []).elite == 1
+    assert search.close_generation([0.0, 1.0, 1.0, 0.0], []).elite == 1
+    assert search.close_generation([1.0, 1.0, 1.0, 1.0], []).elite == 1
 
 
 def test_only_ancestors_are_remembered() -> None:
     search, sphere = population(EXACT, 3), Sphere()
     for _ in range(30):
-        search.close(sphere([trial.genome for trial in search.trials()]), [])
+        search.close_generation(sphere([trial.genome for trial in search.trials()]), [])
     assert len(search.genomes) < 200 + 20 * 30
     at = search.trials()[-1].genome
     while at.parents:
@@ -130,7 +130,7 @@ def test_only_ancestors_are_remembered() -> None:
 
 def test_infinities_of_both_signs_are_no_elites() -> None:
     search = population(TruncationGA(population_size=3, num_parents=2, num_candidates=2, elite_evals=2), 0)
-    ended = search.close([3.0, 2.0, 1.0], [math.inf, -math.inf, 1.0, 2.0])
+    ended = search.close_generation([3.0, 2.0, 1.0], [math.inf, -math.inf, 1.0, 2.0])
     assert (ended.elite, ended.elite_fitness) == (1, 1.5)
 
 
@@ -139,7 +139,7 @@ def test_a_child_has_as_many_parents_as_it_is_asked_for() -> None:
     for several, expected in ((3, {(1, 3, 5)}), (2, None)):
         ga = TruncationGA(population_size=6, num_parents=3, elite_evals=0, parents_per_child=several)
         search = population(ga, 0)
-        search.close(fitness, [])
+        search.close_generation(fitness, [])
         elite, *children = [trial.genome for trial in search.trials()]
         assert elite.id == 1 and not elite.parents, "the elite stays as it is"
         found = {child.parents for child in children}
@@ -151,7 +151,7 @@ def test_a_child_has_as_many_parents_as_it_is_asked_for() -> None:
 def test_parents_are_drawn_without_replacement() -> None:
     ga = TruncationGA(population_size=60, num_parents=10, elite_evals=0, parents_per_child=9)
     search = population(ga, 0)
-    search.close([float(index) for index in range(60)], [])
+    search.close_generation([float(index) for index in range(60)], [])
     children = [trial.genome for trial in search.trials()][1:]
     assert {len(child.parents) for child in children} == {9}
     assert len({child.parents for child in children}) > 5
@@ -160,7 +160,7 @@ def test_parents_are_drawn_without_replacement() -> None:
 def test_a_parent_that_diverged_is_no_parent_beside_others() -> None:
     ga = TruncationGA(population_size=6, num_parents=4, elite_evals=0, parents_per_child=3)
     search = population(ga, 0)
-    search.close([5.0, 4.0, math.nan, math.nan, math.nan, math.nan], [])
+    search.close_generation([5.0, 4.0, math.nan, math.nan, math.nan, math.nan], [])
     assert {trial.genome.parents for trial in search.trials()[1:]} == {(0, 1)}
 
 
@@ -176,7 +176,7 @@ def test_the_mean_of_the_parents_finds_the_sphere_sooner() -> None:
         for seed in range(5):
             search, sphere = population(ga, seed), Large()
             for _ in range(60):
-                ended = search.close(sphere([trial.genome for trial in search.trials()]), [])
+                ended = search.close_generation(sphere([trial.genome for trial in search.trials()]), [])
             found.append(ended.elite_fitness)
         return statistics.median(found)
 

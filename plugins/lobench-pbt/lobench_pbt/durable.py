@@ -24,7 +24,7 @@ class CommitLog:
     """
 
     def __init__(self, database: Path) -> None:
-        self._database, self._wal = database, database.with_name(f"{database.name}-wal")
+        self._database, self._log_path = database, database.with_name(f"{database.name}-wal")
         self._condition = threading.Condition()
         self._num_written = self._num_synced = 0
         self._is_syncing = False
@@ -34,7 +34,7 @@ class CommitLog:
         with self._condition:
             self._num_written += 1
 
-    def wait(self) -> None:
+    def wait_until_synced(self) -> None:
         """Waits until all commits written before the call are on the disk.
 
         Raises:
@@ -62,7 +62,7 @@ class CommitLog:
     def _sync(self) -> None:
         try:
             # Without a log, the database itself has everything.
-            path = self._wal if self._wal.exists() else self._database
+            path = self._log_path if self._log_path.exists() else self._database
             sync(path)
         except OSError as error:
             raise StoreError("cannot use the study's database", where=str(self._database), got=cause(error)) from error

@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from lobench import ConfigError
 from lobench.extend import Value, cause
 
-__all__ = ["apply", "bind", "bound_values", "check_gin_paths", "gin_text"]
+__all__ = ["apply_params", "bind_params", "bound_values", "check_gin_paths", "gin_text"]
 
-_applied_values: dict[str, tuple[Value, object]] = {}  # by path: (value bound by `apply`, previous value in gin)
+_applied_values: dict[str, tuple[Value, object]] = {}  # by path: (value bound by `apply_params`, previous value in gin)
 _UNBOUND = object()
 
 
-def apply(params: Mapping[str, Value]) -> None:
+def apply_params(params: Mapping[str, Value]) -> None:
     """Binds the values of a trial. Bindings of an earlier trial in this process that this one does not have are undone.
 
     Raises:
-      ConfigError: As in `bind`.
+      ConfigError: As in `bind_params`.
     """
     current_values = bound_values({**dict.fromkeys(_applied_values, 0), **params})
     for path in _applied_values.keys() - params.keys():
@@ -30,7 +30,7 @@ def apply(params: Mapping[str, Value]) -> None:
         # A parameter that the trainer has bound since then keeps its value.
         if path in current_values and current_values[path] == value:
             _restore_value(path, earlier_value)
-    bind(params)
+    bind_params(params)
     for path, value in params.items():
         applied_value, earlier_value = _applied_values.get(path, (_UNBOUND, _UNBOUND))
         current_value = current_values.get(path, _UNBOUND)
@@ -47,7 +47,7 @@ def _restore_value(path: str, earlier_value: object) -> None:
         gin_state._CONFIG[key.config_key][key.arg_name] = earlier_value
 
 
-def bind(params: Mapping[str, Value]) -> None:
+def bind_params(params: Mapping[str, Value]) -> None:
     """Binds values to their paths, replacing existing bindings.
 
     Raises:
@@ -85,17 +85,17 @@ def check_gin_paths(paths: Sequence[str], where: str) -> None:
     """Checks that all paths are parameters of configurables. Imports lobench's own modules if one is missing.
 
     Raises:
-      ConfigError: As in `bind`.
+      ConfigError: As in `bind_params`.
     """
     from lobench.extend import load_plugins
 
     try:
-        bind(dict.fromkeys(paths, 0))
+        bind_params(dict.fromkeys(paths, 0))
     except ConfigError:
         for name in load_plugins().gin_modules():
             importlib.import_module(name)
         try:
-            bind(dict.fromkeys(paths, 0))
+            bind_params(dict.fromkeys(paths, 0))
         except ConfigError as error:
             raise ConfigError(
                 f"parameter {error.where}: {error.what}", where=where, got=error.got, next_step=error.next_step

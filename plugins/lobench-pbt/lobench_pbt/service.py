@@ -71,7 +71,7 @@ class _OpenStudy:
     def trial(self, id: int) -> StudyTrial:
         return self._require_row(self.table.trial(id), id)
 
-    def leased(self, id: int, attempt: int, process: str) -> Outline:
+    def leased_outline(self, id: int, attempt: int, process: str) -> Outline:
         """Returns a trial that is leased to the worker.
 
         Raises:
@@ -202,7 +202,7 @@ class Service:
             self._db.execute("INSERT OR IGNORE INTO studies (name, config) VALUES (?, ?)", (study.name, config_text))
             row = read_studies(self._db, study.name)[0]
         self._commit_log.record_commit()
-        self._commit_log.wait()
+        self._commit_log.wait_until_synced()
         return row
 
     def get_study(self, name: str = "") -> tuple[StudyRow, Mapping[str, int]]:
@@ -210,7 +210,7 @@ class Service:
         with self._lock, self._converting_errors():
             row = self._study_row(name)
             study_and_counts = row, TrialTable(self._db, row.name).counts_by_state()
-        self._commit_log.wait()
+        self._commit_log.wait_until_synced()
         return study_and_counts
 
     def stop_study(self, name: str = "") -> StudyRow:
@@ -224,7 +224,7 @@ class Service:
     def list_trials(self, name: str = "", *, after: int = 0, limit: int = 500) -> list[StudyTrial]:
         with self._lock, self._converting_errors():
             trials = TrialTable(self._db, self._study_row(name).name).trials_after(after, limit)
-        self._commit_log.wait()
+        self._commit_log.wait_until_synced()
         return trials
 
     # Workers.
@@ -259,7 +259,7 @@ class Service:
     def heartbeat(self, name: str, id: int, attempt: int, *, process: str = "") -> bool:
         """Renews a lease; returns whether the trial should end early."""
         with self._open_study(name, needs_sync=False) as open_study:
-            leased_trial = open_study.leased(id, attempt, process)
+            leased_trial = open_study.leased_outline(id, attempt, process)
             open_study.table.renew_lease(id, open_study.now + open_study.study.lease_seconds)
             return leased_trial.state is State.STOPPING
 
@@ -276,7 +276,7 @@ class Service:
     ) -> bool:
         """Adds a measurement and renews the lease; returns whether the trial should end early."""
         with self._open_and_sync(name) as open_study:
-            leased_trial = open_study.leased(id, attempt, process)
+            leased_trial = open_study.leased_outline(id, attempt, process)
             open_study.table.renew_lease(id, open_study.now + open_study.study.lease_seconds)
             open_study.table.add_measurement(id, attempt, step, seconds, metrics)
             return leased_trial.state is State.STOPPING
@@ -394,11 +394,11 @@ class Service:
         """Opens a transaction on a study, and waits at its end until all commits so far are on disk."""
         with self._open_study(name) as open_study:
             yield open_study
-        self._commit_log.wait()
+        self._commit_log.wait_until_synced()
 
     def _discard_copies(self, dropped_copies: list[Artifact]) -> None:
         """Waits for the disk, then removes copies that no row mentions any more."""
-        self._commit_log.wait()
+        self._commit_log.wait_until_synced()
         for artifact in dropped_copies:
             self._checkpoint_copies.discard(artifact)
 

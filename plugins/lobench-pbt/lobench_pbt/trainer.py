@@ -29,7 +29,7 @@ from lobench import LobenchError
 from lobench.extend import Value, checkpoint_sha256, holds_theta
 from lobench_pbt.codec import artifact_to_message, trial_from_message
 from lobench_pbt.connection import Address, Connection
-from lobench_pbt.gin_paths import apply, bound_values, gin_text
+from lobench_pbt.gin_paths import apply_params, bound_values, gin_text
 from lobench_pbt.process import Fate, process_fate, process_text, register_client, unregister_client
 from lobench_pbt.proto import pbt_pb2
 from lobench_pbt.trial import Artifact, Refusal, Refused, StudyTrial
@@ -77,19 +77,21 @@ class StudyClient:
         Raises:
           LobenchError: Another live process uses this name.
         """
-        wait = _HolderWait(worker)
+        holder_wait = _HolderWait(worker)
         while True:
-            request = pbt_pb2.SuggestRequest(study=self._study, worker=worker, process=self._process, gone=wait.gone)
+            request = pbt_pb2.SuggestRequest(
+                study=self._study, worker=worker, process=self._process, gone=holder_wait.ended_process
+            )
             reply = self._connection.call(self._connection.stub.Suggest, request)
             if reply.answer == pbt_pb2.SuggestReply.DONE:
                 return
             if reply.answer == pbt_pb2.SuggestReply.HELD:
-                wait.wait_or_take_over(reply)
+                holder_wait.wait_or_take_over(reply)
                 continue
             if reply.answer == pbt_pb2.SuggestReply.WAIT:
                 time.sleep(_POLL_SECONDS)
                 continue
-            wait = _HolderWait(worker)
+            holder_wait = _HolderWait(worker)
             session = TrialSession(self._connection, reply.trial, self._process)
             self._sessions.add(session)
             try:
@@ -118,11 +120,11 @@ class _HolderWait:
     """State of a worker whose trial belongs to another process with its name, which has died or is a duplicate.
 
     Attributes:
-      gone: Process that is known to have ended.
+      ended_process: Process that is known to have ended.
     """
 
     def __init__(self, worker: str) -> None:
-        self.gone = ""
+        self.ended_process = ""
         self._worker, self._waiting_since = worker, 0.0
 
     def wait_or_take_over(self, reply: Any) -> None:
@@ -133,8 +135,8 @@ class _HolderWait:
         """
         holder_fate = process_fate(reply.holder)
         now = time.monotonic()
-        if holder_fate is Fate.OVER and self.gone != reply.holder:
-            self.gone = reply.holder
+        if holder_fate is Fate.OVER and self.ended_process != reply.holder:
+            self.ended_process = reply.holder
             return
         is_first, self._waiting_since = not self._waiting_since, self._waiting_since or now
         # The controller reassigns the trial after half a lease without a sign of life.
@@ -215,7 +217,7 @@ class TrialSession:
 
         Inactive parameters get the values that they had before the first trial of this process.
         """
-        apply(self.params)
+        apply_params(self.params)
         self._is_applied = True
 
     @property

@@ -120,7 +120,7 @@ class CheckpointCopies:
 
     def discard(self, artifact: Artifact) -> None:
         """Removes a completion's copies."""
-        shutil.rmtree(self._folder(artifact), ignore_errors=True)
+        shutil.rmtree(self._folder_of(artifact), ignore_errors=True)
 
     def remove_all_but(self, artifacts: Collection[Artifact]) -> None:
         """Removes the remains of a killed controller.
@@ -128,7 +128,7 @@ class CheckpointCopies:
         Raises:
           StoreError: The store was moved: artifacts were recorded in another folder, and trials would lose their state.
         """
-        needed_folders = {self._folder(artifact) for artifact in artifacts}
+        needed_folders = {self._folder_of(artifact) for artifact in artifacts}
         for artifact in artifacts:
             recorded_root = Path(artifact.uri).parents[2]
             if recorded_root != self._root and not (recorded_root.exists() and recorded_root.samefile(self._root)):
@@ -141,7 +141,7 @@ class CheckpointCopies:
             if folder not in needed_folders:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _folder(self, artifact: Artifact) -> Path:
+    def _folder_of(self, artifact: Artifact) -> Path:
         return self._root / Path(artifact.uri).parents[1].name  # the store may have another path now, such as a link
 
 
@@ -170,7 +170,7 @@ class _Copy:
         if not is_folder and not stat.S_ISREG(status.st_mode):
             self._refuse(f"{source} is neither")
         num_bytes = 0 if is_folder else status.st_size
-        self._count(num_files=1, num_bytes=num_bytes)
+        self._count_and_check(num_files=1, num_bytes=num_bytes)
         yield source, copy
         with os.scandir(source) if is_folder else contextlib.nullcontext(()) as entries:
             for entry in entries:
@@ -188,9 +188,9 @@ class _Copy:
             while bytes_left and (chunk := file.read(min(bytes_left, _CHUNK_BYTES))):
                 target.write(chunk)
                 bytes_left -= len(chunk)
-                self._count()
+                self._count_and_check()
 
-    def _count(self, *, num_files: int = 0, num_bytes: int = 0) -> None:
+    def _count_and_check(self, *, num_files: int = 0, num_bytes: int = 0) -> None:
         if self._closed_event.is_set():
             raise StoreError("the controller ends", where=self._where, next_step="complete the trial again")
         self._num_files += num_files

@@ -38,7 +38,7 @@ def test_those_who_come_while_one_syncs_share_the_next_one(tmp_path: Path) -> No
 
     def commit() -> None:
         log.record_commit()
-        log.wait()
+        log.wait_until_synced()
 
     with ThreadPoolExecutor(20) as threads:
         first = threads.submit(commit)
@@ -51,7 +51,7 @@ def test_those_who_come_while_one_syncs_share_the_next_one(tmp_path: Path) -> No
         for future in (first, *others):
             future.result(600)
     assert log.num_syncs == 2
-    log.wait()
+    log.wait_until_synced()
     assert log.num_syncs == 2, "nothing is new"
 
 
@@ -60,9 +60,9 @@ def test_a_disk_that_takes_nothing_is_said_to_everybody_and_asked_again(tmp_path
     log.record_commit()
     for _ in range(2):
         with pytest.raises(StoreError, match=SHOWN["cannot-use-the-study-s"]):
-            log.wait()
+            log.wait_until_synced()
     log._database.touch()
-    log.wait()
+    log.wait_until_synced()
 
 
 def test_a_heartbeat_waits_for_no_disk_and_each_other_request_for_one_sync(tmp_path: Path) -> None:

@@ -78,11 +78,11 @@ class SlurmExecutor:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._commands = ThreadPoolExecutor(1, "lobench calls SLURM")  # one at a time, in order
         self._is_polling, self._polled_at = False, 0.0
-        self._is_accepted = self._is_refused = self._is_silent = self._is_closed = False
+        self._was_job_accepted = self._was_refusal_reported = self._is_slurm_silent = self._is_closed = False
         self._count_lock = threading.Lock()  # protects `_Slot.num_jobs`
         self._listener = Listener(("", 0), "AF_INET", backlog=128)
         self._commands.submit(self._jobs.cancel_all)
-        threading.Thread(target=self._accept, name="lobench listens to its jobs", daemon=True).start()
+        threading.Thread(target=self._accept_connections, name="lobench listens to its jobs", daemon=True).start()
 
     def start(self, worker: int, num_cpus: int, num_gpus: float = 0.0) -> None:
         self._slots[worker] = slot = _Slot((num_cpus, math.ceil(num_gpus)), used_at=time.monotonic())
@@ -161,7 +161,7 @@ class SlurmExecutor:
             self._call_in_wait(lambda: self._raise_error(failure))
             return
         slot.submitted_at = time.monotonic()
-        self._is_accepted = True
+        self._was_job_accepted = True
         if self._slots.get(worker) is not slot:
             self._jobs.cancel([slot.job_number])
 
@@ -171,12 +171,12 @@ class SlurmExecutor:
         Raises:
           LobenchError: No job was accepted so far.
         """
-        if not self._is_accepted:
+        if not self._was_job_accepted:
             raise error
         timer = threading.Timer(_RETRY_SECONDS, lambda: self._call_in_wait(lambda: self._submit_again(worker, slot)))
         timer.daemon = True
         timer.start()
-        is_first, self._is_refused = not self._is_refused, True
+        is_first, self._was_refusal_reported = not self._was_refusal_reported, True
         return [Notice(message=f"{error}; trying again every {_RETRY_SECONDS:g} s")] if is_first else []
 
     def _raise_error(self, error: LobenchError) -> list[ExecutorEvent]:
@@ -211,7 +211,7 @@ class SlurmExecutor:
 
     def _update_states(self, states: dict[str, str] | None, problem: str, now: float) -> list[ExecutorEvent]:
         self._is_polling = False
-        was_silent, self._is_silent = self._is_silent, states is None
+        was_silent, self._is_slurm_silent = self._is_slurm_silent, states is None
         events: list[ExecutorEvent] = []
         if states is None and not was_silent:
             events.append(Notice(message=f"SLURM does not answer: {problem}; running jobs go on"))
@@ -264,7 +264,7 @@ class SlurmExecutor:
 
     # Connections.
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         while True:
             try:
                 connection = self._listener.accept()
@@ -279,7 +279,7 @@ class SlurmExecutor:
             threading.Thread(target=self._authenticate, args=(connection,), daemon=True).start()
 
     def _stop_listening(self) -> None:
-        """Ends the thread of `_accept`: closing a socket does not wake a thread that waits on it, a connection does."""
+        """Ends the thread that accepts connections. It needs one: closing its socket would not wake it."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", self._listener.address[1]), timeout=1.0).close()

@@ -140,7 +140,7 @@ def test_whatever_changes_a_worker_is_asked_again(world: World, change: Callable
 
 
 def test_another_version_of_a_plugin_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_plugins", lambda: iter([("some-plugin", "2.0")]))
+    monkeypatch.setattr(module, "installed_plugins", lambda groups: [("some-plugin", "2.0")])
     assert world.start().recall(ADAM) is None
 
 
