@@ -272,7 +272,7 @@ def test_replay_of_an_empty_memory_is_no_replay_and_later_the_memory_joins_the_b
 def test_an_interleaved_stream_trains_all_tasks_at_once() -> None:
     task = SplitStream(task=network(), num_tasks=4, interleaved=True)
     _, state = task.init_with_state(KEY)
-    batch = task._batch(state, KEY, task.datasets.train.take(jnp.arange(64)))
+    batch = task._current_batch(state, KEY, task.datasets.train.take(jnp.arange(64)))
     assert set(np.asarray(batch.tasks)) == {0, 1, 2, 3} and (batch.labels // 2 == batch.tasks).all()
     assert task.metrics_over_phases({"test/accuracy_task_0": np.zeros((1, 1))}, [0], [8]) == {}
 
