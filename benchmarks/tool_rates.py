@@ -51,7 +51,7 @@ from lobench.analysis.scores.mean_scores import rank_subjects
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
-from lobench.core.trials import below_median, stopped_between
+from lobench.core.trials import trials_below_median, stop_fitness_and_median
 from lobench.tools.ablate.change_search import AblateRules, Need, Subset, search_changes
 from lobench.tools.alarm.rule import (
     OverfitTest,
@@ -204,11 +204,11 @@ def _bounds(final: Floats, draw: np.random.Generator, *, is_stopped: bool) -> tu
         return final.tolist(), final.tolist()
     half = final - 0.5 * np.std(final)  # the order at half of the training is that of the end
     trials = [Trial(number=place, parameters={}, state="running", fitness=None, wave=0) for place in range(len(final))]
-    notes = below_median(trials, dict(enumerate(half.tolist())), after="50%")
+    notes = trials_below_median(trials, dict(enumerate(half.tolist())), after="50%")
     worst = min(final[[place for place in range(len(final)) if place not in notes]])
     low, high = final.tolist(), final.tolist()
     for place, note in notes.items():
-        at_stop, median = stopped_between(note) or (math.nan, math.nan)
+        at_stop, median = stop_fitness_and_median(note) or (math.nan, math.nan)
         low[place], high[place] = at_stop, max(at_stop, median, worst)
     return low, high
 

@@ -19,7 +19,7 @@ from typing import Any
 import pluggy
 
 from lobench import hookspecs
-from lobench.core.containment import plugin_errors, plugins_contained
+from lobench.core.containment import contain_plugins, convert_plugin_errors
 from lobench.core.errors import (
     ConfigError,
     LobenchError,
@@ -29,7 +29,7 @@ from lobench.core.errors import (
     suggestion,
     with_parts,
 )
-from lobench.core.wording import described, headline
+from lobench.core.wording import describe_value, headline
 from lobench.hookspecs import Declaration, Executor, ExecutorEvent
 
 __all__ = [
@@ -98,7 +98,7 @@ class Registered:
         problem = f"cannot load {self.declaration.name!r} from {self.declaration.factory!r}"
         where = f"plugin {self.plugin!r}"
         with (
-            plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))),
+            convert_plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))),
             self._suite_importable(),
         ):
             loaded_module = importlib.import_module(module) if module else self.module
@@ -125,7 +125,7 @@ class Registered:
                     next_step=suggestion(name, parameters),
                 )
         try:
-            with plugins_contained():
+            with contain_plugins():
                 return factory(*arguments, **keywords)
         except LobenchError as error:
             if error.where or type(error) is not ConfigError:
@@ -177,7 +177,7 @@ class Registered:
             raise PluginFailure(
                 "the factory returned something else",
                 where=location,
-                got=described(instance),
+                got=describe_value(instance),
                 expected=f"{missing_methods[0]}()",
             )
         guarded_class = type(type(instance).__name__, (GuardedPlugin,), {})  # errors name the plugin's class
@@ -229,12 +229,12 @@ class GuardedPlugin:
         def call_guarded(*arguments: Any, **keywords: Any) -> Any:
             cause: BaseException | None = None
             try:
-                with plugins_contained():
+                with contain_plugins():
                     result = value(*arguments, **keywords)
                 if self._results[name](result):
                     return result
                 problem = f"{name}() returned something of another type"
-                got = described(result)
+                got = describe_value(result)
             except passes:
                 raise
             except BaseException as error:  # noqa: BLE001  (a plugin boundary: raised below, or printed)
@@ -357,7 +357,7 @@ class PluginManager(pluggy.PluginManager):
 
     def _call_hook(self, hook: str, function: Callable[[], Any], plugin: str) -> list[Declaration]:
         problem, where = f"hook {hook} failed", f"plugin {plugin!r}"
-        with plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))):
+        with convert_plugin_errors(lambda error: PluginFailure(problem, where=where, got=headline(error))):
             returned_value: Any = function()
             declarations = list(returned_value) if isinstance(returned_value, Iterable) else [returned_value]
         for declaration in declarations:
@@ -369,13 +369,13 @@ class PluginManager(pluggy.PluginManager):
                     expected="lobench.hookspecs.Declaration",
                 )
             name = declaration.name
-            shown_name = repr(name) if isinstance(name, str) else described(name)
+            shown_name = repr(name) if isinstance(name, str) else describe_value(name)
             for field_name in ("name", "factory", "summary"):
                 if not isinstance(text := getattr(declaration, field_name), str) or (field_name == "name" and not text):
                     raise PluginFailure(
                         f"hook {hook} declares {shown_name} with a {field_name} that is not a text",
                         where=f"plugin {plugin!r}",
-                        got=described(text),
+                        got=describe_value(text),
                     )
         return declarations
 
@@ -509,7 +509,7 @@ def load_plugins() -> PluginManager:
     for entry_point in sorted(installed_entry_points("lobench"), key=lambda point: point.name):
         plugin = None
         try:
-            with plugins_contained():
+            with contain_plugins():
                 plugin = entry_point.load()
             manager.take(plugin, entry_point.name)
         except KeyboardInterrupt:

@@ -24,7 +24,7 @@ from lobench.analysis.tables.notebook import html_of_results
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.cli.command_records import verdict_record
-from lobench.core.wording import significant
+from lobench.core.wording import significant_text
 from lobench.hookspecs import EvaluationFinished, SinkContext
 from lobench.report.live.methods import MethodCounts, PlainMethods
 from lobench.report.page.page import render_page
@@ -90,7 +90,7 @@ def check_values(summary: Summary, place: Path) -> None:
         assert own == pytest.approx(viewer_index.finals[metric][places].tolist(), rel=1e-6, nan_ok=True)
         if cell["diverged"]:
             continue
-        printed = [significant(value, 3) for value in own]
+        printed = [significant_text(value, 3) for value in own]
         assert f"[{printed[1]}, {printed[2]}]" in text
         assert " ".join(f"{float(number):.3g}" for number in printed) in flat(latex)
 

@@ -22,11 +22,11 @@ from tiny import make_suite
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.cli.group import _guard_plugin_command
-from lobench.core.containment import kept_folder, plugins_contained
+from lobench.core.containment import contain_plugins, restore_working_directory
 from lobench.core.errors import LobenchError, PluginError, PluginFailure
 from lobench.core.search.space import Kind, Parameter, Space
 from lobench.core.trials import TrialHistory
-from lobench.core.wording import described
+from lobench.core.wording import describe_value
 from lobench.drawing.svg import Chart, Series
 from lobench.engine.config.binding import import_named, import_of_plugins
 from lobench.engine.config.syntax import Import
@@ -127,15 +127,15 @@ def test_an_entry_point_that_changes_folder_and_closes_streams_leaves_both(insta
 
 def test_plugins_contained_inside_another_restores_the_folder_and_not_the_process(tmp_path: Path) -> None:
     folder, leave = Path.cwd(), os._exit
-    with plugins_contained():
-        with plugins_contained():
+    with contain_plugins():
+        with contain_plugins():
             os.chdir(tmp_path)
         assert Path.cwd() == folder
         with pytest.raises(SystemExit):
             os._exit(3)
-        with kept_folder():
+        with restore_working_directory():
             os.chdir(tmp_path)
-            with kept_folder():
+            with restore_working_directory():
                 pass
         assert Path.cwd() == folder
     assert os._exit is leave
@@ -143,7 +143,7 @@ def test_plugins_contained_inside_another_restores_the_folder_and_not_the_proces
 
 def test_plugins_contained_that_overlap_last_until_the_last_one_has_ended(tmp_path: Path) -> None:
     folder, own = Path.cwd(), (os._exit, os.chdir, sys.stdout, sys.stderr)
-    first, second = plugins_contained(), plugins_contained()
+    first, second = contain_plugins(), contain_plugins()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -157,7 +157,7 @@ def test_plugins_contained_that_overlap_last_until_the_last_one_has_ended(tmp_pa
 def test_plugins_contained_restores_the_stream_that_a_plugin_did_not_replace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", sys.stderr)  # restored after the test
     output, theirs = sys.stdout, io.StringIO()
-    with plugins_contained():
+    with contain_plugins():
         sys.stderr = theirs
     assert sys.stdout is output and sys.stderr is theirs
 
@@ -307,7 +307,7 @@ def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_oth
     import_of_plugins(statements)
     assert SHOWN["cannot-import-2"].format(name=name) in failed
     assert capsys.readouterr().err.count(name) == 1
-    with plugins_contained(), pytest.raises(LobenchError, match=SHOWN["cannot-import-3"].format(name=name)):
+    with contain_plugins(), pytest.raises(LobenchError, match=SHOWN["cannot-import-3"].format(name=name)):
         import_named(statements[0])
 
 
@@ -339,9 +339,9 @@ def test_a_command_of_a_plugin_that_ends_the_process_exits_with_3_and_is_named(t
 
 
 def test_described_shows_any_value_in_one_line() -> None:
-    shown = [described(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
+    shown = [describe_value(does()) for name, does in DOES.items() if name in ("none", "text", "huge", "without_text")]
     assert shown[0] == SHOWN["nonetype-none"] and all(len(text.splitlines()) == 1 for text in shown)
-    assert all(len(described(value)) < 120 for value in (["x" * 1000] * 1000, np.zeros((100, 100))))
+    assert all(len(describe_value(value)) < 120 for value in (["x" * 1000] * 1000, np.zeros((100, 100))))
 
 
 def test_summary_of_a_session_names_broken_plugins_that_it_might_have_used() -> None:
@@ -356,7 +356,7 @@ def test_summary_of_a_session_names_broken_plugins_that_it_might_have_used() -> 
 def test_plugins_contained_leaves_a_worker_its_end() -> None:
     """A worker whose chief is gone ends at once, also in the middle of a plugin's call."""
     leave = os._exit
-    with plugins_contained():
+    with contain_plugins():
         assert os._exit is not leave
         assert channel._end_process is leave
 

@@ -11,7 +11,7 @@ from commands import pytest_session
 from shown import texts_of
 from tiny import PATIENCE, make_run, make_suite
 
-from lobench.api.engine_run import Watched
+from lobench.api.engine_run import WatchOutcome
 from lobench.api.evaluate import evaluate_into
 from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.result import Outcome
@@ -57,7 +57,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def again(folder: Path, *subjects: str, **options: object) -> tuple[Watched, list[str]]:
+def again(folder: Path, *subjects: str, **options: object) -> tuple[WatchOutcome, list[str]]:
     """Evaluates once more, and makes sure that no worker was needed for it."""
     logs = {log: log.stat().st_mtime_ns for log in (folder / "store" / "logs").iterdir()}
     progress = Lines()

@@ -27,19 +27,19 @@ from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.api.components import plugins_of, readers_for
 from lobench.api.evaluate import evaluate_into
 from lobench.api.resolve import (
-    Stored,
-    find_given,
-    find_stored,
-    is_chosen,
+    FoundSubject,
+    find_request,
+    find_stored_subject,
     is_store,
-    subjects_beside,
+    names_last_subject,
+    subjects_of_snapshots,
     subjects_setting_scales,
 )
-from lobench.api.settings import CompareKeywords, CompareSettings, EvaluateIntoKeywords, texts
+from lobench.api.settings import CompareKeywords, CompareSettings, EvaluateIntoKeywords, as_texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
 from lobench.core.settings_field import check_keywords, keywords_in, settings_from
-from lobench.core.subject import Given, GivenCheckpoint, SubjectKey
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.readers import load_checkpoint, reader_for
@@ -163,8 +163,8 @@ def compare(
     check_keywords("compare", options, CompareKeywords)
     settings = settings_from(CompareSettings, options)
     _rules_of(settings)  # raises if a value is wrong
-    names = texts(subjects)
-    suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
+    names = as_texts(subjects)
+    suite_paths = tuple(str(find_suite(suite)) for suite in as_texts(suites))
     store = None if store is None else Path(store)
     if len(names) < 2:
         raise UsageError(
@@ -173,7 +173,7 @@ def compare(
             expected="A and B: optimizers, checkpoints, or names in a store",
             next_step="for example `lobench compare 'adam()' 'sgd()' --suite SUITE`",
         )
-    baseline_paths = [Path(path) for path in texts(baselines)]
+    baseline_paths = [Path(path) for path in as_texts(baselines)]
     check_baselines(baseline_paths or map(Path, suite_paths))
     specs = specs_called(cases, *suite_paths, with_tests=True) if cases and suite_paths else []
     case_names = tuple(spec.names[-1] for spec in specs)
@@ -200,11 +200,11 @@ def _rules_of(settings: CompareSettings) -> tuple[GateRules, CaseDesign, Target 
 
 def _names_by_case(cases: Iterable[str], specs: Sequence[CaseSpec]) -> dict[str, set[str]]:
     """Returns the names by which a store may know each case: those of its cells, for a scope with axes."""
-    return {case: {case, *(spec.names[-1] for spec in specs if spec.is_called(case))} for case in cases}
+    return {case: {case, *(spec.names[-1] for spec in specs if spec.has_name(case))} for case in cases}
 
 
 def compare_stored(
-    chosen: Sequence[Stored],
+    chosen: Sequence[FoundSubject],
     names: Sequence[str],
     settings: CompareSettings,
     *,
@@ -228,7 +228,7 @@ def compare_stored(
     """
     rules, design, target = _rules_of(settings)
     scales = Scales.of(
-        subjects_beside(chosen),
+        subjects_of_snapshots(chosen),
         baselines or suites or None,
         all_subjects=subjects_setting_scales(chosen),
     )
@@ -293,7 +293,7 @@ def _restrict_to_cases(
         f"{cell.case.suite}/{cell.case.name}": cell.case for subject in subjects for cell in subject.cells.values()
     }
     for name, names in names_by_case.items():
-        if not any(case.is_called(name) for case in cases_by_name.values() for name in names):
+        if not any(case.has_name(name) for case in cases_by_name.values() for name in names):
             where = "the results of A, B, ..."
             expected = f"one of {', '.join(sorted(cases_by_name))}"
             raise UsageError(
@@ -303,7 +303,7 @@ def _restrict_to_cases(
     wanted_names = {name for names in names_by_case.values() for name in names}
 
     def restrict(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-        return {key: cell for key, cell in cells.items() if any(map(cell.case.is_called, wanted_names))}
+        return {key: cell for key, cell in cells.items() if any(map(cell.case.has_name, wanted_names))}
 
     return [
         replace(subject, cells=restrict(subject.cells), former_cells=restrict(subject.former_cells))
@@ -311,7 +311,7 @@ def _restrict_to_cases(
     ]
 
 
-def _edge_notes(found_subject: Stored) -> list[str]:
+def _edge_notes(found_subject: FoundSubject) -> list[str]:
     """Returns notes on the search that chose a method: settings at the edge of their range."""
     return [
         f"{found_subject.subject.label}: {line}"
@@ -319,7 +319,7 @@ def _edge_notes(found_subject: Stored) -> list[str]:
     ]
 
 
-def _other_code_notes(stored_subject: Stored) -> list[str]:
+def _other_code_notes(stored_subject: FoundSubject) -> list[str]:
     """Returns a note on results computed by other code than the user's present code; [] if there are none."""
     line = stored_subject.snapshot.edited_code_line(stored_subject.subject.subject.sha256)
     return [f"{stored_subject.subject.label}: {line}"] if line else []
@@ -344,7 +344,7 @@ def _evaluated_subjects(
     suites: Sequence[str],
     progress: WatchProgress,
     options: EvaluateIntoKeywords,
-) -> list[Stored]:
+) -> list[FoundSubject]:
     """Returns A, B, ... by their names, after running the suites' evaluations that are not stored.
 
     If A is given as a store or a run's folder, A is the last subject in it that is not among B, C, ... The choice is
@@ -353,7 +353,7 @@ def _evaluated_subjects(
     first_name, *other_names = names
     folder = (store or default_store_of(suites)) if suites else None
     is_new = {text: bool(suites) and not is_store(store_and_name(text)[0] or "no store") for text in names}
-    stored_subjects = {text: find_stored(text, store) for text in other_names if not is_new[text]}
+    stored_subjects = {text: find_stored_subject(text, store) for text in other_names if not is_new[text]}
     new_subjects = {}
     if folder is not None:
         new_texts = [text for text in other_names if is_new[text]]
@@ -362,7 +362,7 @@ def _evaluated_subjects(
         )
     candidates = {subject.key for _, subject in new_subjects.values()}
     choices = recorded_choices([folder]) if folder is not None else []
-    reference: Stored | None = None
+    reference: FoundSubject | None = None
     if first_name in new_subjects:
         pass  # the same text was given twice, so there is only one subject
     elif is_new[first_name]:
@@ -370,14 +370,14 @@ def _evaluated_subjects(
         named_first = named_subjects([first_name], folder, suites, progress, candidates=candidates, choices=choices)
         new_subjects |= {first_name: named_first[0]}
     else:
-        store_path = find_stored(first_name, store).store.resolve()
+        store_path = find_stored_subject(first_name, store).store.resolve()
         subjects_of_store = (
             stored_subject
             for stored_subject in stored_subjects.values()
             if stored_subject.store.resolve() == store_path
         )
         candidates |= {stored_subject.subject.subject.key for stored_subject in subjects_of_store}
-        reference = find_stored(first_name, store, candidates=candidates, choices=choices)
+        reference = find_stored_subject(first_name, store, candidates=candidates, choices=choices)
     evaluated_subjects = {}
     if folder is not None and new_subjects:
         evaluated_subjects = _evaluate_missing(new_subjects, folder, suites, progress, options)
@@ -406,7 +406,7 @@ def _choice_path(text: str, store: Path | None, *, is_new: bool) -> str:
     if is_new:
         folder = Path(text.partition(";")[0].strip())
         return str(folder.resolve()) if folder.is_dir() else ""
-    return str(find_stored(text, store).store.resolve()) if is_chosen(text, store) else ""
+    return str(find_stored_subject(text, store).store.resolve()) if names_last_subject(text, store) else ""
 
 
 def _record_choices(folder: Path, choices: Sequence[ReferenceChoice]) -> None:
@@ -419,12 +419,12 @@ def _record_choices(folder: Path, choices: Sequence[ReferenceChoice]) -> None:
 
 
 def _evaluate_missing(
-    subjects_by_name: Mapping[str, tuple[Given, Who]],
+    subjects_by_name: Mapping[str, tuple[RequestedSubject, Who]],
     store: Path,
     suites: Sequence[str],
     progress: WatchProgress,
     options: EvaluateIntoKeywords,
-) -> dict[str, Stored]:
+) -> dict[str, FoundSubject]:
     """Evaluates subjects that their store lacks, all in one run, and returns them by name.
 
     The store may also have results of other subjects, and of checkpoints that were at the same paths earlier. Only
@@ -432,7 +432,7 @@ def _evaluate_missing(
     """
     requests, subjects = zip(*subjects_by_name.values(), strict=True)
     evaluate_into(store, requests, suites, progress=progress, **options)
-    stored_by_name: dict[str, Stored] = {}
+    stored_by_name: dict[str, FoundSubject] = {}
     for name, stored in zip(subjects_by_name, find_subjects(store, subjects), strict=True):
         if stored is None:
             raise LobenchError("it was not evaluated", where=name, next_step="see the lines above")
@@ -440,12 +440,12 @@ def _evaluate_missing(
     return stored_by_name
 
 
-def find_subjects(store: Path, subjects: Sequence[Who]) -> list[Stored | None]:
+def find_subjects(store: Path, subjects: Sequence[Who]) -> list[FoundSubject | None]:
     """Returns subjects with their results on the store's current cases; None for a subject without any."""
     snapshot = read_store(store)
     with Ledger.open(store, read_only=True) as ledger:
         entrants = entrants_of(ledger, [(subject, subject.label) for subject in subjects])
-    found_subjects: list[Stored | None] = []
+    found_subjects: list[FoundSubject | None] = []
     for entrant in entrants:
         if not entrant.rows:
             found_subjects.append(None)
@@ -453,7 +453,7 @@ def find_subjects(store: Path, subjects: Sequence[Who]) -> list[Stored | None]:
         stored_subject = subject_of(entrant.subject, entrant.rows, {case.identity for case in entrant.cases})
         # All subjects of the store set the scale, as if the comparison were of stored results.
         subject_snapshot = replace(snapshot, subjects=(stored_subject,), all_stored_subjects=snapshot.subjects)
-        found_subjects.append(Stored(subject=stored_subject, snapshot=subject_snapshot))
+        found_subjects.append(FoundSubject(subject=stored_subject, snapshot=subject_snapshot))
     return found_subjects
 
 
@@ -465,7 +465,7 @@ def named_subjects(
     *,
     candidates: Collection[SubjectKey] = (),
     choices: Sequence[ReferenceChoice] = (),
-) -> list[tuple[Given, Who]]:
+) -> list[tuple[RequestedSubject, Who]]:
     """Returns the subjects that texts name, each as given and as the store will record it.
 
     Args:
@@ -483,7 +483,7 @@ def named_subjects(
     ]
 
 
-def _pin_theta(request: Given, subject: Who) -> tuple[Given, Who]:
+def _pin_theta(request: RequestedSubject, subject: Who) -> tuple[RequestedSubject, Who]:
     """Ties a checkpoint to the theta that was read, so that it is not evaluated if its file changes."""
     return replace(request, sha256=subject.sha256) if isinstance(request, GivenCheckpoint) else request, subject
 
@@ -493,12 +493,12 @@ def _find_subject(
     readers: Mapping[str, CheckpointReader],
     suites: Sequence[str],
     store: Path,
-    read_subject: Callable[[Given], Who],
+    read_subject: Callable[[RequestedSubject], Who],
     candidates: Collection[SubjectKey],
     choices: Sequence[ReferenceChoice],
-) -> tuple[Given, Who]:
+) -> tuple[RequestedSubject, Who]:
     if (name := _run_folder(text, readers)) is None:
-        request = find_given(text, store, candidates=candidates)
+        request = find_request(text, store, candidates=candidates)
         return request, read_subject(request)
     bindings = [part.strip() for part in text.split(";")[1:] if part.strip()]
     newest_first = reversed(_checkpoint_paths(name, readers, suites))
@@ -540,7 +540,7 @@ def _checkpoint_paths(folder: str, readers: Mapping[str, CheckpointReader], suit
     return [file.uri for file in files]
 
 
-def read_given(request: Given, manager: PluginManager, *, is_whole: bool = False) -> Who:
+def read_given(request: RequestedSubject, manager: PluginManager, *, is_whole: bool = False) -> Who:
     """Returns the subject that a store will record for a given checkpoint or optimizer.
 
     Args:
@@ -553,6 +553,6 @@ def read_given(request: Given, manager: PluginManager, *, is_whole: bool = False
     if isinstance(request, Who):
         return request
     if is_whole:
-        return request.read_as(whole_checkpoint(request.uri))
+        return request.to_subject(whole_checkpoint(request.uri))
     checkpoint, _ = load_checkpoint(request.uri, manager, allow_pickle=False)
-    return request.read_as(checkpoint)
+    return request.to_subject(checkpoint)

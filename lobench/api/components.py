@@ -12,12 +12,12 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from lobench.api.settings import HERE, WatchSettings, min_workers, num_workers
+from lobench.api.settings import LOCAL_EXECUTORS, WatchSettings, min_workers, num_workers
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.checkpoint import SeenCheckpoint
-from lobench.core.containment import plugin_errors, plugins_contained
+from lobench.core.containment import contain_plugins, convert_plugin_errors
 from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError
-from lobench.core.wording import described, headline
+from lobench.core.wording import describe_value, headline
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.checkpoints.whole_files import whole_readers
@@ -102,7 +102,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
     make_policy = manager.find(_POLICIES, policy, kind="admission policy", where="--checkpoints").make_guarded
     make_source = manager.find(_SOURCES, settings.source, kind="source").make_guarded
     executor, _, executor_argument = settings.executor.partition(":")
-    if executor in HERE and executor_argument:
+    if executor in LOCAL_EXECUTORS and executor_argument:
         raise UsageError(
             "this executor takes no argument", got=f"--executor {settings.executor}", next_step=f"--executor {executor}"
         )
@@ -215,7 +215,7 @@ def make_sinks(settings: WatchSettings, manager: PluginManager, store: Path) -> 
       PluginError: A sink cannot be set up.
     """
     suites = tuple(str(Path(suite).absolute()) for suite in settings.suites)
-    context = SinkContext(store=store.absolute(), name=settings.called, suites=suites)
+    context = SinkContext(store=store.absolute(), name=settings.watch_name, suites=suites)
     return {address: _make_sink(address, manager, context) for address in settings.sinks}
 
 
@@ -232,7 +232,7 @@ def _make_sink(address: str, manager: PluginManager, context: SinkContext) -> Re
             next_step = let_in(context.store)
         return kind("cannot be set up", where=f"sink {address!r}", got=got, next_step=next_step)
 
-    with plugin_errors(setup_error, LobenchError):
+    with convert_plugin_errors(setup_error, LobenchError):
         sink: ResultSink = factory(replace(context, argument=argument))
         destination = getattr(sink, "destination", "")  # a property that may fail
         bool(getattr(sink, "keeps_first", False))
@@ -240,9 +240,9 @@ def _make_sink(address: str, manager: PluginManager, context: SinkContext) -> Re
     if missing_methods:
         problem = "the factory returned something else"
         expected = f"an object with {missing_methods[0]}()"
-        raise PluginFailure(problem, where=f"sink {address!r}", got=described(sink), expected=expected)
+        raise PluginFailure(problem, where=f"sink {address!r}", got=describe_value(sink), expected=expected)
     if not isinstance(destination, str):
-        got = described(destination)
+        got = describe_value(destination)
         raise PluginFailure("destination is not a text", where=f"sink {address!r}", got=got)
     return sink
 
@@ -263,7 +263,7 @@ def plugins_of(suites: Iterable[str], progress: WatchProgress) -> PluginManager:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         try:
-            with plugins_contained():
+            with contain_plugins():
                 spec.loader.exec_module(module)
         except KeyboardInterrupt:
             raise

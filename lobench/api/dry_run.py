@@ -17,7 +17,7 @@ from lobench.engine.workers.pool import InlineExecutor, LocalPool, WorkerConfig
 from lobench.engine.workers.protocol import FROM_WORKER, Describe, Described, Failed, Ready
 from lobench.hookspecs import WorkerExited, WorkerMessage
 
-__all__ = ["Costs", "collected", "costs_of", "joined_problems"]
+__all__ = ["Costs", "collect_cases", "costs_of", "joined_error"]
 
 _COLLECT_SECONDS = 600.0  # time to wait for an answer of the worker
 
@@ -62,7 +62,7 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     Raises:
       SuiteError: The suites cannot be collected.
     """
-    cases = collected(config, {Variant(): ""}, is_inline=is_inline)[""]
+    cases = collect_cases(config, {Variant(): ""}, is_inline=is_inline)[""]
     durations = {}
     if (store / "ledger.sqlite").is_file():
         with Ledger.open(store, read_only=True) as ledger:
@@ -70,7 +70,7 @@ def costs_of(config: WorkerConfig, store: Path, *, max_cores: int, widest: float
     return Costs(cases=tuple(checkpoint_cost(cases, durations, widest=widest)), max_cores=max_cores)
 
 
-def joined_problems(problems: Mapping[str, str]) -> SuiteError:
+def joined_error(problems: Mapping[str, str]) -> SuiteError:
     """Returns one error for several problems.
 
     Args:
@@ -85,7 +85,7 @@ def joined_problems(problems: Mapping[str, str]) -> SuiteError:
     return SuiteError("; ".join(f"{', '.join(label)}: {problem}" for problem, label in labels.items()))
 
 
-def collected(
+def collect_cases(
     config: WorkerConfig,
     labels: Mapping[Variant, str],
     *,
@@ -135,7 +135,7 @@ def collected(
                         deadline = time.monotonic() + _COLLECT_SECONDS
                 if len(cases_by_variant) == len(labels):
                     if problems:
-                        raise joined_problems(problems)
+                        raise joined_error(problems)
                     return cases_by_variant
         finally:
             pool.close()

@@ -15,13 +15,13 @@ from typing import Protocol
 
 from lobench.analysis.scores.baseline_places import record_suites
 from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
-from lobench.api.settings import HERE, WatchSettings, num_cores, num_workers
-from lobench.api.utilisation import Measuring
-from lobench.core.containment import plugins_contained
+from lobench.api.settings import LOCAL_EXECUTORS, WatchSettings, num_cores, num_workers
+from lobench.api.utilisation import UtilisationProgress
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
-from lobench.core.subject import Given, GivenCheckpoint
-from lobench.core.wording import counted, first_of
+from lobench.core.subject import GivenCheckpoint, RequestedSubject
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.given import has_run_configs, run_variant
 from lobench.engine.checkpoints.population_source import runs_below
@@ -40,10 +40,10 @@ from lobench.engine.workers.child_python import unshared_cache_line
 from lobench.engine.workers.devices import devices_here
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, SourceContext
 
-__all__ = ["HERE", "Guest", "Watched", "run_rounds"]
+__all__ = ["LOCAL_EXECUTORS", "RunExtension", "WatchOutcome", "run_rounds"]
 
 
-class Guest(Protocol):
+class RunExtension(Protocol):
     """Experiment that shares a run of the engine, from the opening of the ledger to its closing.
 
     Attributes:
@@ -59,7 +59,7 @@ class Guest(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchOutcome:
     """Summary of a finished watch.
 
     Attributes:
@@ -80,10 +80,10 @@ def run_rounds(
     progress: WatchProgress,
     *,
     before_first: Callable[[], None] = lambda: None,
-    given: Sequence[Given] = (),
+    given: Sequence[RequestedSubject] = (),
     has_source: bool = True,
-    guest: Guest | None = None,
-) -> Watched:
+    guest: RunExtension | None = None,
+) -> WatchOutcome:
     """Runs the chief until it is done or interrupted.
 
     Args:
@@ -98,15 +98,15 @@ def run_rounds(
     """
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
-    is_here = settings.executor in HERE
+    is_here = settings.executor in LOCAL_EXECUTORS
     if settings.executor == "inline":  # has a single worker
         settings = replace(settings, workers=1)
-    progress = measuring = Measuring(progress, devices=is_here)
+    progress = measuring = UtilisationProgress(progress, devices=is_here)
     num_workers(settings.workers)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(plugins_contained())
+        stack.enter_context(contain_plugins())
         while True:
-            settings = settings.found()
+            settings = settings.resolved()
             if settings.executor == "inline" and forget_edited_code():
                 forget_modules(settings.suites)  # the worker is this process, which has imported them already
             if num_rounds:
@@ -144,8 +144,8 @@ def run_rounds(
             )
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     worker_count = num_workers(settings.workers)
-    utilisation = measuring.line(num_workers=worker_count, num_cores=num_cores() if is_here else worker_count)
-    return Watched(store=store, ending=ending, left_out=left_out, utilisation=utilisation)
+    utilisation = measuring.advice(num_workers=worker_count, num_cores=num_cores() if is_here else worker_count)
+    return WatchOutcome(store=store, ending=ending, left_out=left_out, utilisation=utilisation)
 
 
 def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
@@ -155,7 +155,7 @@ def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
     runs = runs_below(SourceContext(location=settings.location, readers=components.readers))
     if not runs:
         return ""
-    return f"there are checkpoints in {first_of(runs, 3)}: --source population watches the runs below a folder"
+    return f"there are checkpoints in {shortened_list(runs, 3)}: --source population watches the runs below a folder"
 
 
 def _round_settings(
@@ -170,7 +170,7 @@ def _round_settings(
     max_core_hours = None if hours is None else hours - core_seconds / 3600
     return replace(
         settings,
-        elsewhere=settings.executor not in HERE,
+        elsewhere=settings.executor not in LOCAL_EXECUTORS,
         replan=not num_rounds or not has_source,
         retry_errors=settings.retry_errors and not num_rounds,
         max_core_hours=max_core_hours,
@@ -182,9 +182,9 @@ def _run_round(
     store: Path,
     components: WatchComponents,
     source: CheckpointSource | None,
-    given: Sequence[Given],
+    given: Sequence[RequestedSubject],
     progress: WatchProgress,
-    guest: Guest | None,
+    guest: RunExtension | None,
 ) -> Ending:
     run_config = partial(trainer_config_at, settings.location)
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
@@ -198,14 +198,14 @@ def _run_round(
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
     with (
-        Ledger.open(folder, name=settings.called, on_problem=progress.log) as ledger,
+        Ledger.open(folder, name=settings.watch_name, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, components.manager, ledger, folder, progress)) as deliverer,
         _open_for_display(progress, ledger, settings.suites),
     ):
         activity = (
             f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
         )
-        activity = f"running {settings.called}" if guest is not None else activity
+        activity = f"running {settings.watch_name}" if guest is not None else activity
         progress.announce(f"{activity}; results: {store}")
         for location in (
             settings.location,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
-from lobench.api.engine_run import Watched, run_rounds
-from lobench.api.resolve import TrainedWith, find_trained
-from lobench.api.settings import EvaluateIntoKeywords, WatchSettings, texts
+from lobench.api.engine_run import WatchOutcome, run_rounds
+from lobench.api.resolve import TrainingSetup, find_training_setup
+from lobench.api.settings import EvaluateIntoKeywords, WatchSettings, as_texts
 from lobench.core.case import Case
 from lobench.core.errors import UsageError
 from lobench.core.settings_field import check_keywords, settings_from
-from lobench.core.subject import Given, GivenCheckpoint
+from lobench.core.subject import GivenCheckpoint, RequestedSubject
 from lobench.engine.checkpoints.given import given_subject
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.report.live.notebook_progress import default_progress
@@ -78,10 +78,10 @@ def evaluate(
 
     python_case = _case_of(suite, case, task, optimizer)
     optimizer = optimizer if isinstance(optimizer, str) else ""
-    training_setup = TrainedWith(checkpoint=str(checkpoint or ""), optimizer=optimizer)
+    training_setup = TrainingSetup(checkpoint=str(checkpoint or ""), optimizer=optimizer)
     if bool(checkpoint) != bool(optimizer):
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
-        training_setup = find_trained(str(checkpoint or optimizer), kind, None if store is None else Path(store))
+        training_setup = find_training_setup(str(checkpoint or optimizer), kind, None if store is None else Path(store))
     return evaluated(
         str(suite or ""),
         case=case if isinstance(case, str) else None,
@@ -117,13 +117,13 @@ def _case_of(suite: str | Path | None, case: str | Case | None, task: object, op
 
 def evaluate_into(
     store: str | Path,
-    subjects: Sequence[str | Path | Given],
+    subjects: Sequence[str | Path | RequestedSubject],
     suites: str | Path | Sequence[str | Path],
     *,
     location: str | Path = "",
     progress: WatchProgress | None = None,
     **options: Unpack[EvaluateIntoKeywords],
-) -> Watched:
+) -> WatchOutcome:
     """Evaluates subjects on suites, except evaluations that the store already has. Errors are retried.
 
     All subjects are planned together: if the gin text of one is wrong, nothing runs. Identical subjects are
@@ -148,7 +148,7 @@ def evaluate_into(
         WatchSettings,
         options,
         location=str(location),
-        suites=texts(suites),
+        suites=as_texts(suites),
         store=str(store),
         checkpoints="all",
         once=True,
@@ -181,7 +181,7 @@ class StoreEvaluator:
 
     def evaluate(
         self,
-        subjects: Sequence[Given],
+        subjects: Sequence[RequestedSubject],
         bindings: Sequence[str] = (),
         *,
         suites: Sequence[str] = (),
@@ -211,7 +211,7 @@ class StoreEvaluator:
         )
 
 
-def _to_request(subject: str | Path | Given, *, has_run: bool) -> Given:
+def _to_request(subject: str | Path | RequestedSubject, *, has_run: bool) -> RequestedSubject:
     if not isinstance(subject, str | Path):
         return subject
     request = given_subject(str(subject))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lobench.core.case import CaseInfo
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 
 __all__ = ["FOLLOW_SEEDS", "names_on_fresh_seeds", "note_on_fixed_seeds"]
 
@@ -25,7 +25,7 @@ def note_on_fixed_seeds(cases: Iterable[CaseInfo]) -> str:
     for case in cases:
         if case.fixed_seeds:
             names[case.has_items].add(f"{case.suite}/{case.name}")
-    seed_cases, item_cases = (first_of(sorted(names[has_items]), _MOST_SHOWN) for has_items in (False, True))
+    seed_cases, item_cases = (shortened_list(sorted(names[has_items]), _MOST_SHOWN) for has_items in (False, True))
     if seed_cases and item_cases:
         return f"no fresh seeds of {item_cases} ({_SAME_ITEMS}) nor of {seed_cases}; {FOLLOW_SEEDS}"
     return (

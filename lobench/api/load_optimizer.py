@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench.api.resolve import find_trained
+from lobench.api.resolve import find_training_setup
 from lobench.core.subject import optimizer_bindings
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.config.bound import bind_learned_optimizer
@@ -76,7 +76,7 @@ def load_learned(
 
     Arguments and errors are those of `load_optimizer`.
     """
-    training_setup = find_trained(str(checkpoint), "checkpoint", None if store is None else Path(store))
+    training_setup = find_training_setup(str(checkpoint), "checkpoint", None if store is None else Path(store))
     manager = load_plugins()
     _, theta = ThetaLeaves.read_checkpoint(training_setup.checkpoint, manager, allow_pickle=allow_pickle)
     optimizer_params = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()

@@ -14,7 +14,7 @@ from lobench.analysis.store.entrants import Entrant, entrants_of
 from lobench.api.compare import default_store_of, named_subjects
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.fresh_seeds import note_on_fixed_seeds
-from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, texts
+from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, as_texts
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import Race, SessionBlocks
 from lobench.core.settings_field import check_keywords, keywords_in
@@ -24,7 +24,7 @@ from lobench.engine.config.shipped import find_suite
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.notebook_progress import default_progress
 
-__all__ = ["play", "race"]
+__all__ = ["race", "run_race"]
 
 
 def race(
@@ -70,8 +70,8 @@ def race(
     0
     """
     check_keywords("race", options, EvaluationKeywords)
-    names = texts(methods)
-    suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
+    names = as_texts(methods)
+    suite_paths = tuple(str(find_suite(suite)) for suite in as_texts(suites))
     _check_arguments(names, suite_paths, seeds, block)
     folder = Path(store) if store else default_store_of(suite_paths)
     progress = progress or default_progress()
@@ -82,7 +82,7 @@ def race(
         raise UsageError(
             "a method is in the race twice", got=", ".join(sorted(repeated_labels)), expected="different methods"
         )
-    baseline_paths = [Path(path) for path in texts(baselines)]
+    baseline_paths = [Path(path) for path in as_texts(baselines)]
     rules = Race(block=block, rounds=seeds // block, alpha=alpha, margin=margin)
     labels = (
         names
@@ -114,7 +114,7 @@ def race(
             progress.log(note)
         return [_without_fixed_cases(entrant) for entrant in entrants_so_far]
 
-    return play(
+    return run_race(
         evaluate,
         read_entrants,
         rules,
@@ -139,7 +139,7 @@ def _without_fixed_cases(entrant: Entrant) -> Entrant:
     return replace(entrant, cases=cases, rows=tuple(row for row in entrant.rows if not row.case.fixed_seeds))
 
 
-def play(
+def run_race(
     evaluate: Callable[[Sequence[int], int], bool],
     entrants: Callable[[], Sequence[Entrant]],
     rules: Race,

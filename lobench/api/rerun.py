@@ -36,7 +36,7 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
         gin_params=settings.gin_params,
         allow_pickle=settings.allow_pickle,
     )
-    command = f"pytest {shlex.quote(_node(case, settings.suites))} {options}"
+    command = f"pytest {shlex.quote(_node_id(case, settings.suites))} {options}"
     if settings.import_folders:
         command = f"PYTHONPATH={shlex.quote(os.pathsep.join(settings.import_folders))} {command}"
     config = trainer_config_at(settings.location) if subject.variant.trainer_config is None else None
@@ -45,7 +45,7 @@ def repeating_command(subject: Subject, case: CaseInfo, settings: WatchSettings)
     return command
 
 
-def _node(case: CaseInfo, suites: Iterable[str]) -> str:
+def _node_id(case: CaseInfo, suites: Iterable[str]) -> str:
     """Returns the node id of a case's test, relative to the working directory instead of pytest's root."""
     file, separator, test = case.node_id.partition("::")
     for suite in (Path(suite).resolve() for suite in suites):

@@ -18,7 +18,7 @@ from lobench.analysis.store.reference import ReferenceChoice, choose_reference
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageError, suggestion, with_parts
-from lobench.core.subject import Given, GivenCheckpoint, SubjectKey, Variant, canonical_optimizer
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, SubjectKey, Variant, canonical_optimizer
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint, given_subject
 from lobench.engine.checkpoints.kept import readable_place
@@ -28,23 +28,23 @@ from lobench.engine.store.bundle import has_ledger, store_and_name
 from lobench.engine.store.ledger import Ledger
 
 __all__ = [
+    "FoundSubject",
     "RunFolder",
-    "Stored",
-    "TrainedWith",
-    "find_given",
+    "TrainingSetup",
+    "find_request",
     "find_run",
-    "find_stored",
-    "find_trained",
-    "is_chosen",
+    "find_stored_subject",
+    "find_training_setup",
     "is_store",
-    "snapshot_with",
-    "subjects_beside",
+    "names_last_subject",
+    "snapshot_with_name",
+    "subjects_of_snapshots",
     "subjects_setting_scales",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class FoundSubject:
     """A subject found in a store, with the snapshot in which it was found: an experiment's methods, or all subjects."""
 
     subject: StoredSubject
@@ -55,7 +55,7 @@ class Stored:
         return self.snapshot.store
 
     @property
-    def given(self) -> Given:
+    def request(self) -> RequestedSubject:
         """The subject in the form in which it can be trained again.
 
         Raises:
@@ -90,7 +90,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedWith:
+class TrainingSetup:
     """A checkpoint's path or an optimizer's gin text, with the gin bindings that belong to it.
 
     Attributes:
@@ -117,19 +117,19 @@ class RunFolder:
     Attributes:
       location: Path or URL of the folder.
       bindings: gin bindings with which its checkpoints are evaluated.
-      is_part: Whether the store contains checkpoints of other runs too, because the run is a session of a command or
-        below the watched folder.
+      shares_store: Whether the store contains checkpoints of other runs too, because the run is a session of a command
+        or below the watched folder.
     """
 
     location: str
     bindings: tuple[str, ...] = ()
-    is_part: bool = False
+    shares_store: bool = False
 
-    def holds(self, uri: str) -> bool:
+    def contains(self, uri: str) -> bool:
         """Returns whether a checkpoint of the store belongs to this run."""
-        return not self.is_part or _is_below(uri, self.location)
+        return not self.shares_store or _is_below(uri, self.location)
 
-    def given(self, seen: Who) -> GivenCheckpoint:
+    def request_for(self, seen: Who) -> GivenCheckpoint:
         """Returns a checkpoint that a watch evaluated, to be evaluated again with the `config.gin` texts of that watch.
 
         For a run below the watched folder, these include the texts of the folders above it. If the watch used the
@@ -151,13 +151,13 @@ def is_store(folder: str | Path) -> bool:
     return has_ledger(folder)
 
 
-def find_stored(
+def find_stored_subject(
     text: str,
     store: Path | None,
     *,
     candidates: Collection[SubjectKey] = (),
     choices: Sequence[ReferenceChoice] = (),
-) -> Stored:
+) -> FoundSubject:
     """Returns the subject that a text names: `STORE`, `STORE@NAME`, a folder with one store below it, or NAME.
 
     A store without a name means its last checkpoint.
@@ -176,19 +176,19 @@ def find_stored(
         if not snapshot.subjects:
             raise UsageError("the store holds no evaluation yet", where=str(store_path))
         chosen = choose_reference(snapshot, candidates, choices) if candidates else last_subject(snapshot.subjects)
-        return Stored(subject=chosen, snapshot=snapshot)
-    snapshot = snapshot_with(store_path, name)
+        return FoundSubject(subject=chosen, snapshot=snapshot)
+    snapshot = snapshot_with_name(store_path, name)
     if not snapshot.subjects:
         raise UsageError(f"no file is called {name!r}, and the store holds no evaluation yet", where=str(store_path))
     index = subject_index_named(snapshot, name, candidates)
-    return Stored(subject=snapshot.subjects[index], snapshot=snapshot)
+    return FoundSubject(subject=snapshot.subjects[index], snapshot=snapshot)
 
 
-def is_chosen(text: str, store: Path | None) -> bool:
+def names_last_subject(text: str, store: Path | None) -> bool:
     """Returns whether lobench chooses the subject of a text: a store without a name, or with the name `last`.
 
     Raises:
-      UsageError: As in `find_stored`.
+      UsageError: As in `find_stored_subject`.
     """
     return _resolve_store(text, store)[1] in _LAST_NAMES
 
@@ -227,12 +227,12 @@ def _resolve_store(text: str, store: Path | None) -> tuple[Path, str]:
     return store, text
 
 
-def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectKey] = ()) -> Given:
+def find_request(text: str, store: Path | None, *, candidates: Collection[SubjectKey] = ()) -> RequestedSubject:
     """Returns the subject to train: a path or URL with bindings after semicolons, gin text, or a name in a store.
 
     Args:
       store: Store in which names are looked up.
-      candidates: Subjects to be compared with the named one; see `find_stored`.
+      candidates: Subjects to be compared with the named one; see `find_stored_subject`.
     Raises:
       UsageError: Nothing has this name, or both a subject of the store and a file have it.
       ConfigError: The gin text is invalid.
@@ -259,7 +259,7 @@ def find_given(text: str, store: Path | None, *, candidates: Collection[SubjectK
             next_step="; ".join([*_call_advice(text), "if it is a name in a store, give that store with --store"]),
         )
     try:
-        return find_stored(text, store, candidates=candidates).given
+        return find_stored_subject(text, store, candidates=candidates).request
     except UsageError as error:
         _refuse_gin(text)
         if not (advice := _call_advice(text)):
@@ -274,17 +274,18 @@ def _call_advice(text: str) -> list[str]:
     return [f"if it is an optimizer, write {canonical_optimizer(text)!r}"] if is_name else []
 
 
-def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> TrainedWith:
+def find_training_setup(text: str, kind: Literal["checkpoint", "optimizer"], store: Path | None) -> TrainingSetup:
     """Returns the checkpoint or optimizer that an option names. A text that no store knows is returned unchanged.
 
     Raises:
-      UsageError: As in `find_given`; or the name is that of an optimizer and a checkpoint is expected, or the reverse.
+      UsageError: As in `find_request`; or the name is that of an optimizer where a checkpoint is expected, or the
+        reverse.
     """
     has_store = store is not None and is_store(store)
     is_name = has_store or is_store(store_and_name(text)[0] or "no store")
-    request = find_given(text, store) if is_name else None
+    request = find_request(text, store) if is_name else None
     if request is None or _is_explicit(text):
-        return TrainedWith(checkpoint=text) if kind == "checkpoint" else TrainedWith(optimizer=text)
+        return TrainingSetup(checkpoint=text) if kind == "checkpoint" else TrainingSetup(optimizer=text)
     if isinstance(request, GivenCheckpoint) != (kind == "checkpoint"):
         other_kind = "optimizer" if kind == "checkpoint" else "checkpoint"
         raise UsageError(
@@ -292,8 +293,8 @@ def find_trained(text: str, kind: Literal["checkpoint", "optimizer"], store: Pat
         )
     if isinstance(request, GivenCheckpoint):
         variant = request.variant
-        return TrainedWith(checkpoint=request.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
-    return TrainedWith(optimizer=request.uri)
+        return TrainingSetup(checkpoint=request.uri, gin_params=variant.bindings, trainer_config=variant.trainer_config)
+    return TrainingSetup(optimizer=request.uri)
 
 
 def find_run(text: str, store: Path | None) -> RunFolder:
@@ -307,7 +308,9 @@ def find_run(text: str, store: Path | None) -> RunFolder:
         store = Path(store_path)
         text = name
     elif "://" in text or path_exists(text) or store is None or not is_store(store):
-        return RunFolder(location=text, is_part=store is not None and is_store(store) and _is_one_of_runs(text, store))
+        return RunFolder(
+            location=text, shares_store=store is not None and is_store(store) and _store_has_other_runs(text, store)
+        )
     folders_by_label = _sessions_of_commands(store)
     exact_folders = folders_by_label.get(text, [])
     if len(exact_folders) == 1:
@@ -317,7 +320,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
                 sighting for sighting in ledger.sightings().values() if Path(sighting.uri).is_relative_to(folder)
             ]
         bindings = sightings[-1].variant.bindings if sightings else ()
-        return RunFolder(location=str(folder), bindings=bindings, is_part=True)
+        return RunFolder(location=str(folder), bindings=bindings, shares_store=True)
     unique_labels = [label for label, folders in folders_by_label.items() if len(folders) == 1]
     if exact_folders:
         candidates = [
@@ -334,7 +337,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     )
 
 
-def _is_one_of_runs(folder: str, store: Path) -> bool:
+def _store_has_other_runs(folder: str, store: Path) -> bool:
     """Returns whether a store has checkpoints below a folder and also checkpoints elsewhere."""
     with Ledger.open(store, read_only=True) as ledger:
         uris = {sighting.uri for sighting in ledger.sightings().values() if sighting.has_theta}
@@ -380,7 +383,7 @@ def _labels_in(config: str) -> dict[str, str]:
     }
 
 
-def snapshot_with(store: Path, name: str) -> Snapshot:
+def snapshot_with_name(store: Path, name: str) -> Snapshot:
     """Returns the snapshot of a store's last experiment, or of the whole store if the name is found only there."""
     methods_snapshot = read_methods(store)
     if not methods_snapshot.experiment.method_names or match_name(methods_snapshot, name).is_exact:
@@ -389,7 +392,7 @@ def snapshot_with(store: Path, name: str) -> Snapshot:
     return store_snapshot if match_name(store_snapshot, name).indices else methods_snapshot
 
 
-def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
+def _namesakes(text: str, request: RequestedSubject, store: Path | None) -> list[Who]:
     """Returns other subjects of a store that have a text as their label or as their scope in an experiment.
 
     The end of a path is not compared, since every run has its `theta_100.npz`.
@@ -404,7 +407,7 @@ def _namesakes(text: str, request: Given, store: Path | None) -> list[Who]:
         return []  # the command that writes to the store reports the reason
     namesakes = [subject for subject in sightings if subject.label == text and not subject.uri.endswith(text)]
     if has_scope:
-        snapshot = snapshot_with(store, text)
+        snapshot = snapshot_with_name(store, text)
         namesakes += [snapshot.subjects[index].subject for index in match_name(snapshot, text).indices]
     return [subject for subject in namesakes if not _is_same_subject(request, subject)]
 
@@ -429,7 +432,7 @@ def _refuse_gin(text: str) -> None:
         given_subject(text)
 
 
-def _is_same_subject(request: Given, subject: Who) -> bool:
+def _is_same_subject(request: RequestedSubject, subject: Who) -> bool:
     if isinstance(request, Who):
         return (
             request.is_optimizer
@@ -439,12 +442,12 @@ def _is_same_subject(request: Given, subject: Who) -> bool:
     return subject.has_theta and Path(request.uri).resolve() == Path(subject.uri).resolve()
 
 
-def subjects_beside(stored_subjects: Sequence[Stored]) -> list[StoredSubject]:
+def subjects_of_snapshots(stored_subjects: Sequence[FoundSubject]) -> list[StoredSubject]:
     """Returns the subjects of all snapshots, without duplicates."""
     return _distinct_subjects((entry.store, entry.snapshot.subjects) for entry in stored_subjects)
 
 
-def subjects_setting_scales(stored_subjects: Sequence[Stored]) -> list[StoredSubject]:
+def subjects_setting_scales(stored_subjects: Sequence[FoundSubject]) -> list[StoredSubject]:
     """Returns all subjects of the stores, each once. Without a tuned baseline, the best mean among them scores 1."""
     return _distinct_subjects((entry.store, entry.snapshot.scale_subjects) for entry in stored_subjects)
 

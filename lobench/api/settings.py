@@ -19,7 +19,7 @@ from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
 __all__ = [
-    "HERE",
+    "LOCAL_EXECUTORS",
     "BaselineKeywords",
     "BaselineSettings",
     "CompareKeywords",
@@ -35,15 +35,15 @@ __all__ = [
     "WatchSettings",
     "WorkerKeywords",
     "WorkerSettings",
+    "as_texts",
     "command_text",
     "default_store",
     "min_workers",
     "num_cores",
     "num_workers",
-    "texts",
 ]
 
-HERE = ("local", "inline")  # executors whose workers run on this machine
+LOCAL_EXECUTORS = ("local", "inline")  # executors whose workers run on this machine
 NAME = r"[A-Za-z_]\w*"
 
 
@@ -101,16 +101,16 @@ class WatchSettings(EvaluationSettings, WatchOptions):
     import_folders: tuple[str, ...] = ()
 
     @property
-    def called(self) -> str:
+    def watch_name(self) -> str:
         """Name of the watch and of its store."""
         return self.name or Path(self.suites[0]).resolve().stem
 
     @property
     def store_folder(self) -> Path:
         """Folder of the store. The location must exist."""
-        return Path(self.store) if self.store else default_store(self.location, self.called)
+        return Path(self.store) if self.store else default_store(self.location, self.watch_name)
 
-    def found(self) -> Self:
+    def resolved(self) -> Self:
         """Returns the settings with paths in place of names of suites, and the full names of cases.
 
         Raises:
@@ -451,6 +451,6 @@ def command_text(*command_words: str, **options: object) -> str:
     return shlex.join(command)
 
 
-def texts(value: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+def as_texts(value: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     """Returns one path or several as a tuple of texts."""
     return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))

@@ -13,14 +13,14 @@ from lobench.core.utilisation import CoreUse, utilisation_line
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["Measuring"]
+__all__ = ["UtilisationProgress"]
 
 _EVERY_SECONDS = 5.0
 _ANSWER_SECONDS = 5.0  # timeout of one query
 _QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
-class Measuring(WatchProgress):
+class UtilisationProgress(WatchProgress):
     """Progress that passes all events on, and adds up the use of cores and devices.
 
     Args:
@@ -51,7 +51,7 @@ class Measuring(WatchProgress):
 
     def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         if case.num_gpus > 0 and self._devices is not None:
-            self._devices.look()
+            self._devices.start_sampling()
         self._inner.leased(lease, subject, case)
 
     def finished(self, event: EvaluationFinished, lease: int | None) -> None:
@@ -71,7 +71,7 @@ class Measuring(WatchProgress):
             cpu_seconds=cpu_seconds + (earlier_use.cpu_seconds if earlier_use else 0.0),
         )
 
-    def line(self, *, num_workers: int, num_cores: int) -> str:
+    def advice(self, *, num_workers: int, num_cores: int) -> str:
         """Returns advice on the number of workers or cores, or "", and ends the sampling."""
         gpu_share = self._devices.close() if self._devices is not None else None
         return utilisation_line(list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu=gpu_share)
@@ -85,7 +85,7 @@ class _Devices:
         self._ended = threading.Event()
         self._shares: list[float] = []
 
-    def look(self) -> None:
+    def start_sampling(self) -> None:
         if self._thread is None and (program := shutil.which("nvidia-smi")):
             self._thread = threading.Thread(target=self._sample, args=(program,), daemon=True)
             self._thread.start()

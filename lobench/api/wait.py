@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store
 from lobench.engine.store.ledger import Ledger
@@ -70,7 +70,7 @@ def _warn_of_no_store(store: Path) -> None:
         return
     _warned_stores.add(store)
     other_stores = sorted(ledger_path.parent.name for ledger_path in store.parent.glob("*/ledger.sqlite"))
-    hint = f"; stores beside it: {first_of(other_stores, _MOST_NAMED)}" if other_stores else ""
+    hint = f"; stores beside it: {shortened_list(other_stores, _MOST_NAMED)}" if other_stores else ""
     text = f"{store}: no result store yet, so wait_for_evaluations does not wait{hint}. Is it the store of your watch?"
     warnings.warn(text, stacklevel=4)  # names the line that calls `wait_for_evaluations`
 

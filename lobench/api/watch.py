@@ -10,8 +10,8 @@ from typing import Unpack
 
 from lobench.api.components import components_of, worker_config
 from lobench.api.dry_run import Costs, costs_of
-from lobench.api.engine_run import Watched, run_rounds
-from lobench.api.settings import WatchKeywords, WatchSettings, num_workers, texts
+from lobench.api.engine_run import WatchOutcome, run_rounds
+from lobench.api.settings import WatchKeywords, WatchSettings, as_texts, num_workers
 from lobench.core.errors import UsageError
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.engine.checkpoints.files import exists
@@ -31,7 +31,7 @@ def watch(
     *,
     progress: WatchProgress | None = None,
     **options: Unpack[WatchKeywords],
-) -> Watched:
+) -> WatchOutcome:
     """Evaluates every new checkpoint of a run, or one checkpoint, on suites of inner tasks.
 
     It returns when the run ends (see `once`, `until_step` and `idle_timeout`), or after Ctrl-C, which loses nothing.
@@ -55,13 +55,13 @@ def watch(
     3
     """
     check_keywords("watch", options, WatchKeywords)
-    return run_watch(settings_from(WatchSettings, options, location=str(location), suites=texts(suites)), progress)
+    return run_watch(settings_from(WatchSettings, options, location=str(location), suites=as_texts(suites)), progress)
 
 
-def run_watch(settings: WatchSettings, progress: WatchProgress | None = None) -> Watched:
+def run_watch(settings: WatchSettings, progress: WatchProgress | None = None) -> WatchOutcome:
     """Runs a watch with settings; see `watch`."""
     progress = progress or default_progress()
-    return run_rounds(settings, progress, before_first=lambda: _wait_for(settings, progress))
+    return run_rounds(settings, progress, before_first=lambda: _wait_for_location(settings, progress))
 
 
 def expected_costs(settings: WatchSettings, progress: WatchProgress | None = None) -> Costs:
@@ -70,7 +70,7 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
     Raises:
       LobenchError: There is nothing at the location, or the suites cannot be collected.
     """
-    settings = settings.found()
+    settings = settings.resolved()
     manager = components_of(settings, progress or SilentProgress()).manager
     max_cores = num_workers(settings.workers)
     _require_location(settings)
@@ -83,22 +83,22 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
 
 
 def _require_location(settings: WatchSettings) -> None:
-    if not _is_there(settings):
+    if not _location_exists(settings):
         advice = similar_path(settings.location) or "without --once, watch waits for it"
         raise UsageError("no such file or folder", where=settings.location, next_step=advice)
 
 
-def _wait_for(settings: WatchSettings, progress: WatchProgress) -> None:
+def _wait_for_location(settings: WatchSettings, progress: WatchProgress) -> None:
     """Waits until the location exists, with one line of progress. With `once`, it must exist already."""
     if settings.once:
         _require_location(settings)
-    elif not _is_there(settings):
+    elif not _location_exists(settings):
         progress.log(f"{settings.location} does not exist yet; waiting for it")
-        while not _is_there(settings):
+        while not _location_exists(settings):
             time.sleep(0.5)
 
 
-def _is_there(settings: WatchSettings) -> bool:
+def _location_exists(settings: WatchSettings) -> bool:
     """Returns whether the location exists. True for a URL of a plugin, which only the plugin's source can check."""
     is_own = settings.source in ("directory", "population")
     return _exists(settings.location) if is_own or "://" not in settings.location else True

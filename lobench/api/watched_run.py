@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.resolve import RunFolder, find_run
-from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, default_store, texts
+from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, as_texts, default_store
 from lobench.core.settings_field import keywords_in
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
@@ -44,7 +44,7 @@ class WatchedRun:
         Raises:
           UsageError: A suite or the run does not exist.
         """
-        suite_paths = tuple(str(find_suite(suite)) for suite in texts(suites))
+        suite_paths = tuple(str(find_suite(suite)) for suite in as_texts(suites))
         run = find_run(str(location), None if store is None else Path(store))
         folder = Path(store) if store else default_store(run.location, name or Path(suite_paths[0]).resolve().stem)
         return cls(run=run, suites=suite_paths, store=folder)

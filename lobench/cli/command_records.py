@@ -17,7 +17,7 @@ from lobench.report.tables.method_table import MethodRecord
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
     from lobench.api.dry_run import Costs
-    from lobench.api.engine_run import Watched
+    from lobench.api.engine_run import WatchOutcome
     from lobench.engine.chief.interfaces import Ending
 
 __all__ = ["CostsRecord", "EndingRecord", "ReportRecord", "SubjectRecord", "WatchRecord"]
@@ -127,7 +127,7 @@ class ReportRecord(TypedDict):
     methods: list[MethodRecord]
 
 
-def watch_record(outcome: Watched) -> WatchRecord:
+def watch_record(outcome: WatchOutcome) -> WatchRecord:
     """Returns the JSON output of `lobench watch`."""
     return {
         "store": outcome.store,

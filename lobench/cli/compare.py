@@ -188,7 +188,7 @@ def _judge_by_track3(
 ) -> None:
     from lobench.analysis.comparisons.steps_to_target import parse_target
     from lobench.analysis.comparisons.track3 import judge_results
-    from lobench.api.resolve import find_stored
+    from lobench.api.resolve import find_stored_subject
     from lobench.report.tables.track3 import track3_record, track3_text
 
     context = click.get_current_context()
@@ -199,7 +199,7 @@ def _judge_by_track3(
     refused_flags = [flags[name] for name in given_options if name not in _RULE_OPTIONS]
     _refuse_options(refused_flags, "not of --rule, which defines all but the target")
     parsed_target = parse_target(target) if target is not None else None
-    verdicts = judge_results([find_stored(name, store).subject for name in names], parsed_target)
+    verdicts = judge_results([find_stored_subject(name, store).subject for name in names], parsed_target)
     if output_format == "json":
         emit("compare.track3", track3_record(verdicts))
     else:

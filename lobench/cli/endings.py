@@ -17,7 +17,7 @@ from lobench.report.page.builtin_report import PAGE, REPORT
 
 if TYPE_CHECKING:
     from lobench.api.dry_run import Costs
-    from lobench.api.engine_run import Watched
+    from lobench.api.engine_run import WatchOutcome
     from lobench.api.settings import WatchSettings
     from lobench.core.cost import CaseCost
     from lobench.core.subject import Subject
@@ -77,7 +77,7 @@ def log_failed(
         log(f"and {counted(len(rows) - _MAX_EXPECTATIONS, 'failure')} more: {results_command(store)} has all")
 
 
-def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., None]) -> None:
+def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[..., None]) -> None:
     """Logs the summary of a finished watch.
 
     Args:
@@ -102,7 +102,7 @@ def log_ending(settings: WatchSettings, outcome: Watched, log: Callable[..., Non
             f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
         )
         log(f"--max-core-hours {settings.max_core_hours:g} are used; {not_begun_text}")
-    resolved_settings = settings.found()
+    resolved_settings = settings.resolved()
     log_failed(outcome.store, ending, lambda subject, row: repeating_command(subject, row.case, resolved_settings), log)
     for path, reason in outcome.left_out.items():
         log(f"left out: {path}: {reason}")

@@ -24,7 +24,7 @@ from lobench.cli.options import accept_argument_or_option, did_you_mean
 from lobench.cli.output import ErrorCode, emit_error, full_disk_error, json_stdout, open_streams, refused_file_error
 from lobench.core.errors import LobenchError, PluginFailure
 from lobench.core.lazy import loaded
-from lobench.core.wording import described, headline
+from lobench.core.wording import describe_value, headline
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
@@ -100,7 +100,7 @@ class _Group(click.Group):
             raise PluginFailure(
                 f"the command {cmd_name!r} is not a click command",
                 where=f"plugin {plugin_command.plugin!r}",
-                got=described(command),
+                got=describe_value(command),
                 next_step="decorate it with click.command()",
             )
         return fit_help(with_checks(_guard_plugin_command(command, cmd_name, plugin_command.plugin)))

@@ -18,7 +18,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.options import Name
 from lobench.cli.output import emit, format_option, show
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import LobenchError, PluginFailure, UsageError
 from lobench.core.wording import headline
 from lobench.plugins import BrokenPlugin
@@ -238,7 +238,7 @@ def _list_configurables(kind: str, *, verbose: bool) -> list[Item]:
     for gin_module in load_plugins().usable_declarations("lobench_gin_modules").values():
         module_name, _, _ = gin_module.declaration.factory.partition(":")
         try:
-            with plugins_contained():
+            with contain_plugins():
                 module = importlib.import_module(module_name)
         except KeyboardInterrupt:
             raise

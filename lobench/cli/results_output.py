@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import click
 
 from lobench.cli.output import json_parts, json_text
-from lobench.core.case import CaseInfo, case_name, ordinary_test_name
+from lobench.core.case import CaseInfo, canonical_case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
 from lobench.core.program import describe_programs
-from lobench.core.wording import first_of, one_line, one_line_of
+from lobench.core.wording import convert_errors, one_line, shortened_list
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -66,7 +66,7 @@ def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable
         yield from _unread_records(ledger)
 
     with tempfile.SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
-        is_written = one_line_of(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
+        is_written = convert_errors(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
         with is_written, Ledger.open(store, read_only=True) as ledger:
             file.writelines(json_parts("results", all_records(ledger)))
             if edited_code(ledger, row_by_code.values()):
@@ -157,7 +157,9 @@ def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> li
 
 def _hidden_metrics_lines(hidden_metrics: Collection[str]) -> list[str]:
     """Returns a line that names the metrics that a table does not show; [] if it shows all."""
-    return [f"other metrics, by --metric: {first_of(sorted(hidden_metrics), _MAX_NAMED)}"] if hidden_metrics else []
+    return (
+        [f"other metrics, by --metric: {shortened_list(sorted(hidden_metrics), _MAX_NAMED)}"] if hidden_metrics else []
+    )
 
 
 def store_ranking_text(store: Path, *, include_all: bool) -> str:
@@ -320,7 +322,7 @@ def atomic_output(output: Path) -> Iterator[Path]:
     """
     from lobench.engine.whole_file import replaced_file
 
-    with one_line_of(OSError, StoreError, "cannot write this file", where=output), replaced_file(output) as file:
+    with convert_errors(OSError, StoreError, "cannot write this file", where=output), replaced_file(output) as file:
         yield file
 
 
@@ -333,12 +335,12 @@ def _matching_rows(store: Path, pattern: str, rows: Iterable[EvaluationRow]) -> 
     if pattern == "*":
         yield from rows
         return
-    patterns = {pattern, case_name(pattern), ordinary_test_name(pattern)}
+    patterns = {pattern, canonical_case_name(pattern), ordinary_test_name(pattern)}
     is_match_by_case = dict[CaseInfo, bool]()
     for row in rows:
         if row.case not in is_match_by_case:
             names = row.case.names
-            is_match_by_case[row.case] = row.case.is_called(pattern) or any(
+            is_match_by_case[row.case] = row.case.has_name(pattern) or any(
                 fnmatchcase(name, pattern) for name in names for pattern in patterns
             )
         if is_match_by_case[row.case]:

@@ -113,18 +113,18 @@ class PerRun:
         return sorted(admitted_positions), sorted(skipped_positions)
 
 
-def _refuse_argument(argument: str, name: str) -> None:
+def _require_no_argument(argument: str, name: str) -> None:
     if argument:
         raise UsageError(f"--checkpoints {name} takes no argument", got=repr(argument))
 
 
 def latest(argument: str) -> Latest:
-    _refuse_argument(argument, "latest")
+    _require_no_argument(argument, "latest")
     return Latest()
 
 
 def every_checkpoint(argument: str) -> EveryCheckpoint:
-    _refuse_argument(argument, "all")
+    _require_no_argument(argument, "all")
     return EveryCheckpoint()
 
 

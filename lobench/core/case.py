@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from lobench.core.code import joined_code
+from lobench.core.code import join_code
 from lobench.core.configurables import call_of, record_calls
 from lobench.core.phases import Phase
 from lobench.core.suite_place import SuitePlace
@@ -29,16 +29,16 @@ __all__ = [
     "CaseInfo",
     "CaseSpec",
     "Expectations",
-    "LeftToDefault",
     "SeedBlock",
     "Suite",
+    "UnboundDefault",
+    "all_case_names",
     "axis_text",
-    "case_name",
-    "names_of",
+    "canonical_case_name",
+    "common_replicate_noun",
     "ordinary_test_name",
-    "replicate_of",
     "seed_blocks",
-    "split_case",
+    "split_case_path",
 ]
 
 AxisValue: TypeAlias = int | float | str | tuple[int | float | str | None, ...] | None
@@ -60,7 +60,7 @@ _TEST_NODE = re.compile(r"(?:(.*)/)?[^/:]+\.py(?:::\w+)+\[([^\]]+)\]")  # quick/
 _ORDINARY_NODE = re.compile(r"(?:(?:.*/)?([^/:]+)/)?([^/:]+)\.py::(.+)")  # suites/lm/test_lm.py::test_loss[long]
 
 
-class LeftToDefault(float):
+class UnboundDefault(float):
     """Default of a real-valued parameter that no binding sets."""
 
     __slots__ = ()
@@ -218,7 +218,7 @@ class SeedBlock:
         return range(self.start, self.start + self.size)
 
     @property
-    def span(self) -> str:
+    def seed_range_text(self) -> str:
         """The seeds as tables show them, such as `0-3`."""
         return f"{self.start}-{self.start + self.size - 1}"
 
@@ -326,24 +326,24 @@ class CaseInfo:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the case; see `names_of`."""
+        """All names of the case; see `all_case_names`."""
         node = PurePath(self.node_id.partition("::")[0])
         file = self.file or (node.stem if node.suffix == ".gin" else "")
         own_name = self.own_name or self.name
-        names = names_of(self.suite, file, own_name, self.name)
+        names = all_case_names(self.suite, file, own_name, self.name)
         function, bracket, _ = own_name.partition("[")
         if self.evaluator == TEST and bracket:  # a test's name without parameters stands for all of them
-            names = (*names_of(self.suite, file, function), *names)
+            names = (*all_case_names(self.suite, file, function), *names)
         return names
 
     @property
-    def has_outcome_alone(self) -> bool:
+    def has_only_outcome(self) -> bool:
         """Whether the case is a test without metrics, so that only its outcome is compared."""
         return self.evaluator == TEST and self.primary_metric == PASSED
 
-    def is_called(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Returns whether a name, in any spelling that lobench or pytest prints, names this case."""
-        spellings = {name, case_name(name)}
+        spellings = {name, canonical_case_name(name)}
         if self.evaluator == TEST:
             spellings.add(ordinary_test_name(name))
         return not spellings.isdisjoint(self.names)
@@ -354,7 +354,7 @@ class CaseInfo:
         return self.replicates == ITEMS
 
     @property
-    def replicate(self) -> str:
+    def replicate_noun(self) -> str:
         """Noun for one of its replicates: "seed" or "item"."""
         return self.replicates.removesuffix("s")
 
@@ -365,8 +365,8 @@ class CaseInfo:
 
     @property
     def code(self) -> str:
-        """Both fingerprints as one text; see `joined_code`."""
-        return joined_code(self.case_code, self.subject_code)
+        """Both fingerprints as one text; see `join_code`."""
+        return join_code(self.case_code, self.subject_code)
 
     @property
     def program_key(self) -> str:
@@ -374,7 +374,7 @@ class CaseInfo:
         return f"{self.whole or self.identity}:{self.program_hash or self.optimizer_hash}"
 
     @property
-    def whole_key(self) -> str:
+    def whole_training_key(self) -> str:
         """Key of the whole training, with which its parts share saved states."""
         return f"{self.whole or self.identity}:{self.optimizer_hash}"
 
@@ -463,13 +463,13 @@ class CaseSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the case; see `names_of`."""
-        return names_of(self.suite, self.file, self.name)
+        """All names of the case; see `all_case_names`."""
+        return all_case_names(self.suite, self.file, self.name)
 
-    def is_called(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Returns whether a name is the name of this case, or of its scope, which means all cases of the scope."""
-        scope_names = names_of(self.suite, self.file, self.scope) if self.cell else ()
-        spellings = {name, case_name(name)}
+        scope_names = all_case_names(self.suite, self.file, self.scope) if self.cell else ()
+        spellings = {name, canonical_case_name(name)}
         if self.is_test:
             spellings.add(ordinary_test_name(name))
         return not spellings.isdisjoint((*self.names, *scope_names))
@@ -485,16 +485,16 @@ class CaseSpec:
         return relative.parent.name or relative.stem
 
 
-def replicate_of(cases: Iterable[CaseInfo]) -> str:
+def common_replicate_noun(cases: Iterable[CaseInfo]) -> str:
     """Returns the noun for the replicates of several cases: "item" if all have items, "value" if some, else "seed"."""
-    nouns = {case.replicate for case in cases} or {"seed"}
+    nouns = {case.replicate_noun for case in cases} or {"seed"}
     return nouns.pop() if len(nouns) == 1 else "value"
 
 
-def split_case(text: str) -> tuple[str, str]:
+def split_case_path(text: str) -> tuple[str, str]:
     """Splits a text into the path before a case's name, which may be "", and the name.
 
-    >>> [split_case(text) for text in ("relu32", "suites/quick/relu32", "quick/digits.gin::relu32")]
+    >>> [split_case_path(text) for text in ("relu32", "suites/quick/relu32", "quick/digits.gin::relu32")]
     [('', 'relu32'), ('suites/quick', 'relu32'), ('quick/digits.gin', 'relu32')]
     """
     if node := _GIN_NODE.fullmatch(text) or _TEST_NODE.fullmatch(text):
@@ -503,15 +503,17 @@ def split_case(text: str) -> tuple[str, str]:
     return folder, name
 
 
-def case_name(text: str) -> str:
-    """Returns a case's name from any spelling that lobench or pytest prints: one of `names_of` for a case of that name.
+def canonical_case_name(text: str) -> str:
+    """Returns a case's name from any spelling that lobench or pytest prints. It is one of `all_case_names`.
 
-    >>> [case_name(text) for text in ("relu32", "suites/quick/relu32", "digits.gin:relu32")]
+    >>> [canonical_case_name(text) for text in ("relu32", "suites/quick/relu32", "digits.gin:relu32")]
     ['relu32', 'quick/relu32', 'digits.relu32']
-    >>> [case_name(text) for text in ("suites/quick/digits.gin::relu32", "quick/test_quick.py::test_digits[relu32]")]
-    ['quick/digits.relu32', 'quick/relu32']
+    >>> canonical_case_name("suites/quick/digits.gin::relu32")
+    'quick/digits.relu32'
+    >>> canonical_case_name("quick/test_quick.py::test_digits[relu32]")
+    'quick/relu32'
     """
-    folder, name = split_case(text)
+    folder, name = split_case_path(text)
     path = PurePath(folder)
     if path.suffix == ".gin":
         path, name = path.parent, f"{path.stem}.{name}"
@@ -531,7 +533,7 @@ def ordinary_test_name(text: str) -> str:
     return f"{suite}/{file}.{name}" if suite else f"{file}.{name}"
 
 
-def names_of(suite: str, file: str, *names: str) -> tuple[str, ...]:
+def all_case_names(suite: str, file: str, *names: str) -> tuple[str, ...]:
     """Returns all names of a case: `relu32`, `digits.relu32`, `quick/relu32` and `quick/digits.relu32`.
 
     Args:

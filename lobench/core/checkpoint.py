@@ -23,11 +23,11 @@ __all__ = [
     "CheckpointContent",
     "CheckpointPart",
     "SeenCheckpoint",
-    "digests_of",
     "index_in_name",
     "leaves_sha256",
+    "theta_digests",
     "theta_sha256",
-    "widened",
+    "with_float32_leaves",
 ]
 
 STEP_NAMES = ("outer_step", "step", "iteration")
@@ -142,7 +142,7 @@ def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:
     >>> theta_sha256({"theta/w": theta, "opt_state/mu/w": moments}) == theta_sha256({"w": theta})
     True
     """
-    return leaves_sha256(widened(_theta_of(leaves)))
+    return leaves_sha256(with_float32_leaves(_theta_of(leaves)))
 
 
 def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
@@ -155,13 +155,13 @@ def leaves_sha256(leaves: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def digests_of(leaves: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+def theta_digests(leaves: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """Returns the digests by which stores may identify a theta: `theta_sha256`, then those of older versions."""
-    digests = (theta_sha256(leaves), leaves_sha256(widened(leaves)), leaves_sha256(leaves))
+    digests = (theta_sha256(leaves), leaves_sha256(with_float32_leaves(leaves)), leaves_sha256(leaves))
     return tuple(dict.fromkeys(digests))
 
 
-def widened(leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def with_float32_leaves(leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns leaves with bfloat16 and float8 as float32. No value changes."""
     return {path: leaf if leaf.dtype.kind in "fiub" else leaf.astype("float32") for path, leaf in leaves.items()}
 
@@ -193,7 +193,7 @@ def _path_of_theta(leaves: Mapping[str, np.ndarray]) -> str:
         theta = _leaves_below(leaves, theta_path)
         other_leaves = {path: leaf for path, leaf in leaves.items() if not path.startswith(f"{theta_path}/")}
         parent_prefix = f"{theta_path.rpartition('/')[0]}/"
-        are_states = all(_is_beside_theta(path.removeprefix(parent_prefix)) for path in other_leaves)
+        are_states = all(_is_state_or_counter(path.removeprefix(parent_prefix)) for path in other_leaves)
         return theta_path if are_states and not _has_copy(other_leaves, theta) else ""
     return ""
 
@@ -208,7 +208,7 @@ def _first_part_named(path: str, name: str, max_depth: int) -> str:
     return "/".join(parents[: parents.index(name) + 1]) if name in parents else ""
 
 
-def _is_beside_theta(path: str) -> bool:
+def _is_state_or_counter(path: str) -> bool:
     return _STATES_PATTERN.search(path) is not None or path.rsplit("/", 1)[-1] in COUNTER_NAMES
 
 

@@ -11,18 +11,18 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 
 __all__ = [
     "CodeFingerprint",
+    "canonical_fingerprints",
     "changed_code_line",
     "changed_parts",
     "describe_codes",
     "is_same_code",
-    "joined_code",
+    "join_code",
     "other_code_line",
-    "parts_of_code",
-    "united",
+    "split_code",
 ]
 
 _HASH_DIGITS = 16  # hex digits
@@ -38,16 +38,17 @@ class CodeFingerprint:
         version of each installed package, by its name.
       files: The sha256 of each file that was read, by its path: of the syntax tree or, if it is not Python, of its
         content.
-      missing: Files that do not exist, but would have been read if they did.
-      data: Files of data that the code names.
-      listed: Hash of the names of code files in each folder that is searched by a pattern, by the folder's path.
+      missing_files: Files that do not exist, but would have been read if they did.
+      data_files: Files of data that the code names.
+      folder_listings: Hash of the names of code files in each folder that is searched by a pattern, by the folder's
+        path.
     """
 
     parts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    missing: frozenset[str] = frozenset()
-    data: frozenset[str] = frozenset()
-    listed: Mapping[str, str] = field(default_factory=dict)
+    missing_files: frozenset[str] = frozenset()
+    data_files: frozenset[str] = frozenset()
+    folder_listings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -61,23 +62,23 @@ class CodeFingerprint:
         return CodeFingerprint(
             parts={**self.parts, **other.parts},
             files={**self.files, **other.files},
-            missing=self.missing | other.missing,
-            data=self.data | other.data,
-            listed={**self.listed, **other.listed},
+            missing_files=self.missing_files | other.missing_files,
+            data_files=self.data_files | other.data_files,
+            folder_listings={**self.folder_listings, **other.folder_listings},
         )
 
 
-def joined_code(case: str, subject: str) -> str:
+def join_code(case: str, subject: str) -> str:
     """Returns both fingerprints as one text; "" if neither is known.
 
-    >>> joined_code("1f", "2a"), joined_code("", "2a"), joined_code("", "")
+    >>> join_code("1f", "2a"), join_code("", "2a"), join_code("", "")
     ('1f:2a', ':2a', '')
     """
     return f"{case}:{subject}" if case or subject else ""
 
 
-def parts_of_code(code: str) -> tuple[str, str]:
-    """Splits the result of `joined_code` into the fingerprints of case and subject."""
+def split_code(code: str) -> tuple[str, str]:
+    """Splits the result of `join_code` into the fingerprints of case and subject."""
     case, _, subject = code.partition(":")
     return case, subject
 
@@ -86,7 +87,7 @@ def is_same_code(stored_codes: str, current_codes: str, accepted: Mapping[str, s
     """Returns whether a result of the code `stored_codes` counts as a result of the current code.
 
     Args:
-      stored_codes, current_codes: Codes as returned by `joined_code`. A part that is "" in either matches any code.
+      stored_codes, current_codes: Codes as returned by `join_code`. A part that is "" in either matches any code.
       accepted: Canonical fingerprint by fingerprint, for code that was declared equivalent (`--keep-results`).
 
     >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")
@@ -95,7 +96,7 @@ def is_same_code(stored_codes: str, current_codes: str, accepted: Mapping[str, s
     if stored_codes == current_codes or not stored_codes or not current_codes:
         return True
     canonical_codes = accepted or {}
-    code_pairs = zip(parts_of_code(stored_codes), parts_of_code(current_codes), strict=True)
+    code_pairs = zip(split_code(stored_codes), split_code(current_codes), strict=True)
     return all(
         not stored_code
         or not current_code
@@ -124,7 +125,7 @@ def changed_code_line(
     """
     names: dict[str, None] = {}
     for stored_code, current_code in sorted(set(changes)):
-        for stored_part, current_part in zip(parts_of_code(stored_code), parts_of_code(current_code), strict=True):
+        for stored_part, current_part in zip(split_code(stored_code), split_code(current_code), strict=True):
             if not stored_part or not current_part or stored_part == current_part:
                 continue
             stored_files = files_of_part(stored_part)
@@ -138,7 +139,7 @@ def changed_code_line(
 def other_code_line(num_results: int, names: Sequence[str]) -> str:
     """Returns a line on results of other code, with the names of the differing files that are known."""
     verb = "was" if num_results == 1 else "were"
-    names_text = f": {first_of(names, _MAX_NAMED)}" if names else ""
+    names_text = f": {shortened_list(names, _MAX_NAMED)}" if names else ""
     return f"{counted(num_results, 'result')} {verb} made by other code{names_text}"
 
 
@@ -151,7 +152,7 @@ def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
     codes_by_case: dict[tuple[str, str], set[str]] = {}
     codes_by_subject: dict[tuple[str, str], set[str]] = {}
     for name, identity, subject, code in rows:
-        case_code, subject_code = parts_of_code(code)
+        case_code, subject_code = split_code(code)
         if case_code:
             codes_by_case.setdefault((name, identity), set()).add(case_code)
         if subject_code:
@@ -161,12 +162,11 @@ def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:
     }
     if not case_names:
         return ""
-    return (
-        f"results of several versions of the user's code are side by side: {first_of(sorted(case_names), _MAX_NAMED)}"
-    )
+    names_text = shortened_list(sorted(case_names), _MAX_NAMED)
+    return f"results of several versions of the user's code are side by side: {names_text}"
 
 
-def united(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def canonical_fingerprints(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Returns a canonical fingerprint by fingerprint, given pairs of fingerprints that were declared equivalent."""
     groups: dict[str, str] = {}
 

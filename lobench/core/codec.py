@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-__all__ = ["Codec", "Message", "has_begun_well", "kind_of"]
+__all__ = ["Codec", "Message", "kind_of", "may_be_message"]
 
 _LENGTH = struct.Struct("<I")
 _OPENING = b'{"kind": "'  # start of the JSON part
@@ -52,10 +52,10 @@ class Message:
 
     def to_bytes(self) -> bytes:
         kind: Any = type(self)
-        values = {"kind": kind.kind_name(), **_values_of(self)}
+        values = {"kind": kind.kind_name(), **_field_values(self)}
         payload_name = _payload_name(kind)
         payload: bytes = values.pop(payload_name) if payload_name else b""
-        text = json.dumps(values, default=_values_of).encode()
+        text = json.dumps(values, default=_field_values).encode()
         return _LENGTH.pack(len(text)) + text + payload
 
     @classmethod
@@ -109,7 +109,7 @@ class Codec(Generic[M]):
         return message
 
 
-def has_begun_well(data: bytes | bytearray) -> bool:
+def may_be_message(data: bytes | bytearray) -> bool:
     """Returns whether bytes may be the start of a message. They may be shorter than a header."""
     opening = data[_LENGTH.size : _LENGTH.size + len(_OPENING)]
     return _OPENING.startswith(opening)
@@ -143,7 +143,7 @@ def _header_and_body(data: bytes) -> tuple[dict[str, object], bytes]:
     return values, data[end:]
 
 
-def _values_of(value: Any) -> dict[str, Any]:
+def _field_values(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
@@ -160,22 +160,22 @@ def _payload_name(kind: Any) -> str:
 
 
 @functools.cache
-def _reader(hint: Any) -> _Reader:
+def _reader_for(hint: Any) -> _Reader:
     """Returns a function that checks and converts one value of a type."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if hint in _PLAIN:
         return functools.partial(_read_plain, _PLAIN[hint], getattr(hint, "__name__", str(hint)))
     if origin in (types.UnionType, typing.Union):
-        readers = tuple(_reader(argument) for argument in arguments if argument is not types.NoneType)
+        readers = tuple(_reader_for(argument) for argument in arguments if argument is not types.NoneType)
         item_reader = readers[0] if len(readers) == 1 else functools.partial(_read_union, readers, str(hint))
         return functools.partial(_read_optional, item_reader) if types.NoneType in arguments else item_reader
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        return functools.partial(_read_list, _reader(arguments[0]))
+        return functools.partial(_read_list, _reader_for(arguments[0]))
     if origin is tuple:
-        return functools.partial(_read_fixed_list, tuple(map(_reader, arguments)))
+        return functools.partial(_read_fixed_list, tuple(map(_reader_for, arguments)))
     if isinstance(origin, type) and issubclass(origin, Mapping) and arguments[0] is str:
-        return functools.partial(_read_mapping, _reader(arguments[1]))
+        return functools.partial(_read_mapping, _reader_for(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
         return functools.partial(_read_enum, hint)
     if hasattr(hint, "__dataclass_fields__"):
@@ -233,7 +233,7 @@ def _read_enum(kind: type[enum.StrEnum], value: object, where: str) -> enum.StrE
 @functools.cache
 def _dataclass_reader(kind: Any) -> _Reader:
     hints = typing.get_type_hints(kind)
-    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    readers = {field.name: _reader_for(hints[field.name]) for field in dataclasses.fields(kind)}
     return functools.partial(_read_dataclass, kind, readers)
 
 

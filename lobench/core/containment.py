@@ -10,27 +10,29 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO, cast
 
-__all__ = ["kept_folder", "plugin_errors", "plugins_contained"]
+__all__ = ["contain_plugins", "convert_plugin_errors", "restore_working_directory"]
 
 
 @contextlib.contextmanager
-def plugins_contained() -> Iterator[None]:
+def contain_plugins() -> Iterator[None]:
     """Keeps plugins from ending the process, closing its streams or changing its working directory.
 
-    `os._exit` raises SystemExit, closing standard output or standard error does nothing, and `kept_folder` knows which
-    thread called `os.chdir`. Calls may be nested, and overlap in several threads: the original functions and streams
-    are restored when the last call has ended.
+    `os._exit` raises SystemExit, closing standard output or standard error does nothing, and
+    `restore_working_directory` knows which thread called `os.chdir`. Calls may be nested, and overlap in several
+    threads: the original functions and streams are restored when the last call has ended.
     """
     _replacements.enter()
     try:
-        with kept_folder():
+        with restore_working_directory():
             yield
     finally:
         _replacements.leave()
 
 
 @contextlib.contextmanager
-def plugin_errors(failure: Callable[[BaseException], Exception], *passes: type[BaseException]) -> Iterator[None]:
+def convert_plugin_errors(
+    failure: Callable[[BaseException], Exception], *passes: type[BaseException]
+) -> Iterator[None]:
     """Contains a call of a plugin, and converts its exceptions to another error.
 
     Args:
@@ -39,7 +41,7 @@ def plugin_errors(failure: Callable[[BaseException], Exception], *passes: type[B
     """
     passed_errors: tuple[type[BaseException], ...] = (KeyboardInterrupt, *passes)
     try:
-        with plugins_contained():
+        with contain_plugins():
             yield
     except passed_errors:
         raise
@@ -121,10 +123,10 @@ _thread_state = threading.local()
 
 
 @contextlib.contextmanager
-def kept_folder() -> Iterator[None]:
+def restore_working_directory() -> Iterator[None]:
     """Restores the working directory if this thread changed it. Changes by other threads are left alone.
 
-    Outside of `plugins_contained` the thread is unknown, and the working directory is always restored.
+    Outside of `contain_plugins` the thread is unknown, and the working directory is always restored.
     """
     folder = _working_directory()
     had_moved = getattr(_thread_state, "has_moved", False)

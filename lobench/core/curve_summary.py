@@ -25,9 +25,9 @@ __all__ = [
     "NUM_SPARKS",
     "SUMMARY_VERSION",
     "CurveSummary",
-    "heads_of",
-    "packed_ends",
-    "packed_steps",
+    "head_ids",
+    "packed_divergence_steps",
+    "packed_first_and_last",
     "read_summary",
     "summarize",
 ]
@@ -180,12 +180,12 @@ def read_summary(shared_text: str, packed_numbers: bytes, load: Callable[[], Cur
     return CurveSummary(shared_head, packed_numbers, load)
 
 
-def heads_of(summaries: Iterable[CurveSummary]) -> list[int]:
+def head_ids(summaries: Iterable[CurveSummary]) -> list[int]:
     """Returns a number for each evaluation: the same one for equal seeds, steps, metrics and provenance."""
     return [id(summary._head) for summary in summaries]
 
 
-def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
+def packed_first_and_last(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     """Returns the first and the last values of many evaluations, one evaluation after another.
 
     Args:
@@ -206,7 +206,7 @@ def packed_ends(summaries: Iterable[CurveSummary], metric: str) -> bytes:
     return b"".join(packed_values)
 
 
-def packed_steps(summaries: Sequence[CurveSummary]) -> bytes:
+def packed_divergence_steps(summaries: Sequence[CurveSummary]) -> bytes:
     """Returns `diverged_at` of many evaluations, one evaluation after another, as little-endian int64."""
     offset = _SECONDS.size
     return b"".join([summary._numbers[offset : offset + summary._head.layout.steps.size] for summary in summaries])
@@ -226,9 +226,9 @@ class CurveSummary:
     @classmethod
     def of(cls, curves: Curves, primary: str) -> CurveSummary:
         """Returns the summary of curves in memory."""
-        return read_summary(*summarize(curves, primary), curves.whole)
+        return read_summary(*summarize(curves, primary), curves.complete)
 
-    def whole(self) -> Curves:
+    def complete(self) -> Curves:
         """Returns the complete curves from the store."""
         return self._load()
 
@@ -251,7 +251,7 @@ class CurveSummary:
         return self._head.shapes
 
     @property
-    def kept(self) -> Collection[str]:
+    def summarized_metrics(self) -> Collection[str]:
         """Metrics whose numbers are in the summary: those with values at evaluations."""
         return self._head.layout.offsets.keys()
 

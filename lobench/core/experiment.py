@@ -23,10 +23,10 @@ __all__ = [
     "Search",
     "SessionBlocks",
     "SessionMember",
+    "expected_value_text",
     "is_fixed",
-    "members",
-    "problem_of",
     "session_blocks",
+    "session_members",
 ]
 
 # A method sets one field of these names. A script is a command with curves.
@@ -162,7 +162,7 @@ class Method:
     def values(self) -> dict[str, str]:
         """Values bound in the scope, as text for a command line, by gin path: `{lr}` for `mine/lr = 0.1`."""
         pairs = (line.partition(" = ") for line in self.trainer_bindings)
-        return {path: _as_word(value) for path, _, value in pairs}
+        return {path: _unquoted(value) for path, _, value in pairs}
 
     @property
     def subject(self) -> str:
@@ -258,7 +258,7 @@ class SessionBlocks:
         return *first_seed_lines, f"Case.block_sizes = {self.widths!r}"
 
     @classmethod
-    def split_off(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
+    def parse_last_lines(cls, lines: Sequence[str]) -> tuple[SessionBlocks | None, tuple[str, ...]]:
         """Parses the seed blocks from the last one or two gin lines, as written by `bindings`.
 
         Returns:
@@ -273,7 +273,7 @@ class SessionBlocks:
                 return cls(first_seed=first_seed, widths=sizes), tuple(lines[:-count])
         return None, tuple(lines)
 
-    def cut(self, case: CaseInfo, own_bindings: Sequence[str]) -> CaseInfo:
+    def apply_to(self, case: CaseInfo, own_bindings: Sequence[str]) -> CaseInfo:
         """Returns a case with the experiment's seed blocks. A case with fixed seeds is not changed.
 
         Args:
@@ -330,7 +330,7 @@ class SessionMember:
     evaluation: EvaluationId
 
 
-def members(
+def session_members(
     method: str, sha256: str, cases: Iterable[CaseInfo], sessions: range | None, *, trial: int = 0
 ) -> Iterator[SessionMember]:
     """Yields the sessions for which a method's subject needs a result, with their evaluations.
@@ -359,7 +359,7 @@ def _without_folders(command: str) -> str:
     return re.sub(r"(?<![^\s='\"])/[^\s'\";]*", lambda match: match[0].rstrip("/").rpartition("/")[2], command)
 
 
-def _as_word(value: str) -> str:
+def _unquoted(value: str) -> str:
     """Returns the gin text of a value, without the quotes of a string."""
     try:
         literal = ast.literal_eval(value)
@@ -389,7 +389,7 @@ def is_fixed(selector: str, parameter: str, reached_names: Iterable[str], patter
     return False
 
 
-def problem_of(name: str, value: Any) -> str:
+def expected_value_text(name: str, value: Any) -> str:
     """Returns a description of the values allowed for a field of `Experiment` or `Method`; "" if `value` is valid."""
     if name in ("paired_seeds", "last_counts"):
         return "" if isinstance(value, bool) else "True or False"

@@ -13,13 +13,13 @@ __all__ = [
     "Direction",
     "UnknownDirection",
     "direction_of",
+    "directions_by_metric",
     "final_columns",
     "how_to_declare",
     "is_named_loss",
     "is_of_batch",
     "metric_name",
     "split_name",
-    "spread_directions",
     "stored_spelling",
     "unknown_metric",
     "usual_direction",
@@ -139,7 +139,7 @@ def how_to_declare(metric: str) -> str:
     )
 
 
-def spread_directions(declared: object, metrics: Iterable[str], *, where: str) -> dict[str, Direction]:
+def directions_by_metric(declared: object, metrics: Iterable[str], *, where: str) -> dict[str, Direction]:
     """Returns the directions of metrics by their full names.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lobench.core.configurables import record_calls
 
-__all__ = ["Clock", "Phase", "clocks", "prefix_sha256s", "state_prefix", "task_sequence"]
+__all__ = ["Clock", "Phase", "prefix_sha256s", "state_prefix", "task_sequence", "update_counts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -66,7 +66,7 @@ class Clock(NamedTuple):
     schedule_start: int
 
 
-def clocks(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]:
+def update_counts(phases: Sequence[Phase], *, updates_per_step: int = 1) -> list[Clock]:
     """Returns the update counts of each phase's optimizer at its first update.
 
     Args:

@@ -15,7 +15,7 @@ from lobench.core.case import COMMAND, TEST
 if TYPE_CHECKING:
     from lobench.core.result import Provenance
 
-__all__ = ["ELSEWHERE", "IMPORTED", "OF_EVALUATORS", "PROGRAM_VERSION", "Program", "describe_programs"]
+__all__ = ["ELSEWHERE", "EVALUATOR_PROGRAMS", "IMPORTED", "PROGRAM_VERSION", "Program", "describe_programs"]
 
 # Raise it when a change of the inner program changes its numbers; then tests/test_golden_bits.py fails.
 PROGRAM_VERSION = "5"
@@ -50,7 +50,7 @@ class Program:
     def of(cls, provenance: Provenance, version: str = PROGRAM_VERSION) -> Program:
         """Returns the program of a result, from the fields of its provenance."""
         if provenance.evaluator:
-            return OF_EVALUATORS[provenance.evaluator]
+            return EVALUATOR_PROGRAMS[provenance.evaluator]
         index_text, _, count = provenance.together.partition(" of ")
         return cls(
             version=version,
@@ -62,7 +62,7 @@ class Program:
         )
 
     @property
-    def whole(self) -> Program:
+    def without_at_once(self) -> Program:
         """This program without `at_once`, which depends on the case alone and is the same on all machines."""
         return replace(self, at_once=0) if self.at_once else self
 
@@ -88,7 +88,7 @@ class Program:
 
 IMPORTED = Program(version=_IMPORTED_VERSION)
 # Programs by `CaseInfo.evaluator`. A command or a test may compute with anything; its own code is in `CaseInfo.code`.
-OF_EVALUATORS: Mapping[str, Program] = {evaluator: Program(version=evaluator) for evaluator in (COMMAND, TEST)}
+EVALUATOR_PROGRAMS: Mapping[str, Program] = {evaluator: Program(version=evaluator) for evaluator in (COMMAND, TEST)}
 
 
 def describe_programs(programs: Collection[Program | str]) -> str:
@@ -98,7 +98,7 @@ def describe_programs(programs: Collection[Program | str]) -> str:
       programs: Programs, or their texts. Results that are imported, or of commands or tests, are ignored, and so
         are differences in `at_once`, which depends on the case.
     """
-    all_texts = {str(program.whole if isinstance(program, Program) else program) for program in programs}
+    all_texts = {str(program.without_at_once if isinstance(program, Program) else program) for program in programs}
     program_texts = sorted(all_texts - _FOREIGN_VERSIONS)
     return (
         f"results of {len(program_texts)} programs, which may differ in bits: {'; '.join(program_texts)}"

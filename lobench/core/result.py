@@ -16,7 +16,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.film import Film
 from lobench.core.metric import Direction, UnknownDirection, direction_of
 from lobench.core.step_cost import StepCost
-from lobench.core.training_identity import training_of
+from lobench.core.training_identity import training_hash
 from lobench.core.wording import headline
 
 __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "exploded_seeds", "mean_of", "read_header"]
@@ -145,11 +145,11 @@ class Provenance:
     identified_by: str = ""
 
     @property
-    def alone_because(self) -> str:
+    def alone_reason(self) -> str:
         """Reason why a result planned together with others was computed alone; "" otherwise."""
         return self.together.removeprefix(_ALONE_PREFIX) if self.together.startswith(_ALONE_PREFIX) else ""
 
-    def alone(self, why: str) -> Provenance:
+    def computed_alone(self, why: str) -> Provenance:
         return replace(self, together=f"{_ALONE_PREFIX}{why}")
 
 
@@ -206,11 +206,11 @@ class Curves:
     _payload: bytes | None = field(default=None, init=False, repr=False, compare=False)  # payload that it was read from
 
     @property
-    def read_from(self) -> bytes | None:
+    def source_payload(self) -> bytes | None:
         """Payload from which the curves were read; None if they were computed in this process."""
         return self._payload
 
-    def whole(self) -> Curves:
+    def complete(self) -> Curves:
         """Returns this object. For a `CurveSummary`, reads the complete curves."""
         return self
 
@@ -222,7 +222,7 @@ class Curves:
     @property
     def training(self) -> str:
         """Identity of the training's data and initial parameters; "" without a task."""
-        return training_of(self.provenance.bindings)
+        return training_hash(self.provenance.bindings)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

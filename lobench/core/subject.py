@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from lobench.core.checkpoint import Checkpoint
 
 __all__ = [
-    "Given",
     "GivenCheckpoint",
+    "RequestedSubject",
     "Subject",
     "SubjectKey",
     "SubjectKind",
@@ -221,12 +221,12 @@ class GivenCheckpoint:
     label: str = ""
     sha256: str = ""
 
-    def read_as(self, checkpoint: Checkpoint) -> Subject:
+    def to_subject(self, checkpoint: Checkpoint) -> Subject:
         """Returns the subject for the checkpoint that was read."""
         return Subject.of_checkpoint(checkpoint, self.variant, label=self.label)
 
 
-Given: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading
+RequestedSubject: TypeAlias = GivenCheckpoint | Subject  # an optimizer without theta needs no reading
 
 
 _REFERENCES = str.maketrans("%@", "__")  # gin's macros and references, as names that Python can parse

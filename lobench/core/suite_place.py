@@ -28,17 +28,17 @@ class SuitePlace:
     store: str = ""
     stores: tuple[str, ...] = ()
 
-    def candidates(self) -> list[str]:
+    def candidate_paths(self) -> list[str]:
         """Returns possible paths of the suite today: moved together with the store, or unchanged.
 
         >>> place = SuitePlace(suite="s", path="/a/suites/s", store="/b/runs/x", stores=("/a/runs/x",))
-        >>> place.candidates()
+        >>> place.candidate_paths()
         ['/b/suites/s', '/a/suites/s']
         """
-        return relocated(self.path, self.store, self.stores)
+        return possible_paths(self.path, self.store, self.stores)
 
 
-def relocated(path: str, store: str, stores: tuple[str, ...]) -> list[str]:
+def possible_paths(path: str, store: str, stores: tuple[str, ...]) -> list[str]:
     """Returns possible present paths of a path that a store recorded. The recorded path itself comes last.
 
     If the store was moved, the path may have been moved with it.

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = ["training_of"]
+__all__ = ["training_hash"]
 
 _REFERENCE = re.compile(r"[@%]([\w./-]+)")
 # Fields of a case that change its data, its initial parameters, or how they are drawn. The others are lengths,
@@ -16,12 +16,12 @@ _TRAINING_FIELDS = ("task", "num_tasks", "sessions", "num_lanes", "phases")
 
 
 @functools.lru_cache(maxsize=4096)
-def training_of(bindings: str) -> str:
+def training_hash(bindings: str) -> str:
     """Returns a hash of the bindings that determine a training's data and initial parameters; "" without a task.
 
     >>> one = "a/lobench.Case.task = @T()\\na/lobench.Case.num_inner_steps = 100\\na/lobench.T.width = 8"
     >>> other = one.replace("a/", "b/").replace("100", "400")
-    >>> training_of(one) == training_of(other), training_of(one) == training_of(one.replace("8", "32"))
+    >>> training_hash(one) == training_hash(other), training_hash(one) == training_hash(one.replace("8", "32"))
     (True, False)
 
     Args:
@@ -42,14 +42,16 @@ def training_of(bindings: str) -> str:
     new_lines = set(selected_lines)
     while new_lines:
         references = {match for _, value in new_lines for match in _REFERENCE.findall(value)}
-        new_lines = {line for line in own_lines if line not in selected_lines and _is_of_reference(line[0], references)}
+        new_lines = {
+            line for line in own_lines if line not in selected_lines and _belongs_to_reference(line[0], references)
+        }
         selected_lines |= new_lines
     return hashlib.sha256(
         "\n".join(f"{name} = {value}" for name, value in sorted(selected_lines)).encode()
     ).hexdigest()[:16]
 
 
-def _is_of_reference(name: str, references: Iterable[str]) -> bool:
+def _belongs_to_reference(name: str, references: Iterable[str]) -> bool:
     """Returns whether a binding belongs to a referenced object: `lobench.T.width` for `@T`, `@s/T` or `%T`."""
     scope, _, selector = name.rpartition("/")
     owner = selector.rpartition(".")[0]

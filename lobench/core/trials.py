@@ -21,17 +21,17 @@ from lobench.core.search.space import Space, Value
 __all__ = [
     "FIRST_REPORT_SEED",
     "TrialHistory",
-    "below_median",
+    "fresh_seed_bindings",
+    "fresh_seed_cases",
     "is_over",
-    "report_bindings",
-    "report_cases",
-    "stopped_between",
+    "stop_fitness_and_median",
+    "trials_below_median",
 ]
 
 # First of the fresh seeds, on which no choice is made. Sessions of experiments never reach it.
 FIRST_REPORT_SEED = 1_000_000
 
-_STOP_NOTE = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # written by `below_median`
+_STOP_NOTE = re.compile(r"fitness (\S+) after [^,]*, below (\S+), the median of ")  # written by `trials_below_median`
 _FITNESS_TOLERANCE = 1e-9  # machines may differ in the last digits of a fitness
 
 
@@ -80,7 +80,7 @@ class TrialHistory:
         """Best of the trials that have ended; None before the first one ends."""
         return best_trial([trial for trial in self._trials if is_over(trial.state)])
 
-    def set(self, number: int, state: TrialState, fitness: float | None = None, note: str = "") -> Trial:
+    def set_state(self, number: int, state: TrialState, fitness: float | None = None, note: str = "") -> Trial:
         """Sets the state and fitness of a trial, and returns it.
 
         A recorded fitness is kept if the new one differs in the last digits only.
@@ -154,7 +154,7 @@ def is_over(state: TrialState) -> bool:
     return state in ("done", "failed", "infeasible", "stopped")
 
 
-def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
+def trials_below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
     """Returns the trials of a wave that are stopped at a point of the training, with the reason, by number.
 
     A trial is stopped if its fitness is below the median of all trials that reached the point. The order of arrival
@@ -181,8 +181,8 @@ def below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *,
     return reasons
 
 
-def stopped_between(note: str) -> tuple[float, float] | None:
-    """Returns the fitness of a stopped trial and the median that it was below, from the note of `below_median`.
+def stop_fitness_and_median(note: str) -> tuple[float, float] | None:
+    """Returns the fitness of a stopped trial and the median that it was below, from the note of `trials_below_median`.
 
     Returns:
       None if the note is of a trial that was not stopped.
@@ -191,7 +191,7 @@ def stopped_between(note: str) -> tuple[float, float] | None:
     return None if match is None else (float(match[1]), float(match[2]))
 
 
-def report_bindings(
+def fresh_seed_bindings(
     experiment: Experiment, report_sessions: int | None, stored_blocks: Iterable[SeedBlock] = ()
 ) -> tuple[str, ...]:
     """Returns the bindings of the fresh seeds on which the best trial is evaluated.
@@ -205,7 +205,7 @@ def report_bindings(
     return (f"Case.first_seed = {FIRST_REPORT_SEED}",) if blocks is None else blocks.bindings
 
 
-def report_cases(
+def fresh_seed_cases(
     cases: Iterable[CaseInfo],
     experiment: Experiment,
     report_sessions: int | None,
@@ -215,14 +215,14 @@ def report_cases(
 
     Args:
       cases: Cases of the trials.
-      experiment, report_sessions, stored_blocks: As for `report_bindings`. `report_sessions` is 0 if the best trial is
-        not evaluated on fresh seeds.
+      experiment, report_sessions, stored_blocks: As for `fresh_seed_bindings`. `report_sessions` is 0 if the best trial
+        is not evaluated on fresh seeds.
     """
     if report_sessions == 0:
         return []
     blocks = _report_blocks(experiment, report_sessions, stored_blocks)
     if blocks is not None:
-        return [blocks.cut(case, ()) for case in cases]
+        return [blocks.apply_to(case, ()) for case in cases]
     return [case if case.fixed_seeds else replace(case, first_seed=FIRST_REPORT_SEED) for case in cases]
 
 

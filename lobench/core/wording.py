@@ -12,16 +12,16 @@ from lobench.core.errors import LobenchError
 
 __all__ = [
     "cause",
+    "convert_errors",
     "counted",
-    "described",
-    "duration",
-    "first_of",
+    "describe_value",
+    "duration_text",
     "groups_text",
     "headline",
-    "one_line_of",
-    "seed_ranges",
+    "seed_ranges_text",
     "short_path",
-    "significant",
+    "shortened_list",
+    "significant_text",
 ]
 
 _MAX_VALUE_LENGTH = 80  # letters of a value in a message
@@ -53,7 +53,7 @@ def groups_text(groups: Iterable[Sequence[str]]) -> str:
     )
 
 
-def seed_ranges(seeds: Sequence[int]) -> str:
+def seed_ranges_text(seeds: Sequence[int]) -> str:
     """Returns sorted seeds as text: `0 to 3, 7`."""
     ranges: list[list[int]] = []
     for seed in seeds:
@@ -64,7 +64,7 @@ def seed_ranges(seeds: Sequence[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in ranges)
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def shortened_list(names: Sequence[str], most: int) -> str:
     """Returns `a, b`, or `a, b and 3 more` of longer lists."""
     rest_text = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest_text
@@ -76,7 +76,7 @@ def short_path(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def significant(value: float, digits: int) -> str:
+def significant_text(value: float, digits: int) -> str:
     """Formats a number with `digits` significant digits, including trailing zeros: `0.300`, `123456`, `1.23e-07`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:z.0f}"
@@ -87,7 +87,7 @@ def significant(value: float, digits: int) -> str:
     return f"{mantissa}e{exponent:+03d}"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Returns a duration in readable units: `0.4 s`, `40 s`, `7 min`, `3 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def one_line_of(
+def convert_errors(
     errors: type[Exception] | tuple[type[Exception], ...],
     kind: type[LobenchError],
     what: str,
@@ -124,7 +124,7 @@ def headline(error: BaseException) -> str:
     return _first_line(f"{type(error).__name__}: {_text_of(error)}")
 
 
-def described(value: object) -> str:
+def describe_value(value: object) -> str:
     """Returns the class of a value and the start of its text, in one line: "NoneType: None"."""
     try:
         text = one_line(repr(value)[:_MAX_VALUE_LENGTH])

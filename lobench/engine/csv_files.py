@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequenc
     text = text_of(path)
     parse_errors = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
     with (
-        one_line_of(parse_errors, UsageError, f"this is not a CSV of {row_name}s", where=path),
+        convert_errors(parse_errors, UsageError, f"this is not a CSV of {row_name}s", where=path),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -81,7 +81,7 @@ def opened(path: Path) -> IO[str]:
     Raises:
       UsageError: The file cannot be read.
     """
-    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
+    with convert_errors(OSError, UsageError, "cannot read this file", where=path):
         with path.open("rb") as raw_file:
             first_bytes = raw_file.read(2)
         if first_bytes == b"\x1f\x8b":
@@ -138,8 +138,8 @@ class _GzipReader(io.RawIOBase):
 def text_of(path: Path) -> str:
     """Returns the content of a file, unpacked if it is gzipped, whatever its name."""
     with (
-        one_line_of(UnicodeError, UsageError, "this is not a text file", where=path),
-        one_line_of((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path),
+        convert_errors(UnicodeError, UsageError, "this is not a text file", where=path),
+        convert_errors((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path),
         opened(path) as file,
     ):
         return file.read()

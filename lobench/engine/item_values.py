@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.items import seeds_of_items
 from lobench.core.metric import stored_spelling
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.csv_files import text_of
 
 __all__ = ["ITEM", "ItemValues", "item_values", "number_of", "read_items"]
@@ -55,11 +55,12 @@ class ItemValues:
         """
         primary_name = stored_spelling(primary, values)
         if primary_name not in values:
-            got = first_of(sorted(values), _MAX_SHOWN) or "no metric"
+            got = shortened_list(sorted(values), _MAX_SHOWN) or "no metric"
             raise LobenchError(f"no item has {primary}", where=where, got=got, expected=primary)
         all_items = dict.fromkeys(item for values_by_item in values.values() for item in values_by_item)
         if lacking_items := [item for item in all_items if item not in values[primary_name]]:
-            got = f"{len(lacking_items)} of {len(all_items)} items without it: {first_of(lacking_items, _MAX_SHOWN)}"
+            items_text = shortened_list(lacking_items, _MAX_SHOWN)
+            got = f"{len(lacking_items)} of {len(all_items)} items without it: {items_text}"
             raise LobenchError(f"an item has no {primary}", where=where, got=got, expected="a number for each item")
         try:
             names_by_seed = seeds_of_items(all_items)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried_briefly
 
@@ -94,7 +94,7 @@ def require_writable(path: Path) -> None:
     Raises:
       UsageError: The file cannot be written. The message has the reason.
     """
-    with one_line_of(OSError, UsageError, "cannot write here", where=path, next_step="name another file or folder"):
+    with convert_errors(OSError, UsageError, "cannot write here", where=path, next_step="name another file or folder"):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if _is_open_stream(path):

@@ -54,7 +54,7 @@ class Train(Message):
     Attributes:
       theta_path: Path of a file of leaves; "" without theta.
       code_hashes: Parts of the case's code as the caller imported it; empty if any code is right.
-      case_key: `CaseInfo.whole_key` of the case as the caller bound it; "" if any bindings are right.
+      case_key: `CaseInfo.whole_training_key` of the case as the caller bound it; "" if any bindings are right.
       together, perturbation: As in `BlockRunner.repeat`.
     """
 
@@ -123,7 +123,7 @@ class IsolatedRunner:
           layers: gin text bound before and after the case's own file.
           spec, test, theta, block, together, perturbation: As in `BlockRunner.run` and `repeat`.
           code_hashes: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
-          case_key: `CaseInfo.whole_key` of the case as the caller bound it. "": any bindings are right.
+          case_key: `CaseInfo.whole_training_key` of the case as the caller bound it. "": any bindings are right.
         Raises:
           EditedCode: The child imported other code, or read other gin files.
           LobenchError: The child raised an error, raised here in its class and as one line; or the child died.
@@ -225,7 +225,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
 def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     """Raises EditedCode if a file was edited between the caller's import and that of this process."""
     bound_case = runner.bind(request.spec, request.test_name)
-    if request.case_key and bound_case.info.whole_key != request.case_key:
+    if request.case_key and bound_case.info.whole_training_key != request.case_key:
         raise EditedCode.of(request.spec, ["its gin files"])
     present_code = {**bound_case.code.parts, **parts_run_otherwise(bound_case.info)}
     if edited_parts := [

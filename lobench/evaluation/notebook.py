@@ -149,7 +149,7 @@ def _warm_child_runner(layers: Layers, bound_case: BoundCase) -> IsolatedRunner:
     """Returns the shared child process, whose programs are warm. It ends with this process, when its pipe closes."""
     global _warm_child
     case, code_hashes = (bound_case.bindings, bound_case.case), bound_case.code.parts
-    named_files = map(Path, bound_case.code.case.data | bound_case.code.subject.data)
+    named_files = map(Path, bound_case.code.case.data_files | bound_case.code.subject.data_files)
     files = [*data_of_suite(Path(bound_case.spec.path)), *named_files]
     file_stamps = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
     if _warm_child is None or not _warm_child.has_read_current_files(layers, bound_case.spec, case, code_hashes):

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import LobenchError
-from lobench.core.metric import spread_directions
+from lobench.core.metric import directions_by_metric
 from lobench.core.result import Curves
 from lobench.core.wording import headline
 from lobench.plugins import Registered
@@ -43,7 +43,7 @@ def with_metrics(curves: Curves, registered_metrics: Mapping[str, Registered]) -
                 if metric in metrics:
                     raise LobenchError(f"there is a metric {metric!r} already")
             where = f"plugin {registered_metric.plugin!r}"
-            declared_directions = spread_directions(
+            declared_directions = directions_by_metric(
                 registered_metric.declaration.metric_directions, computed_metrics, where=where
             )
         except KeyboardInterrupt:
@@ -65,7 +65,7 @@ def with_metrics(curves: Curves, registered_metrics: Mapping[str, Registered]) -
 def _compute_metric(registered_metric: Registered, curves: Curves) -> dict[str, memoryview[float]]:
     """Calls a metric and checks the values that it returns."""
     metric = registered_metric.load()
-    with plugins_contained():
+    with contain_plugins():
         returned_values: Any = metric(curves)
     if not isinstance(returned_values, Mapping):
         raise LobenchError(

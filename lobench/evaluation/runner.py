@@ -14,7 +14,7 @@ import jax
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
-from lobench.core.metric import spread_directions
+from lobench.core.metric import directions_by_metric
 from lobench.core.phases import state_prefix
 from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
@@ -163,7 +163,7 @@ class BlockRunner:
             self._bound_cases = {
                 key: bound_case for key, bound_case in self._bound_cases.items() if key[2] != own_binding_texts[0]
             }
-            kept_keys = {bound_case.info.whole_key for bound_case in self._bound_cases.values()}
+            kept_keys = {bound_case.info.whole_training_key for bound_case in self._bound_cases.values()}
             self._warm_programs = {key: program for key, program in self._warm_programs.items() if key[0] in kept_keys}
 
     def run(
@@ -372,7 +372,7 @@ class BlockRunner:
                     at_once=curves.provenance.at_once,
                 ),
                 problems=(*bound_case.problems, *curves.problems),
-                directions=spread_directions(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
+                directions=directions_by_metric(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),
             )
             for curves in curves_of_jobs
         ]
@@ -403,7 +403,7 @@ class BlockRunner:
             folder=self._states.folder,
             prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound_case.prefixes],
             block=block,
-            owner=owner_of(sha256, info.whole_key, block),
+            owner=owner_of(sha256, info.whole_training_key, block),
             program=str(program),
             where=f"{bound_case.spec.suite}/{bound_case.spec.name}",
             log=self._states.log,
@@ -423,7 +423,7 @@ class BlockRunner:
     def _warm_program(
         self, bound_case: BoundCase, num_seeds: int, program_class: type[TrainingProgram] = TrainingProgram
     ) -> WarmProgram:
-        key = (bound_case.info.whole_key, num_seeds, program_class)
+        key = (bound_case.info.whole_training_key, num_seeds, program_class)
         if key not in self._warm_programs:
             self._warm_programs[key] = self._shared_programs.warm_program(bound_case, num_seeds, program_class)
         warm_program = self._warm_programs[key]

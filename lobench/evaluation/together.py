@@ -62,7 +62,7 @@ class JobRunner:
         if (spec, test_name) not in self._reasons_to_run_apart:
             return curves
         return dataclasses.replace(
-            curves, provenance=curves.provenance.alone(self._reasons_to_run_apart[spec, test_name])
+            curves, provenance=curves.provenance.computed_alone(self._reasons_to_run_apart[spec, test_name])
         )
 
     def _compute_group(

@@ -5,25 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from lobench.api.dry_run import joined_problems
+from lobench.api.dry_run import joined_error
 from lobench.core.case import CaseInfo
-from lobench.core.subject import Given, Subject
+from lobench.core.subject import RequestedSubject, Subject
 from lobench.engine.chief.commands import CommandRun, CommandRuns
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.experiments.imported_curves import ExperimentCurves
-from lobench.experiments.scripts import Growth, ScriptCurves
+from lobench.experiments.scripts import CurveProgress, ScriptCurves
 from lobench.experiments.search.median_stopping import StoppingSearch
 from lobench.experiments.search.of_commands import CommandSearch
 from lobench.experiments.search.of_scripts import ScriptSearch
-from lobench.experiments.search.planned import PlannedSearch, known_of
+from lobench.experiments.search.planned import PlannedSearch, known_trials_of
 from lobench.experiments.search.running import SearchContext, SearchRun, SubjectSearch
 
-__all__ = ["Trials", "search_runs"]
+__all__ = ["ExperimentSubjects", "search_runs"]
 
 _EVENT = "search"  # event with the number of trials per wave of a search, recorded once
 
 
-class Trials(CommandRuns):
+class ExperimentSubjects(CommandRuns):
     """Source of the subjects of an experiment's run: checkpoints of its commands, and trials of its searches.
 
     Attributes:
@@ -47,7 +47,7 @@ class Trials(CommandRuns):
     grown: Callable[[], None] = staticmethod(lambda: None)
     recorded: Callable[[Subject, Sequence[CaseInfo]], None] = staticmethod(lambda subject, cases: None)
     curves_recorded: Callable[[], None] = staticmethod(lambda: None)
-    _growths_of_runs: Sequence[tuple[CommandRun, Growth | None]] = ()
+    _progress_of_runs: Sequence[tuple[CommandRun, CurveProgress | None]] = ()
 
     @functools.cached_property
     def refused(self) -> dict[str, str]:
@@ -71,7 +71,7 @@ class Trials(CommandRuns):
         new_problems = {title: problem for title in titles if title not in self.refused}
         self.refused.update(new_problems)
         if len(self.refused) == self.num_methods:
-            raise joined_problems(self.refused)
+            raise joined_error(self.refused)
         for title in new_problems:
             self._log(f"{title!r} cannot be evaluated, and the other methods go on: {problem}")
         return True
@@ -88,24 +88,24 @@ class Trials(CommandRuns):
     def names(self) -> str:
         return "methods and trials" if self.searches else "methods"
 
-    def given(self) -> list[Given]:
+    def given(self) -> list[RequestedSubject]:
         # Searches come first: they have meanwhile processed the subjects that commands returned at the last call.
-        self._update_growths()
-        return [*(subject for search in self.searches for subject in search.given()), *super().given()]
+        self._update_progress()
+        return [*(subject for search in self.searches for subject in search.take_requests()), *super().given()]
 
-    def _update_growths(self) -> None:
-        old_growths = self.growths()
+    def _update_progress(self) -> None:
+        old_growths = self.progress_by_method()
         running_scripts = [self._runs[command] for command, state in self.states.items() if state == "running"]
         running_scripts = [run for run in running_scripts if run.is_script]
         self.scripts.num_running = len(running_scripts)
-        self._growths_of_runs = [(run, self.scripts.growth(run)) for run in running_scripts]
-        if self.growths() != old_growths:
+        self._progress_of_runs = [(run, self.scripts.progress(run)) for run in running_scripts]
+        if self.progress_by_method() != old_growths:
             self.grown()
 
-    def growths(self) -> dict[str, list[str]]:
+    def progress_by_method(self) -> dict[str, list[str]]:
         """Returns the progress of running scripts, by the name of their method."""
         growths: dict[str, list[str]] = {}
-        for run, growth in self._growths_of_runs:
+        for run, growth in self._progress_of_runs:
             if self.states[run.id] != "running":
                 continue
             name = run.method.name.partition("/")[0]
@@ -115,22 +115,22 @@ class Trials(CommandRuns):
     def _outcome(self, run: CommandRun) -> tuple[bool, str]:
         if not run.is_script:
             return super()._outcome(run)
-        is_waited_for = any(search.decides(run) for search in self.searches)
+        is_waited_for = any(search.records_curves_of(run) for search in self.searches)
         problem = self.scripts.missing_reason(run) if is_waited_for else self.scripts.record(run)
         if not problem:
             self.curves_recorded()
         return not problem, problem
 
-    def taken(self, given: Given, subject: Subject | None) -> None:
+    def taken(self, given: RequestedSubject, subject: Subject | None) -> None:
         for search in self.searches:
-            search.taken(given, subject)
+            search.subject_read(given, subject)
 
     def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         self._cases_by_variant[variant] = cases
         if self.curves is not None:
             self.curves.check(cases)
         for search in self.searches:
-            search.know_cases(variant, cases)
+            search.register_cases(variant, cases)
 
     def finished(self, subject: Subject) -> None:
         for search in self.searches:
@@ -157,7 +157,7 @@ def search_runs(
     """
     runs: list[SearchRun] = []
     for planned_search in searches:
-        known_trials = known_of(planned_search, file, context.ledger, context.form)
+        known_trials = known_trials_of(planned_search, file, context.ledger, context.experiment_id)
         make_of_subjects = SubjectSearch if planned_search.method.median_stopping is None else StoppingSearch
         make = {"command": make_commands, "script": make_scripts}.get(planned_search.method.kind, make_of_subjects)
         num_parallel = num_slots

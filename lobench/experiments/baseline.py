@@ -12,7 +12,7 @@ from typing import Unpack
 
 from lobench.analysis.scores.baseline_file import Baseline, BaselineCase, BaselineError, baseline_path, training_code_id
 from lobench.analysis.scores.baseline_grids import GRIDS, BaselineGrid, BaselineSearch, named_grid
-from lobench.api.settings import BaselineKeywords, BaselineSettings, TuneSettings, command_text, texts
+from lobench.api.settings import BaselineKeywords, BaselineSettings, TuneSettings, as_texts, command_text
 from lobench.core.case import CaseSpec
 from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
@@ -28,7 +28,7 @@ from lobench.engine.config.suite import specs_called
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.provenance import provenance
 from lobench.engine.whole_file import require_writable
-from lobench.experiments.tune import searched
+from lobench.experiments.tune import baseline_search
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 
@@ -66,7 +66,7 @@ def baseline(
     settings = settings_from(BaselineSettings, options)
     log = (progress or default_progress()).log
     forget_edited_code()
-    paths = [find_suite(suite) for suite in texts(suites)]
+    paths = [find_suite(suite) for suite in as_texts(suites)]
     for path in paths:
         _tune_suite(path, settings, log)
     return [
@@ -87,7 +87,7 @@ def _grid_or_search(settings: BaselineSettings, optimizer: str) -> BaselineGrid 
     tune_settings = TuneSettings(
         suites=(), optimizer=optimizer, vary=settings.vary, search=settings.search, num_trials=settings.num_trials
     )
-    return searched(tune_settings, load_plugins())
+    return baseline_search(tune_settings, load_plugins())
 
 
 def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) -> str:

@@ -14,7 +14,7 @@ from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["blocks_of", "member_blocks", "opened_if_present"]
+__all__ = ["blocks_of", "member_blocks", "open_if_present"]
 
 
 def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
@@ -33,7 +33,7 @@ def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
 
 def _stored_blocks(name: str, store: Path) -> set[SeedBlock]:
     """Returns the seed blocks of the members of all versions of an experiment."""
-    with opened_if_present(store, is_written=True) as ledger:
+    with open_if_present(store, is_written=True) as ledger:
         if ledger is None:
             return set()
         return {block for block in member_blocks(ledger, name) if block.start < FIRST_REPORT_SEED}
@@ -46,7 +46,7 @@ def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
 
 
 @contextlib.contextmanager
-def opened_if_present(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
+def open_if_present(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
     """Opens the ledger of a store for reading; None if it does not exist yet.
 
     Args:

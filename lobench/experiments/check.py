@@ -15,7 +15,7 @@ from lobench.core.experiment import Method, SessionBlocks
 from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value
 from lobench.core.subject import Subject, SubjectKey, Variant
-from lobench.core.trials import is_over, report_cases
+from lobench.core.trials import fresh_seed_cases, is_over
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
@@ -25,19 +25,21 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import only_bindings, parse_text
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.experiments.blocks import blocks_of, member_blocks, opened_if_present
+from lobench.experiments.blocks import blocks_of, member_blocks, open_if_present
 from lobench.experiments.existing import ExistingResults, NamedBlock, cases_of
 from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import WITHOUT_CHECKPOINT, states_by_folder
 from lobench.experiments.method_index import MethodIndex
-from lobench.experiments.scripts import num_reported
-from lobench.experiments.search.planned import PlannedSearch, known_of
+from lobench.experiments.scripts import num_report_sessions
+from lobench.experiments.search.planned import PlannedSearch, known_trials_of
 from lobench.plugins import PluginManager
 
 __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
 
 _NUM_DRAWS = 64  # samples of a space, until each parameter is active in one of them
-_SOME_OPTIMIZER = ("Case.optimizer = @lobench.sgd()",)  # stands for the optimizer that a config.gin will name later
+_PLACEHOLDER_OPTIMIZER = (
+    "Case.optimizer = @lobench.sgd()",
+)  # stands for the optimizer that a config.gin will name later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +50,22 @@ class MethodPlan:
       num_planned: Number of evaluations.
       num_missing: Number of evaluations that the store lacks.
       seconds: Expected seconds of the missing evaluations, from recorded durations.
-      unknown: Cases of missing evaluations that never ran.
+      cases_without_duration: Cases of missing evaluations that never ran.
       num_trainings: Number of trainings, which are the sessions of a command in all of its trials; 0 without a command.
       num_trials: Largest number of trials of a search.
       num_reported: Number of evaluations of the best trial on fresh seeds.
-      repeated: Evaluations that earlier methods share; a run computes them once.
+      repeated_plan: Evaluations that earlier methods share; a run computes them once.
     """
 
     method: Method
     num_planned: int
     num_missing: int
     seconds: float
-    unknown: frozenset[str]
+    cases_without_duration: frozenset[str]
     num_trainings: int = 0
     num_trials: int = 0
     num_reported: int = 0
-    repeated: MethodPlan | None = None
+    repeated_plan: MethodPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class ExperimentPlan:
         return self._sum("seconds")
 
     def _sum(self, name: Literal["num_planned", "num_missing", "seconds"]) -> float:
-        repeated_plans = [method.repeated for method in self.methods if method.repeated is not None]
+        repeated_plans = [method.repeated_plan for method in self.methods if method.repeated_plan is not None]
         total, repeated_total = (
             math.fsum(getattr(plan, name) for plan in plans) for plans in (self.methods, repeated_plans)
         )
@@ -135,29 +137,29 @@ def plan_of(
     store = settings.store_folder
     specs = specs_called(settings.cases, *settings.suites) if settings.suites else []
     blocks = blocks_of(file.experiment, store)
-    with opened_if_present(store) as ledger:
+    with open_if_present(store) as ledger:
         planned_subjects = _PlannedSubjects(file, methods, searches, settings, manager, ledger)
         cases = cases_of(
-            planned_subjects.labels,
+            planned_subjects.label_by_variant,
             ledger,
             settings,
             manager,
             store,
             is_offline=is_offline,
-            traced_variants=planned_subjects.traced,
+            traced_variants=planned_subjects.traced_variants,
         )
         for case in cases.values():
             curves.check(case)
         rows = list(ledger.evaluations()) if ledger is not None else []
         unbound_blocks = [(spec.names[-1], block) for spec in specs for block in _blocks(spec, file, blocks)]
         planner = _Planner(
-            wanted=planned_subjects,
-            held=ExistingResults(ledger, settings, cases, unbound_blocks),
-            shown=_short_names(specs),
+            planned_subjects=planned_subjects,
+            existing_results=ExistingResults(ledger, settings, cases, unbound_blocks),
+            display_names=_short_names(specs),
             durations=_durations(rows),
         )
         plans = planner.plans(methods)
-    unbound_labels = [label for variant, label in planned_subjects.labels.items() if variant.key not in cases]
+    unbound_labels = [label for variant, label in planned_subjects.label_by_variant.items() if variant.key not in cases]
     return ExperimentPlan(
         store=store,
         methods=tuple(plans),
@@ -181,7 +183,7 @@ def bind_waiting_commands(
     Raises:
       SuiteError: The cases cannot be bound.
     """
-    with opened_if_present(settings.store_folder, is_written=True) as ledger:
+    with open_if_present(settings.store_folder, is_written=True) as ledger:
         trainings = _Trainings(file, ledger, settings)
         has_optimizer = _names_optimizer(file.shared)
         labels: dict[Variant, str] = {}
@@ -189,10 +191,10 @@ def bind_waiting_commands(
             if method.kind != "command":
                 continue
             if method.search is None:
-                waiting_commands = [method] if trainings.num_expected(method) else []
+                waiting_commands = [method] if trainings.num_expected_checkpoints(method) else []
             else:
                 planned_search = searches[method.name]
-                known_trials = known_of(planned_search, file, ledger).trials
+                known_trials = known_trials_of(planned_search, file, ledger).trials
                 num_ended = sum(is_over(trial.state) for trial in known_trials)
                 is_complete = num_ended == len(known_trials) >= planned_search.num_trials
                 waiting_commands = (
@@ -210,8 +212,8 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
     Raises:
       SuiteError: The cases cannot be collected or bound.
     """
-    variant = Variant(bindings=_SOME_OPTIMIZER, trainer_config="")
-    with opened_if_present(settings.store_folder, is_written=True) as ledger:
+    variant = Variant(bindings=_PLACEHOLDER_OPTIMIZER, trainer_config="")
+    with open_if_present(settings.store_folder, is_written=True) as ledger:
         return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
 
 
@@ -220,11 +222,11 @@ class _PlannedSubjects:
 
     Attributes:
       subjects: Known subjects of each method without a search.
-      waiting: Variant of each method whose subjects are unknown before the run: checkpoints of a command, or trials of
-        a search.
-      known: State of each search in the store.
-      labels: Label of the subject of every variant.
-      traced: Variants that the run traces before it trains. Trials are not among them, because a trial may be
+      waiting_variants: Variant of each method whose subjects are unknown before the run: checkpoints of a command, or
+        trials of a search.
+      known_trials: State of each search in the store.
+      label_by_variant: Label of the subject of every variant.
+      traced_variants: Variants that the run traces before it trains. Trials are not among them, because a trial may be
         infeasible; nor are commands, because the optimizer of their checkpoints is unknown.
     """
 
@@ -242,12 +244,12 @@ class _PlannedSubjects:
         self.trainings = _Trainings(file, ledger, settings)
         self.searches = searches
         self.experiment = file.experiment
-        self.held_blocks = member_blocks(ledger, file.experiment.name) if ledger is not None else set()
+        self.stored_blocks = member_blocks(ledger, file.experiment.name) if ledger is not None else set()
         self.num_sessions = len(file.experiment.sessions or (0,))
         self.subjects = dict[str, list[Subject]]()
-        self.waiting = dict[str, Variant]()
-        self.known = {name: known_of(search, file, ledger) for name, search in searches.items()}
-        self.labels, self.traced = dict[Variant, str](), set[Variant]()
+        self.waiting_variants = dict[str, Variant]()
+        self.known_trials = {name: known_trials_of(search, file, ledger) for name, search in searches.items()}
+        self.label_by_variant, self.traced_variants = dict[Variant, str](), set[Variant]()
         has_optimizer = _names_optimizer(file.shared)
         for method in methods:
             if method.kind == "script":
@@ -257,7 +259,7 @@ class _PlannedSubjects:
                 variants = [
                     _waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in trial_methods
                 ]
-                self.waiting[method.name] = variants[0]
+                self.waiting_variants[method.name] = variants[0]
                 open_trials = [trial for trial in self.trials_of(method) if not is_over(trial.state)]
                 is_text = method.kind == "optimizer"  # only these have a hash that depends on the trial's values
                 subjects = [self._subject_of(method.with_values(trial.parameters)) for trial in open_trials if is_text]
@@ -266,24 +268,26 @@ class _PlannedSubjects:
                     self._subject_of(trial_methods[0])  # raises if the checkpoint cannot be read
             elif method.kind == "command":
                 subjects = self.subjects[method.name] = self.trainings.checkpoints_of(method)
-                self.waiting[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
-                variants = [self.waiting[method.name]] if self.trainings.num_expected(method) else []
+                self.waiting_variants[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
+                variants = (
+                    [self.waiting_variants[method.name]] if self.trainings.num_expected_checkpoints(method) else []
+                )
             else:
                 subjects = self.subjects[method.name] = [self._subject_of(method)]
                 variants = []
-                self.traced.update(subject.variant for subject in subjects)
+                self.traced_variants.update(subject.variant for subject in subjects)
             for variant in (*(subject.variant for subject in subjects), *variants):
-                self.labels.setdefault(variant, method.title)
+                self.label_by_variant.setdefault(variant, method.title)
 
     def trials_of(self, method: Method) -> Sequence[Trial]:
-        return self.known[method.name].trials[: self.searches[method.name].num_trials]
+        return self.known_trials[method.name].trials[: self.searches[method.name].num_trials]
 
     def _subject_of(self, method: Method) -> Subject:
         """Returns the subject of an optimizer or checkpoint method."""
         request = given_method(method, label=method.title)
         if isinstance(request, Subject):
             return request
-        return request.read_as(load_checkpoint(request.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+        return request.to_subject(load_checkpoint(request.uri, self._manager, allow_pickle=self._allow_pickle)[0])
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
@@ -310,7 +314,7 @@ def _waiting_variant(method: Method, *, has_optimizer: bool) -> Variant:
     if method.kind != "command":
         return given_method(method, label=method.title).variant
     is_named = has_optimizer or _names_optimizer(method.bindings)
-    return Variant(bindings=(*method.bindings, *(() if is_named else _SOME_OPTIMIZER)), trainer_config="")
+    return Variant(bindings=(*method.bindings, *(() if is_named else _PLACEHOLDER_OPTIMIZER)), trainer_config="")
 
 
 def _names_optimizer(lines: Sequence[str]) -> bool:
@@ -328,7 +332,7 @@ class _Trainings:
         self._states = states_by_folder(ledger) if ledger is not None else {}
         self._sightings = ledger.sightings().values() if ledger is not None else ()
 
-    def num_of(self, method: Method) -> int:
+    def num_sessions_of(self, method: Method) -> int:
         return len(self._runs(method))
 
     def checkpoints_of(self, method: Method) -> list[Subject]:
@@ -336,7 +340,7 @@ class _Trainings:
         checkpoints = [checkpoint for run in self._runs(method) for checkpoint in self._checkpoints_of(run)]
         return list({checkpoint.key: checkpoint for checkpoint in checkpoints}.values())
 
-    def num_expected(self, method: Method) -> int:
+    def num_expected_checkpoints(self, method: Method) -> int:
         """Returns the number of sessions that are still to produce a checkpoint."""
         states_without_checkpoint = [
             self._states.get(run.name, "waiting") for run in self._runs(method) if not self._checkpoints_of(run)
@@ -372,13 +376,13 @@ class _Planner:
     """Makes the plans of methods.
 
     Attributes:
-      shown: Displayed name of each case.
+      display_names: Displayed name of each case.
       durations: Seconds of an evaluation, by case.
     """
 
-    wanted: _PlannedSubjects
-    held: ExistingResults
-    shown: Mapping[str, str]
+    planned_subjects: _PlannedSubjects
+    existing_results: ExistingResults
+    display_names: Mapping[str, str]
     durations: Mapping[str, float]
 
     def plans(self, methods: Sequence[Method]) -> list[MethodPlan]:
@@ -390,39 +394,41 @@ class _Planner:
                 method_plans.append(self._plan_of_script(method))
                 continue
             if method.search is not None:
-                method_plans.append(self._plan_of_search(method, self.wanted.searches[method.name]))
+                method_plans.append(self._plan_of_search(method, self.planned_subjects.searches[method.name]))
                 continue
-            wanted_subjects = self.wanted.subjects[method.name]
-            plan = self._plan_of_subjects(method, wanted_subjects, self.wanted.trainings.num_expected(method))
+            wanted_subjects = self.planned_subjects.subjects[method.name]
+            plan = self._plan_of_subjects(
+                method, wanted_subjects, self.planned_subjects.trainings.num_expected_checkpoints(method)
+            )
             repeated = self._plan_of_subjects(
                 method, [subject for subject in wanted_subjects if subject.key in earlier_keys], 0
             )
-            method_plans.append(replace(plan, repeated=repeated))
+            method_plans.append(replace(plan, repeated_plan=repeated))
             earlier_keys.update(subject.key for subject in wanted_subjects)
         return method_plans
 
     def _plan_of_script(self, method: Method) -> MethodPlan:
         """Returns the plan of a script, which has one curve per session."""
-        factor = self.wanted.num_sessions
-        search = self.wanted.searches.get(method.name)
+        factor = self.planned_subjects.num_sessions
+        search = self.planned_subjects.searches.get(method.name)
         num_trials = 1
         num_stopped = 0
         num_fresh_sessions = 0
-        num_missing = self.wanted.trainings.num_not_done(method)
+        num_missing = self.planned_subjects.trainings.num_not_done(method)
         if search is not None:
-            trials = self.wanted.trials_of(method)
+            trials = self.planned_subjects.trials_of(method)
             num_trials = search.num_trials
             num_stopped = sum(trial.state == "stopped" for trial in trials)
-            num_fresh_sessions = num_reported(method, factor)
+            num_fresh_sessions = num_report_sessions(method, factor)
             num_missing = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
-            num_missing += 0 if self.wanted.known[method.name].is_reported else num_fresh_sessions
+            num_missing += 0 if self.planned_subjects.known_trials[method.name].is_reported else num_fresh_sessions
         unknown_titles = frozenset([method.title]) if num_missing else frozenset()
         return MethodPlan(
             method=method,
             num_planned=factor * (num_trials - num_stopped) + num_fresh_sessions,
             num_missing=num_missing,
             seconds=0.0,
-            unknown=unknown_titles,
+            cases_without_duration=unknown_titles,
             num_trainings=factor * num_trials,
             num_trials=num_trials if search is not None else 0,
             num_reported=num_fresh_sessions,
@@ -430,41 +436,45 @@ class _Planner:
 
     def _plan_of_subjects(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
         """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
-        blocks = [self.held.blocks_of(subject.sha256, subject.variant) for subject in subjects]
+        blocks = [self.existing_results.blocks_of(subject.sha256, subject.variant) for subject in subjects]
         blocks += [self._waiting_blocks(method)] * num_expected if num_expected else []
-        return self._with_seconds(
+        return self._method_plan(
             method,
             [block for planned_blocks, _ in blocks for block in planned_blocks],
             [block for _, missing_blocks in blocks for block in missing_blocks],
-            num_trainings=self.wanted.trainings.num_of(method) if method.kind == "command" else 0,
+            num_trainings=self.planned_subjects.trainings.num_sessions_of(method) if method.kind == "command" else 0,
         )
 
     def _waiting_blocks(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
-        return self.held.blocks_of("", self.wanted.waiting[method.name])
+        return self.existing_results.blocks_of("", self.planned_subjects.waiting_variants[method.name])
 
     def _plan_of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
         """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
-        factor = self.wanted.num_sessions if method.kind == "command" else 1
+        factor = self.planned_subjects.num_sessions if method.kind == "command" else 1
         blocks_of_trial = self._waiting_blocks(method)[0] * factor
-        trials = self.wanted.trials_of(method)
-        subjects = iter(self.wanted.subjects[method.name])
+        trials = self.planned_subjects.trials_of(method)
+        subjects = iter(self.planned_subjects.subjects[method.name])
         missing_blocks = blocks_of_trial * (search.num_trials - len(trials))
         for _ in (trial for trial in trials if not is_over(trial.state)):
             subject = next(subjects, None)
             missing_blocks = missing_blocks + (
-                blocks_of_trial if subject is None else self.held.blocks_of(subject.sha256, subject.variant)[1]
+                blocks_of_trial
+                if subject is None
+                else self.existing_results.blocks_of(subject.sha256, subject.variant)[1]
             )
         num_stopped = sum(trial.state == "stopped" for trial in trials)
-        cases = self.held.cases_of(self.wanted.waiting[method.name])
-        cases_on_fresh_seeds = report_cases(
-            cases, self.wanted.experiment, method.report_sessions, self.wanted.held_blocks
+        cases = self.existing_results.cases_of(self.planned_subjects.waiting_variants[method.name])
+        cases_on_fresh_seeds = fresh_seed_cases(
+            cases, self.planned_subjects.experiment, method.report_sessions, self.planned_subjects.stored_blocks
         )
         reported_blocks = [(case.names[-1], block) for case in cases_on_fresh_seeds for block in case.blocks()] * factor
         if not cases and method.report_sessions != 0:
             reported_blocks = blocks_of_trial  # nothing is bound, and no case is known
-        missing_blocks = missing_blocks + (reported_blocks if not self.wanted.known[method.name].is_reported else [])
+        missing_blocks = missing_blocks + (
+            reported_blocks if not self.planned_subjects.known_trials[method.name].is_reported else []
+        )
         num_trainings = factor * search.num_trials if method.kind == "command" else 0
-        plan = self._with_seconds(
+        plan = self._method_plan(
             method,
             blocks_of_trial * (search.num_trials - num_stopped),
             missing_blocks,
@@ -477,7 +487,7 @@ class _Planner:
             num_reported=len(reported_blocks),
         )
 
-    def _with_seconds(
+    def _method_plan(
         self,
         method: Method,
         planned_blocks: Sequence[NamedBlock],
@@ -491,7 +501,9 @@ class _Planner:
             num_planned=len(planned_blocks),
             num_missing=len(missing_blocks),
             seconds=math.fsum(self.durations.get(name, 0.0) for name, _ in missing_blocks),
-            unknown=frozenset(self.shown.get(name, name) for name, _ in missing_blocks if name not in self.durations),
+            cases_without_duration=frozenset(
+                self.display_names.get(name, name) for name, _ in missing_blocks if name not in self.durations
+            ),
             num_trainings=num_trainings,
         )
 

@@ -35,16 +35,16 @@ class CommandCode:
 
     Attributes:
       method: Method with `Method.code` of the results that count.
-      todays: Present fingerprint of the script and its files.
-      counted: Fingerprint of the results that count; "" if unknown.
-      others: Fingerprints of results made by other code.
+      current: Present fingerprint of the script and its files.
+      counting_code: Fingerprint of the results that count; "" if unknown.
+      other_codes: Fingerprints of results made by other code.
       is_kept: Whether results of other code count, by `--keep-results`.
     """
 
     method: Method
-    todays: CodeFingerprint
-    counted: str
-    others: tuple[str, ...] = ()
+    current: CodeFingerprint
+    counting_code: str
+    other_codes: tuple[str, ...] = ()
     is_kept: bool = False
 
 
@@ -74,16 +74,16 @@ def with_code(file: ExperimentFile, codes: Sequence[CommandCode]) -> ExperimentF
 def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterator[str]:
     """Records the code that each command runs with; yields a line for each that has results of other code."""
     for code in codes:
-        name, current_code = code.method.name, code.todays.id
-        ledger.record_code({current_code: code.todays.parts} if current_code else {})
+        name, current_code = code.method.name, code.current.id
+        ledger.record_code({current_code: code.current.parts} if current_code else {})
         if code.is_kept:
-            ledger.accept_code([(f":{code.counted}", f":{current_code}")])
+            ledger.accept_code([(f":{code.counting_code}", f":{current_code}")])
         last_codes = _recorded_codes(ledger, name)[-1:]
-        detail = {"method": name, "code": code.counted or current_code, "is_old": code.method.code is None}
+        detail = {"method": name, "code": code.counting_code or current_code, "is_old": code.method.code is None}
         if last_codes != [detail]:
             ledger.record_event(METHOD_CODE, **detail)
-        if code.others:
-            changes = [(f":{other_code}", f":{current_code}") for other_code in code.others]
+        if code.other_codes:
+            changes = [(f":{other_code}", f":{current_code}") for other_code in code.other_codes]
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, is_kept=code.is_kept)}"
 
 
@@ -98,9 +98,9 @@ def record_command_data(codes: Sequence[CommandCode], ledger: Ledger, *, is_reco
       is_recorded: Whether the files are recorded.
     """
     for code in codes:
-        data = code.todays.data - code.todays.files.keys()
+        data = code.current.data_files - code.current.files.keys()
         line = changed_data_of_command(ledger, code.method.name, data, "Method.files", is_recorded=is_recorded)
-        if line and not code.others:
+        if line and not code.other_codes:
             yield f"{code.method.title}: {line}"
 
 
@@ -115,7 +115,7 @@ def edited_file_of(code: CommandCode, folder: Path) -> str:
         fingerprint = _fingerprint_of(code.method, folder)
     except ConfigError:  # a file of `Method.files` is gone
         return "Method.files"
-    return next(iter(changed_parts(code.todays.parts, fingerprint.parts)), "")
+    return next(iter(changed_parts(code.current.parts, fingerprint.parts)), "")
 
 
 def _fingerprint_of(method: Method, folder: Path) -> CodeFingerprint:
@@ -129,19 +129,23 @@ def _fingerprint_of(method: Method, folder: Path) -> CodeFingerprint:
 def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: bool) -> CommandCode:
     current_code = _fingerprint_of(method, folder)
     if ledger is None:
-        return CommandCode(method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id)
+        return CommandCode(
+            method=replace(method, code=current_code.id), current=current_code, counting_code=current_code.id
+        )
     recorded_codes = _recorded_codes(ledger, method.name)
-    folders = _folders_done(ledger, method.name)
+    folders = _finished_folders(ledger, method.name)
     if not recorded_codes and any(_OLD_FOLDER.search(folder) for folder in folders):
-        return CommandCode(method=replace(method, code=None), todays=current_code, counted="")
+        return CommandCode(method=replace(method, code=None), current=current_code, counting_code="")
     for detail in reversed(recorded_codes):
         if current_code.id and not detail["code"]:
             continue  # files of its code have been found since
         if ledger.counts(f":{detail['code']}", f":{current_code.id}"):
             code = None if detail["is_old"] else detail["code"]
-            return CommandCode(method=replace(method, code=code), todays=current_code, counted=detail["code"])
+            return CommandCode(method=replace(method, code=code), current=current_code, counting_code=detail["code"])
     if not recorded_codes:
-        return CommandCode(method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id)
+        return CommandCode(
+            method=replace(method, code=current_code.id), current=current_code, counting_code=current_code.id
+        )
     last_code = recorded_codes[-1]
     code = None if last_code["is_old"] else last_code["code"]
     suffix_pattern = re.compile(f"-{code[:SHOWN_DIGITS]}$") if code else _OLD_FOLDER
@@ -149,13 +153,16 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     if keep_results:
         return CommandCode(
             method=replace(method, code=code),
-            todays=current_code,
-            counted=last_code["code"],
-            others=other_codes,
+            current=current_code,
+            counting_code=last_code["code"],
+            other_codes=other_codes,
             is_kept=True,
         )
     return CommandCode(
-        method=replace(method, code=current_code.id), todays=current_code, counted=current_code.id, others=other_codes
+        method=replace(method, code=current_code.id),
+        current=current_code,
+        counting_code=current_code.id,
+        other_codes=other_codes,
     )
 
 
@@ -163,7 +170,7 @@ def _recorded_codes(ledger: Ledger, name: str) -> list[dict[str, Any]]:
     return [detail for _, detail in ledger.events(METHOD_CODE) if detail["method"] == name]
 
 
-def _folders_done(ledger: Ledger, name: str) -> list[str]:
+def _finished_folders(ledger: Ledger, name: str) -> list[str]:
     """Returns the folders of a command's completed sessions, including those of its trials in a search."""
     rows = [row for form in ledger.experiments() for row in ledger.trials(form.id) if row.state == "done"]
     folders = [str(row.parameters.get("folder", "")).partition("/")[0] for row in rows]

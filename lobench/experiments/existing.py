@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from lobench.api.components import worker_config
-from lobench.api.dry_run import collected
-from lobench.api.engine_run import HERE
+from lobench.api.dry_run import collect_cases
+from lobench.api.engine_run import LOCAL_EXECUTORS
 from lobench.api.settings import WatchSettings
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.planner import Plan
@@ -44,7 +44,7 @@ class ExistingResults:
     ) -> None:
         history = History()
         if ledger is not None:
-            expected = Expected(is_elsewhere=settings.executor not in HERE)
+            expected = Expected(is_elsewhere=settings.executor not in LOCAL_EXECUTORS)
             retried_outcomes = ERRORS if settings.retry_errors else ()
             history = ledger.history(
                 ledger.accepted_programs(expected.all()), retried=retried_outcomes, keeps_code=settings.keep_results
@@ -62,9 +62,9 @@ class ExistingResults:
             return self._unbound_blocks, self._unbound_blocks
         planned_blocks: list[NamedBlock] = []
         missing_blocks: list[NamedBlock] = []
-        for evaluation_part, case in self._plan.planned(sha256, self._cases[variant.key]):
+        for evaluation_part, case in self._plan.planned_evaluations(sha256, self._cases[variant.key]):
             planned_blocks.append((case.names[-1], evaluation_part.block))
-            if self._plan.is_retried(evaluation_part, case) or not self._plan.is_current(evaluation_part, case):
+            if self._plan.is_to_retry(evaluation_part, case) or not self._plan.is_current(evaluation_part, case):
                 missing_blocks.append(planned_blocks[-1])
         return planned_blocks, missing_blocks
 
@@ -95,7 +95,7 @@ def cases_of(
     Raises:
       SuiteError: The cases cannot be collected, bound or traced.
     """
-    settings = settings.found()
+    settings = settings.resolved()
     config = worker_config(settings, manager, store)
     cases_by_variant = dict[str, Sequence[CaseInfo]]()
     if ledger is not None:
@@ -108,7 +108,7 @@ def cases_of(
     unknown_variants = {variant: label for variant, label in labels.items() if variant.key not in cases_by_variant}
     if unknown_variants and not is_offline:
         is_inline = settings.executor == "inline"
-        cases_by_variant |= collected(
+        cases_by_variant |= collect_cases(
             config, unknown_variants, traced_variants=traced_variants, names=settings.cases, is_inline=is_inline
         )
     names = set(settings.cases)

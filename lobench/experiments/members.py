@@ -9,7 +9,7 @@ from dataclasses import replace
 from lobench.analysis.store.methods import snapshot_of_members
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
-from lobench.core.experiment import Method, SessionMember, members
+from lobench.core.experiment import Method, SessionMember, session_members
 from lobench.core.planner import EvaluationId, Plan
 from lobench.core.program import IMPORTED
 from lobench.core.search.search import TrialState
@@ -24,7 +24,7 @@ from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import Expected
 from lobench.engine.store.provenance import versions_here
-from lobench.experiments.arrivals import Trials, search_runs
+from lobench.experiments.arrivals import ExperimentSubjects, search_runs
 from lobench.experiments.blocks import member_blocks
 from lobench.experiments.command_code import CommandCode, edited_file_of, record_command_codes, record_command_data
 from lobench.experiments.imported_curves import ExperimentCurves
@@ -60,12 +60,12 @@ class ExperimentRunExtension:
         some of their cases out.
 
     Attributes:
-      form: Id of the experiment's version in the ledger.
+      experiment_id: Id of the experiment's version in the ledger.
       num_done, num_planned: Numbers of evaluations of the methods, at the end.
-      wanted: Planned evaluations of known subjects.
+      planned_evaluations: Planned evaluations of known subjects.
       curves: Curves of imported methods; set before it begins.
       own_cases: Cases that lobench trains. Scripts may have curves on them too. Set before it begins.
-      trials: State of each session of a command.
+      session_states: State of each session of a command.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class ExperimentRunExtension:
         self._command_codes = command_codes
         self._keep_results = keep_results
         self._expected = Expected(is_elsewhere=is_elsewhere).all()
-        self._commands: Trials | None = None
+        self._commands: ExperimentSubjects | None = None
         self._ledger: Ledger | None = None
-        self.form = self.num_done = self.num_planned = 0
-        self.wanted = frozenset[EvaluationId]()
+        self.experiment_id = self.num_done = self.num_planned = 0
+        self.planned_evaluations = frozenset[EvaluationId]()
         self.curves: ExperimentCurves | None = None
         self.own_cases: Sequence[CaseInfo] = ()
         self._scripts: ScriptCurves | None = None
@@ -107,7 +107,7 @@ class ExperimentRunExtension:
         return self._commands is not None and self._commands.has_postponed
 
     @property
-    def trials(self) -> Mapping[str, TrialState]:
+    def session_states(self) -> Mapping[str, TrialState]:
         states = self._commands.states if self._commands is not None else {}
         return {f"{command.method}-{command.session}": state for command, state in states.items()}
 
@@ -116,7 +116,7 @@ class ExperimentRunExtension:
         log = progress.log
         self._ledger, self._log = ledger, log
         experiment = self._file.experiment
-        self._method_index.held = member_blocks(ledger, experiment.name)
+        self._method_index.stored_blocks = member_blocks(ledger, experiment.name)
         revision = revision_of(self._file.path.parent)
         scripts = self._scripts = ScriptCurves(
             ledger, experiment, self.own_cases, log, lambda event: progress.finished(event, None)
@@ -125,17 +125,17 @@ class ExperimentRunExtension:
             log(line)
         for line in record_command_data(self._command_codes, ledger):
             progress.warn(line)
-        state_of = self._known_states(ledger, readers)
-        self.form = ledger.record_experiment(
+        state_of = self._state_lookup(ledger, readers)
+        self.experiment_id = ledger.record_experiment(
             experiment.name, self._config_text, revision=revision, versions=versions_here()
         )
-        ledger.keep_unchanged(self.form, self._kept_methods)
+        ledger.keep_unchanged(self.experiment_id, self._kept_methods)
         states = {run.id: state_of(run) for run in self._method_index.runs}
-        self._commands = commands = Trials(
+        self._commands = commands = ExperimentSubjects(
             self._method_index.runs,
             readers,
             states=states,
-            record=lambda row: ledger.set_trial(self.form, row),
+            record=lambda row: ledger.set_trial(self.experiment_id, row),
             log=log,
         )
         commands.curves = self.curves
@@ -150,7 +150,7 @@ class ExperimentRunExtension:
             commands.methods_of = self._method_index.given_titles
         context = SearchContext(
             ledger=ledger,
-            form=self.form,
+            experiment_id=self.experiment_id,
             experiment=experiment,
             programs=lambda: ledger.accepted_programs(self._expected),
             log=log,
@@ -183,7 +183,7 @@ class ExperimentRunExtension:
         codes = [(command_code.method.name, command_code.method.code) for command_code in self._command_codes]
         return self._file.text + "".join(f"# code of {name}: {code}\n" for name, code in codes if code)
 
-    def _known_states(
+    def _state_lookup(
         self, ledger: Ledger, readers: Mapping[str, CheckpointReader]
     ) -> Callable[[CommandRun], TrialState]:
         """Returns a function from a command to its state in any version of any experiment, found by its folder."""
@@ -208,7 +208,7 @@ class ExperimentRunExtension:
             is_of_trial = "/" in run.method.name and run.session < FIRST_REPORT_SEED
             # Curves of a trial are recorded once it is judged.
             problem_of = self._scripts.missing_reason if is_of_trial else self._scripts.record
-            if not self._scripts.holds(name, [run.session]) and problem_of(run):
+            if not self._scripts.has_curves(name, [run.session]) and problem_of(run):
                 return "waiting"  # its files are gone, or lack the requested metrics
             return "done"
         return "waiting" if is_retried else state
@@ -219,9 +219,9 @@ class ExperimentRunExtension:
         return 0 if self._scripts is None else self._scripts.num_recorded
 
     @property
-    def growths(self) -> Mapping[str, Sequence[str]]:
+    def progress_by_title(self) -> Mapping[str, Sequence[str]]:
         """Progress of running scripts, by the title of their method."""
-        texts_by_method = self._commands.growths() if self._commands is not None else {}
+        texts_by_method = self._commands.progress_by_method() if self._commands is not None else {}
         return {self._file.method(name).title: texts for name, texts in texts_by_method.items()}
 
     def _add_finished(self, ledger: Ledger, subject: Subject, cases: Sequence[CaseInfo]) -> None:
@@ -230,7 +230,7 @@ class ExperimentRunExtension:
         Those on fresh seeds are added at the end, because searches choose fresh seeds by those that the experiment has.
         """
         ledger.add_memberships(
-            self.form,
+            self.experiment_id,
             [member for member in self._members_of(subject, cases) if member.session < FIRST_REPORT_SEED],
             programs=ledger.accepted_programs(self._expected),
             codes={case.key: case.code for case in cases},
@@ -239,15 +239,15 @@ class ExperimentRunExtension:
     def _add_recorded_curves(self, ledger: Ledger) -> None:
         """Adds the curves of scripts to the experiment; those on fresh seeds at the end, as in `_add_finished`."""
         members_so_far = [member for member in self._members_of_scripts() if member.session < FIRST_REPORT_SEED]
-        ledger.add_memberships(self.form, members_so_far, programs=[IMPORTED.key])
+        ledger.add_memberships(self.experiment_id, members_so_far, programs=[IMPORTED.key])
 
     def end(self, ledger: Ledger, watched: WatchPlan) -> None:
         """Adds the recorded evaluations to the experiment, and counts them."""
         if self.curves is not None:
             cases = {case.identity: case for case in watched.cases_by_key.values()}
-            self.curves.record(ledger, self.form, list(cases.values()), self._log)
+            self.curves.record(ledger, self.experiment_id, list(cases.values()), self._log)
         members_of_scripts = list(self._members_of_scripts())
-        ledger.add_memberships(self.form, members_of_scripts, programs=[IMPORTED.key])
+        ledger.add_memberships(self.experiment_id, members_of_scripts, programs=[IMPORTED.key])
         planned_members = list(self._members(watched))
         cases_by_key = watched.cases_by_key
         codes = {key: case.code for key, case in cases_by_key.items()}
@@ -255,12 +255,12 @@ class ExperimentRunExtension:
         rows = [
             replace(member, evaluation=part)
             for member in planned_members
-            for part in plan.parts(member.evaluation)
+            for part in plan.split_parts(member.evaluation)
             if member.session in part.block.seeds
         ]
-        ledger.add_memberships(self.form, rows, programs=watched.programs, codes=codes)
-        wanted_parts = {part for member in planned_members for part in plan.parts(member.evaluation)}
-        self.wanted = frozenset(wanted_parts)
+        ledger.add_memberships(self.experiment_id, rows, programs=watched.programs, codes=codes)
+        wanted_parts = {part for member in planned_members for part in plan.split_parts(member.evaluation)}
+        self.planned_evaluations = frozenset(wanted_parts)
         num_script_members = len({member.evaluation for member in members_of_scripts})
         num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted_parts)
         self.num_done = num_current + num_script_members
@@ -270,7 +270,7 @@ class ExperimentRunExtension:
         """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
         cases = next(iter(watched.cases.values()), ())
         begun_runs = {
-            (role.name, role.trial) for subject in watched.subjects for role in self._method_index.of(subject)
+            (role.name, role.trial) for subject in watched.subjects for role in self._method_index.roles_of(subject)
         }
         states = self._commands.states if self._commands is not None else {}
         script_runs = {run.id for run in self._method_index.runs if run.is_script}
@@ -305,8 +305,8 @@ class ExperimentRunExtension:
             yield from self._members_of(subject, watched.cases.get(subject.variant.key, ()))
 
     def _members_of(self, subject: Subject, cases: Sequence[CaseInfo]) -> Iterator[SessionMember]:
-        for role in self._method_index.of(subject):
-            yield from members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
+        for role in self._method_index.roles_of(subject):
+            yield from session_members(role.name, subject.sha256, cases, role.sessions, trial=role.trial)
 
     def snapshot(self, rows: Sequence[EvaluationRow]) -> Snapshot:
         """Returns a snapshot of evaluations by method, as tables of the store read them."""
@@ -321,7 +321,7 @@ class ExperimentRunExtension:
             )
             for row in rows
             for subject in row.sightings
-            for role in self._method_index.of(subject)
+            for role in self._method_index.roles_of(subject)
             for seed in row.key.seed_block.seeds
             if role.sessions is None or seed in role.sessions
         ]
@@ -354,7 +354,7 @@ class ExperimentRunExtension:
             whole_evaluations = (
                 EvaluationId(row.key.checkpoint_sha256, row.case.key, seed_block) for seed_block in planned_blocks
             )
-            return any(part.block == block for evaluation in whole_evaluations for part in plan.parts(evaluation))
+            return any(part.block == block for evaluation in whole_evaluations for part in plan.split_parts(evaluation))
 
         rows = [
             row
@@ -365,4 +365,4 @@ class ExperimentRunExtension:
         ]
         edited_codes = {} if self._keep_results else edited_code(self._ledger, rows)
         rows = [row for row in rows if row.key.code not in edited_codes]
-        return self._method_index.planned(cases), rows
+        return self._method_index.num_planned_by_title(cases), rows

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.experiment import Method
-from lobench.core.subject import Given, Subject
-from lobench.core.trials import report_cases
+from lobench.core.subject import RequestedSubject, Subject
+from lobench.core.trials import fresh_seed_cases
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.config.experiment.file import ExperimentFile
-from lobench.experiments.scripts import num_reported, script_name
+from lobench.experiments.scripts import num_report_sessions, script_name
 from lobench.experiments.search.planned import PlannedSearch
 from lobench.experiments.search.running import SearchRun
 
@@ -47,23 +47,23 @@ class MethodIndex:
       store: Store of the experiment.
       runs: Sessions of the commands.
       searches: Searches of the methods, once they have begun.
-      held: Seed blocks of the experiment in the ledger, once it is open.
+      stored_blocks: Seed blocks of the experiment in the ledger, once it is open.
     """
 
     def __init__(
         self,
         file: ExperimentFile,
         methods: Sequence[Method],
-        given: Mapping[str, Given],
+        given: Mapping[str, RequestedSubject],
         planned_searches: Mapping[str, PlannedSearch],
         store: Path,
     ) -> None:
         self._methods = {method.name: method for method in methods}
-        self._given = given
+        self._requests_by_name = given
         self._experiment = file.experiment
         self.planned_searches = planned_searches
         self._sessions = file.experiment.sessions
-        self.held: Collection[SeedBlock] = ()
+        self.stored_blocks: Collection[SeedBlock] = ()
         self.searches: Sequence[SearchRun] = ()
         self._working_folder, self.store = file.path.parent, store
         commands_without_search = (method for method in methods if method.command and method.search is None)
@@ -99,9 +99,9 @@ class MethodIndex:
         """Sessions of each command."""
         return self._sessions or range(1)
 
-    def of(self, subject: Subject) -> Iterator[Role]:
+    def roles_of(self, subject: Subject) -> Iterator[Role]:
         """Yields a role for each method, and for each trial of a search, that evaluates a subject."""
-        for name, given in self._given.items():
+        for name, given in self._requests_by_name.items():
             is_same_subject = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
             if is_same_subject and subject.variant == given.variant:
                 yield Role(method=self._methods[name], name=name, trial=0, sessions=self._sessions)
@@ -123,21 +123,21 @@ class MethodIndex:
 
     def given_titles(self, subject: Subject) -> list[str]:
         """Returns the titles of the methods without a search that are this optimizer or checkpoint."""
-        return [role.method.title for role in self.of(subject) if role.name in self._given]
+        return [role.method.title for role in self.roles_of(subject) if role.name in self._requests_by_name]
 
     def titles(self, subject: Subject) -> list[str]:
         """Returns the titles of the methods of a subject."""
-        return list(dict.fromkeys(role.method.title for role in self.of(subject)))
+        return list(dict.fromkeys(role.method.title for role in self.roles_of(subject)))
 
     def trial_texts(self) -> dict[str, str]:
         """Returns the progress of each search as text, by the title of its method."""
         return {search.method.title: search.text for search in self.searches}
 
-    def planned(self, cases: Sequence[CaseInfo]) -> dict[str, int]:
+    def num_planned_by_title(self, cases: Sequence[CaseInfo]) -> dict[str, int]:
         """Returns the number of evaluations of each method, by title; 0 if unknown."""
-        return {method.title: self._num_planned(method, cases) for method in self._methods.values()}
+        return {method.title: self._num_planned_evaluations(method, cases) for method in self._methods.values()}
 
-    def _num_planned(self, method: Method, cases: Sequence[CaseInfo]) -> int:
+    def _num_planned_evaluations(self, method: Method, cases: Sequence[CaseInfo]) -> int:
         if method.kind == "script":
             return self._num_script_curves(method)
         num_blocks = sum(len(case.blocks()) for case in cases)
@@ -146,7 +146,7 @@ class MethodIndex:
             num_subjects = len(self._sessions or range(1)) if method.kind == "command" else 1
             num_stopped = sum(search.num_stopped for search in self.searches if search.method is method)
             num_trials = search.num_trials - num_stopped
-            cases_to_report = report_cases(cases, self._experiment, method.report_sessions, self.held)
+            cases_to_report = fresh_seed_cases(cases, self._experiment, method.report_sessions, self.stored_blocks)
             return num_subjects * (num_blocks * num_trials + sum(len(case.blocks()) for case in cases_to_report))
         if method.kind != "command":
             return num_blocks
@@ -158,4 +158,4 @@ class MethodIndex:
             return len(self.sessions)
         num_stopped = sum(search.num_stopped for search in self.searches if search.method is method)
         num_trials = self.planned_searches[method.name].num_trials - num_stopped
-        return len(self.sessions) * num_trials + num_reported(method, len(self.sessions))
+        return len(self.sessions) * num_trials + num_report_sessions(method, len(self.sessions))

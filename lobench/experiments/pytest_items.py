@@ -13,7 +13,7 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Method
-from lobench.core.subject import Given
+from lobench.core.subject import RequestedSubject
 from lobench.engine.config.bound import number_of
 from lobench.engine.config.experiment.file import ExperimentFile, is_experiment, read_experiment
 from lobench.engine.config.layers import Layers
@@ -22,13 +22,13 @@ from lobench.engine.config.syntax import parse_file
 __all__ = [
     "EXPERIMENT",
     "ItemMember",
-    "Selected",
+    "SelectedExperiment",
     "member_of",
     "members_of",
-    "multiply",
-    "rename",
+    "parametrize_members",
+    "rename_item",
+    "replace_experiment_argument",
     "select_named",
-    "take_experiment",
 ]
 
 _ARGUMENT = "lobench_member"
@@ -57,7 +57,7 @@ class ItemMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selected:
+class SelectedExperiment:
     """Experiment selected by the arguments of pytest.
 
     Attributes:
@@ -69,16 +69,16 @@ class Selected:
 
     argument: str
     file: ExperimentFile
-    given: Mapping[str, Given]
+    given: Mapping[str, RequestedSubject]
     gin_params: tuple[str, ...]
     names: tuple[str, ...]
 
 
-EXPERIMENT: pytest.StashKey[Selected] = pytest.StashKey()
+EXPERIMENT: pytest.StashKey[SelectedExperiment] = pytest.StashKey()
 _USED_NAMES: pytest.StashKey[set[str]] = pytest.StashKey()
 
 
-def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
+def replace_experiment_argument(config: pytest.Config, gin_params: Sequence[str], store: str) -> None:
     """Replaces the file of an experiment in the session's arguments by the experiment's suites.
 
     Args:
@@ -117,14 +117,14 @@ def take_experiment(config: pytest.Config, gin_params: Sequence[str], store: str
 
 def _select_members(
     config: pytest.Config, path: str, names: Sequence[str], gin_params: Sequence[str], store: str
-) -> Selected:
+) -> SelectedExperiment:
     from lobench.engine.checkpoints.given import given_methods
     from lobench.experiments.blocks import blocks_of
 
     file = read_experiment(Path(path), gin_params)
     folder = Path(store) if store else config.rootpath / ".lobench" / file.experiment.name
     blocks = blocks_of(file.experiment, folder)
-    return Selected(
+    return SelectedExperiment(
         argument=path,
         file=file,
         given=given_methods(file.experiment.methods),
@@ -159,12 +159,12 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
     return [ItemMember(method=method, session=session) for method in methods for session in sessions]
 
 
-def multiply(metafunc: pytest.Metafunc) -> None:
+def parametrize_members(metafunc: pytest.Metafunc) -> None:
     """Parametrizes a test of cases, so that it runs once for each member of the experiment."""
     specs = [
         value
         for pytest_mark in metafunc.definition.iter_markers("parametrize")
-        for value in _values(pytest_mark.args[1:2])
+        for value in _parameter_values(pytest_mark.args[1:2])
     ]
     spec = next((value for value in specs if isinstance(value, CaseSpec)), None)
     if spec is None:
@@ -175,7 +175,7 @@ def multiply(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(_ARGUMENT, members, ids=list(map(str, members)))
 
 
-def _values(arguments: Iterable[Any]) -> list[Any]:
+def _parameter_values(arguments: Iterable[Any]) -> list[Any]:
     """Returns the values of a parametrize mark, without `pytest.param`."""
     parameter_values: list[Any] = []
     for values in arguments:
@@ -194,7 +194,7 @@ def member_of(item: pytest.Item) -> ItemMember | None:
     return member
 
 
-def rename(item: pytest.Item, spec: CaseSpec | None) -> None:
+def rename_item(item: pytest.Item, spec: CaseSpec | None) -> None:
     """Gives an item of an experiment its id. Skips items of commands and searches, which `lobench run` runs."""
     member = member_of(item)
     selected_members = item.config.stash.get(EXPERIMENT, None)

@@ -103,7 +103,7 @@ def plan_record(plan: ExperimentPlan, max_cores: int) -> PlanRecord:
                 "num_trainings": method.num_trainings,
                 "num_trials": method.num_trials,
                 "core_seconds": method.seconds,
-                "cases_never_run": sorted(method.unknown),
+                "cases_never_run": sorted(method.cases_without_duration),
             }
             for method in plan.methods
         ],

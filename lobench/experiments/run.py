@@ -14,8 +14,8 @@ from lobench.analysis.store.entrants import Entrant
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.tables.frames import StoredResults, open_results
 from lobench.api.components import components_of
-from lobench.api.dry_run import joined_problems
-from lobench.api.engine_run import HERE, Watched, run_rounds
+from lobench.api.dry_run import joined_error
+from lobench.api.engine_run import LOCAL_EXECUTORS, WatchOutcome, run_rounds
 from lobench.api.rerun import repeating_command
 from lobench.api.settings import EvaluationSettings, WatchSettings, WorkerKeywords, num_workers
 from lobench.core.case import CaseSpec
@@ -26,7 +26,7 @@ from lobench.core.result import Outcome
 from lobench.core.search.search import TrialState
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.checkpoints.given import given_methods
 from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
 from lobench.engine.config.bound import devices_of
@@ -36,7 +36,7 @@ from lobench.engine.config.suite import specs_called, specs_of
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import devices_here
-from lobench.experiments.blocks import blocks_of, opened_if_present
+from lobench.experiments.blocks import blocks_of, open_if_present
 from lobench.experiments.check import ExperimentPlan, MethodPlan, bind_waiting_commands, bound_cases, plan_of
 from lobench.experiments.command_code import CommandCode, code_of_commands, record_command_data, with_code
 from lobench.experiments.imported_curves import read_curves
@@ -160,7 +160,7 @@ class ExperimentRun:
             lambda rows: self._extension.snapshot(rows),
             lambda cases: self._extension.plan(cases),
             trials_of=lambda: self._method_index.trial_texts(),
-            curve_progress_of=lambda: self._extension.growths,
+            curve_progress_of=lambda: self._extension.progress_by_title,
         )
 
     def _read_plan(self, *, follows_edits: bool = True) -> None:
@@ -174,16 +174,16 @@ class ExperimentRun:
         experiment = self._file.experiment
         methods = chosen_methods(experiment, settings.methods)
         named_specs = specs_called(settings.cases, *experiment.suites) if settings.cases else []
-        self._cases = tuple(spec.names[-1] for spec in named_specs)
-        self._curves = [method for method in methods if method.kind == "curves"]
+        self._case_names = tuple(spec.names[-1] for spec in named_specs)
+        self._curve_methods = [method for method in methods if method.kind == "curves"]
         chosen_names = {method.name for method in methods}
         _check_devices(self._file, methods, settings, named_specs)
         self._unfit_problems = _unfit_methods(methods, settings)
         methods = tuple(
             method for method in methods if method.kind != "curves" and method.title not in self._unfit_problems
         )
-        if self._unfit_problems and not methods and not self._curves:
-            raise joined_problems(self._unfit_problems)
+        if self._unfit_problems and not methods and not self._curve_methods:
+            raise joined_error(self._unfit_problems)
         self._store = store_of(settings, experiment)
         codes = self._codes = self._command_codes(methods)
         self._file = with_code(self._file, codes)
@@ -206,7 +206,7 @@ class ExperimentRun:
             self._file,
             self._method_index,
             retry_errors=settings.retry_errors,
-            is_elsewhere=settings.executor not in HERE,
+            is_elsewhere=settings.executor not in LOCAL_EXECUTORS,
             num_slots=num_workers(settings.workers),
             command_codes=codes,
             keep_results=settings.keep_results,
@@ -222,7 +222,7 @@ class ExperimentRun:
     def _command_codes(self, methods: Sequence[Method]) -> list[CommandCode]:
         if not any(method.command for method in methods):
             return []
-        with opened_if_present(self._store) as ledger:
+        with open_if_present(self._store) as ledger:
             return code_of_commands(self._file, methods, ledger, keep_results=self._settings.keep_results)
 
     def check(self, progress: WatchProgress, *, is_offline: bool = False) -> ExperimentPlan:
@@ -237,12 +237,12 @@ class ExperimentRun:
           LobenchError: An error that `run` would raise before it trains anything.
         """
         if self._unfit_problems:
-            raise joined_problems(self._unfit_problems)
+            raise joined_error(self._unfit_problems)
         settings = self._settings_of_run()
-        components = components_of(settings.found(), progress)
+        components = components_of(settings.resolved(), progress)
         for sink in settings.sinks:
             components.manager.find("lobench_result_sinks", sink.partition(":")[0], kind="sink")
-        with read_curves(() if is_offline else self._curves) as curves:
+        with read_curves(() if is_offline else self._curve_methods) as curves:
             plan = plan_of(
                 self._file,
                 self._chosen_methods,
@@ -253,8 +253,8 @@ class ExperimentRun:
                 is_offline=is_offline,
             )
         imported_plans = [
-            MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, unknown=frozenset())
-            for method in self._curves
+            MethodPlan(method=method, num_planned=0, num_missing=0, seconds=0.0, cases_without_duration=frozenset())
+            for method in self._curve_methods
         ]
         method_names = [method.name for method in self._file.experiment.methods]
         params = "; ".join(self._settings.gin_params)
@@ -272,7 +272,7 @@ class ExperimentRun:
 
     def _changed_data(self) -> Iterator[str]:
         """Yields the lines of a run on changed data files, without recording them."""
-        with opened_if_present(self._store) as ledger:
+        with open_if_present(self._store) as ledger:
             if ledger is not None:
                 yield from record_command_data(self._codes, ledger, is_recorded=False)
                 if line := changed_data(ledger, self._settings_of_run().suites, is_recorded=False):
@@ -306,12 +306,12 @@ class ExperimentRun:
         subjects = tuple(self._subjects_by_method.values())
         settings = self._settings_of_run()
         if any(method.kind == "command" for method in self._chosen_methods):
-            manager = components_of(settings.found(), progress).manager
+            manager = components_of(settings.resolved(), progress).manager
             bind_waiting_commands(self._file, self._chosen_methods, self._searches, settings, manager)
         if settings.suites and any(method.kind == "script" for method in self._chosen_methods):
-            manager = components_of(settings.found(), progress).manager
+            manager = components_of(settings.resolved(), progress).manager
             extension.own_cases = bound_cases(settings, manager)
-        with read_curves(self._curves) as curves:
+        with read_curves(self._curve_methods) as curves:
             extension.curves = curves
             race = self._file.experiment.race
             outcome_of_rounds = (
@@ -323,21 +323,21 @@ class ExperimentRun:
         return ExperimentOutcome(
             store=self._store,
             name=self._file.experiment.name,
-            experiment=extension.form,
+            experiment=extension.experiment_id,
             ending=replace(outcome_of_rounds.ending, outcomes=outcomes),
             num_done=extension.num_done,
             num_planned=extension.num_planned,
-            trials=extension.trials,
+            trials=extension.session_states,
             refused={**self._unfit_problems, **extension.refused},
             utilisation=outcome_of_rounds.utilisation,
         )
 
-    def _run_race(self, race: Race, progress: WatchProgress) -> Watched:
+    def _run_race(self, race: Race, progress: WatchProgress) -> WatchOutcome:
         """Runs the rounds of a race, as `lobench compare --race` does, and returns their common summary."""
         extension = self._extension
         given = list(self._subjects_by_method.values())
         settings = self._settings_of_run()
-        rounds = list[Watched]()
+        rounds = list[WatchOutcome]()
         wanted_evaluations = set[EvaluationId]()
         num_done = 0
 
@@ -355,8 +355,8 @@ class ExperimentRun:
             subjects = [given[index] for index in racing_indices]
             rounds.append(run_rounds(round_settings, progress, given=subjects, has_source=False, guest=extension))
             # Only existing evaluations of eliminated methods are wanted.
-            num_done += extension.num_done - len(extension.wanted & wanted_evaluations)
-            wanted_evaluations.update(extension.wanted)
+            num_done += extension.num_done - len(extension.planned_evaluations & wanted_evaluations)
+            wanted_evaluations.update(extension.planned_evaluations)
             ending = rounds[-1].ending
             if set(ERRORS) & {*ending.recorded}:
                 reason = "evaluations gave no result, and an incomplete round decides nothing"
@@ -368,9 +368,9 @@ class ExperimentRun:
             stored_race = read_methods(self._store, self._file.experiment.name).experiment.race
             return stored_race.entrants if stored_race is not None else ()
 
-        from lobench.api.race import play  # imports scipy, which the other experiments need not
+        from lobench.api.race import run_race  # imports scipy, which the other experiments need not
 
-        play(evaluate, read_entrants, race, (), progress.log, count=len(given))
+        run_race(evaluate, read_entrants, race, (), progress.log, count=len(given))
         extension.num_done, extension.num_planned = num_done, len(wanted_evaluations)
         return replace(rounds[-1], ending=_join_endings([round_outcome.ending for round_outcome in rounds]))
 
@@ -392,7 +392,7 @@ class ExperimentRun:
             once=True,
             gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
             import_folders=self._file.import_folders,
-            cases=self._cases,
+            cases=self._case_names,
             traced=True,
             **watch_options,
         )
@@ -402,12 +402,12 @@ class ExperimentRun:
         name = f"{row.case.suite}/{row.case.name}"
         items = [
             f"{self._settings.experiment}::{name}[{role.name}-{seed}]"
-            for role in self._method_index.of(subject)
+            for role in self._method_index.roles_of(subject)
             if role.name in self._subjects_by_method
             for seed in row.key.seed_block.seeds
         ]
         if not items:
-            return repeating_command(subject, row.case, self._settings_of_run().found())
+            return repeating_command(subject, row.case, self._settings_of_run().resolved())
         params = [word for param in self._settings.gin_params for word in ("--lobench-gin-param", param)]
         return shlex.join(["pytest", *items, "--lobench-store", str(self._store), *params])
 
@@ -429,7 +429,7 @@ def _check_devices(
     Raises:
       UsageError: A case needs more devices than this machine has.
     """
-    if settings.executor not in HERE or all(method.kind in ("script", "curves") for method in methods):
+    if settings.executor not in LOCAL_EXECUTORS or all(method.kind in ("script", "curves") for method in methods):
         return
     try:
         specs = named_specs or specs_of(*file.experiment.suites)
@@ -442,7 +442,7 @@ def _check_devices(
     if names:
         raise UsageError(
             "Case.num_gpus",
-            where=first_of(names, 3),
+            where=shortened_list(names, 3),
             got=f"{devices_by_case[names[0]]:g}",
             expected=f"at most the {num_devices} of this machine",
             next_step="--executor ray uses other machines, and --case names the cases to train",
@@ -451,7 +451,7 @@ def _check_devices(
 
 def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str, str]:
     """Returns the reasons why methods cannot be trained on this machine, by title."""
-    if settings.executor not in HERE:
+    if settings.executor not in LOCAL_EXECUTORS:
         return {}
     num_devices = len(devices_here(os.environ))
     return {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # slow to import, and only needed for scripts
     from lobench.tools.curve_import.growing import SessionCurves, SessionFiles
     from lobench.tools.curve_import.spill import Curve
 
-__all__ = ["Growth", "ScriptCurves", "num_reported", "script_members", "script_name"]
+__all__ = ["CurveProgress", "ScriptCurves", "num_report_sessions", "script_members", "script_name"]
 
 _HASH_DIGITS = 4  # digits of the hash of the import settings
 _MAX_READ_FRACTION = 0.1  # largest fraction of the time that is spent on reading files
@@ -73,13 +73,13 @@ def script_members(
             yield SessionMember(method=method, trial=trial, session=block.start, evaluation=evaluation)
 
 
-def num_reported(method: Method, num_sessions: int) -> int:
+def num_report_sessions(method: Method, num_sessions: int) -> int:
     """Returns the number of sessions on fresh seeds that the best trial of a script has."""
     return num_sessions if method.report_sessions is None else method.report_sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class CurveProgress:
     """Progress of the curves of a session.
 
     Attributes:
@@ -90,7 +90,7 @@ class Growth:
     curves: Mapping[str, Curve]
     text: str
 
-    def cut(self, point: int) -> dict[str, int] | None:
+    def last_steps_until(self, point: int) -> dict[str, int] | None:
         """Returns the last step up to `point`, by case. None until each case has reached the point or diverged."""
         last_steps = {}
         for case, curve in self.curves.items():
@@ -126,13 +126,13 @@ class ScriptCurves:
         self._ledger = ledger
         self._experiment = experiment
         self._own_cases = own_cases
-        self._log, self._record_event = log, on_recorded
-        self._growth_by_folder: dict[Path, Growth] = {}
+        self._log, self._on_recorded = log, on_recorded
+        self._growth_by_folder: dict[Path, CurveProgress] = {}
         # By folder: the state of the files at the last look, and the time of the next look.
-        self._last_looks: dict[Path, tuple[object, float]] = {}
+        self._last_reads: dict[Path, tuple[object, float]] = {}
         self._logged_lines: set[str] = set()
         self.num_recorded = self.num_running = 0
-        self._is_warm = False
+        self._has_read_files = False
 
     def record(self, run: CommandRun, *, suffix: str = "", end_steps: Mapping[str, int] | None = None) -> str:
         """Records the curves of a session. Returns the reason if that fails; "" otherwise.
@@ -148,7 +148,7 @@ class ScriptCurves:
         subject = _script_subject(run.method, suffix)
         last_step = None if end_steps is None else max(end_steps.values())
         try:
-            with self._read(run, name, last_step=last_step) as session_curves:
+            with self._read_curves(run, name, last_step=last_step) as session_curves:
                 end_by_case = self._end_steps(run, session_curves) if end_steps is None else end_steps
                 num_steps = run.method.until_step if last_step is None else last_step
                 session = ImportedSession(seed=run.session, num_steps=num_steps, end_steps=end_by_case)
@@ -171,7 +171,7 @@ class ScriptCurves:
             self.num_recorded += import_counts.num_new + import_counts.num_replaced
             for row in self.rows(name):
                 if (row.key.seed_block, row.case.key) in recorded_keys:
-                    self._record_event(
+                    self._on_recorded(
                         EvaluationFinished(
                             subject=subject,
                             case=row.case,
@@ -185,12 +185,12 @@ class ScriptCurves:
     def missing_reason(self, run: CommandRun) -> str:
         """Returns the reason why a session's files contain no curves; "" if they contain some."""
         try:
-            with self._read(run, script_name(run.method)):
+            with self._read_curves(run, script_name(run.method)):
                 return ""
         except LobenchError as error:
             return str(error)
 
-    def holds(self, name: str, sessions: Collection[int]) -> bool:
+    def has_curves(self, name: str, sessions: Collection[int]) -> bool:
         """Returns whether the ledger has the curves of all sessions."""
         return {row.key.seed_block.start for row in self.rows(name)}.issuperset(sessions)
 
@@ -210,7 +210,7 @@ class ScriptCurves:
             self._log_once(str(error))
             return None
 
-    def growth(self, run: CommandRun, *, is_over: bool = False) -> Growth | None:
+    def progress(self, run: CommandRun, *, is_over: bool = False) -> CurveProgress | None:
         """Returns the progress of a session; None before its first value. Files are read only if they have changed.
 
         Args:
@@ -218,22 +218,22 @@ class ScriptCurves:
           is_over: Whether the script has ended. If so, files are read now, even if they were read a moment ago.
         """
         files = self._files(run)
-        last_state, next_look = self._last_looks.get(run.folder, (None, -math.inf))
+        last_state, next_look = self._last_reads.get(run.folder, (None, -math.inf))
         started_at = time.monotonic()
         if started_at < next_look and not is_over:
             return self._growth_by_folder.get(run.folder)
         if (new_state := files.state) != last_state and new_state:
             try:
-                with self._read(run, script_name(run.method), last_step=run.method.until_step) as session_curves:
-                    self._growth_by_folder[run.folder] = Growth(
+                with self._read_curves(run, script_name(run.method), last_step=run.method.until_step) as session_curves:
+                    self._growth_by_folder[run.folder] = CurveProgress(
                         curves=session_curves.primary_curves(), text=self._progress_text(run, session_curves)
                     )
             except (LobenchError, OSError) as error:
                 if any(size for _, size, _ in new_state):  # a growing file may become readable; only its end counts
                     self._log_once(f"{run.method.title}: its curves cannot be read so far: {error}")
-        seconds = time.monotonic() - started_at if self._is_warm else 0.0  # the first look imports what it needs
-        self._is_warm = self._is_warm or new_state != last_state
-        self._last_looks[run.folder] = (
+        seconds = time.monotonic() - started_at if self._has_read_files else 0.0  # the first look imports what it needs
+        self._has_read_files = self._has_read_files or new_state != last_state
+        self._last_reads[run.folder] = (
             new_state,
             time.monotonic() + seconds / _MAX_READ_FRACTION * max(self.num_running, 1),
         )
@@ -272,7 +272,7 @@ class ScriptCurves:
                 end_by_case[case] = run.method.until_step
         return end_by_case
 
-    def _read(
+    def _read_curves(
         self, run: CommandRun, name: str, *, last_step: int | None = None
     ) -> AbstractContextManager[SessionCurves]:
         method = run.method

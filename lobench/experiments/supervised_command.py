@@ -48,13 +48,13 @@ def _wait_for_reason_to_stop(process: subprocess.Popen[bytes], pace: Pace, curve
         except subprocess.TimeoutExpired:
             pass
         started_at = time.monotonic()
-        reader_state, run = _growing(curves_path, pace.metric, reader_state)
+        reader_state, run = _state_and_curve(curves_path, pace.metric, reader_state)
         if run is not None and (reason := pace.reason_to_stop(run)):
             return reason
         pause = max(_POLL_SECONDS, _MIN_PAUSE_FACTOR * (time.monotonic() - started_at))
 
 
-def _growing(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:
+def _state_and_curve(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:
     """Returns the state of the files, and the curve so far; None if it cannot be read yet, or is unchanged."""
     from lobench.api.settings import ImportSettings
     from lobench.core.metric import stored_spelling

@@ -62,7 +62,7 @@ def plan_lines(plan: ExperimentPlan, max_cores: int) -> list[str]:
     size_text = f"{counted(len(plan.methods), 'method')} x {counted(plan.num_cases, 'case')}"
     verb = "is" if num_planned == 1 else "are"
     lines.append(f"{size_text}: {num_missing} of {counted(num_planned, 'evaluation')} {verb} missing in {plan.store}")
-    unknown_cases = frozenset[str]().union(*(method.unknown for method in plan.methods))
+    unknown_cases = frozenset[str]().union(*(method.cases_without_duration for method in plan.methods))
     if num_missing:
         cost_text = (
             f"{plan.seconds / max_cores:.3g} s on {counted(max_cores, 'core')} ({plan.seconds:.3g} core-seconds)"
@@ -90,7 +90,7 @@ def _method_line(plan: MethodPlan) -> str:
     subject_text = "; ".join((method.entry, *method.bindings))
     fresh_text = f" ({plan.num_reported} of them of the best on fresh seeds)" if plan.num_reported else ""
     planned_text = counted(plan.num_planned, "evaluation")
-    num_repeated = plan.repeated.num_planned if plan.repeated is not None else 0
+    num_repeated = plan.repeated_plan.num_planned if plan.repeated_plan is not None else 0
     repeated_text = f", {num_repeated} of them another method's too" if num_repeated else ""
     return (
         f"{method.title}: {trainings_text}{planned_text}{fresh_text}, {num_recorded} of them "

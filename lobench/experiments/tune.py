@@ -24,7 +24,7 @@ from lobench.engine.whole_file import write_whole
 from lobench.experiments.search.planned import strategy_of
 from lobench.plugins import PluginManager
 
-__all__ = ["DEFAULT_VARY", "experiment_text", "searched", "tune_file", "tune_text"]
+__all__ = ["DEFAULT_VARY", "baseline_search", "experiment_text", "tune_file", "tune_text"]
 
 _DEFAULT_SPACE = 'Real(1e-5, 1.0, scale="log", num_values=11)'
 DEFAULT_VARY = f"learning_rate = {_DEFAULT_SPACE}"
@@ -106,7 +106,7 @@ def _optimizer_line(settings: TuneSettings) -> tuple[str, list[str]]:
     return f"Method.optimizer = @{call.lstrip('@')}", [binding for binding in bindings if binding]
 
 
-def searched(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
+def baseline_search(settings: TuneSettings, manager: PluginManager) -> BaselineSearch:
     """Returns the search, for callers that train its points themselves: values of the optimizer's own parameters.
 
     Raises:
@@ -162,12 +162,12 @@ def _space_lines(method: str, selector: str, line: str) -> list[str]:
         raise UsageError("--vary", got=repr(line), expected=_EXPECTED_LINE)
     path = path if "." in path else f"{selector}.{path}"
     scope = re.sub(r"\W", "_", path.removeprefix(f"{selector}."))
-    kind, values = _space(text, line)
+    kind, values = _parse_space(text, line)
     field_lines = [f"{scope}/{kind}.{key} = {value!r}" for key, value in values.items()]
     return ["", f"{method}/{path} = @{scope}/{kind}()", *field_lines]
 
 
-def _space(text: str, line: str) -> tuple[str, dict[str, object]]:
+def _parse_space(text: str, line: str) -> tuple[str, dict[str, object]]:
     """Returns the kind of a space and its keywords: `Real(1e-4, 1e-1, scale="log")`, `[0.1, 0.3]`."""
     try:
         node = ast.parse(text, mode="eval").body

@@ -11,7 +11,7 @@ import numpy as np
 
 from lobench.core.checkpoint import COUNTER_NAMES, WRAPPER_NAMES
 from lobench.core.errors import ThetaMismatch
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.inner.optimizer import LearnedOptimizer, Theta
 
 __all__ = ["leaf_paths", "match_theta"]
@@ -215,4 +215,4 @@ def _optimizer_name(optimizer: LearnedOptimizer) -> str:
 
 
 def _list_names(names: list[str]) -> str:
-    return first_of([name or "all of it" for name in names], _MAX_SHOWN)
+    return shortened_list([name or "all of it" for name in names], _MAX_SHOWN)

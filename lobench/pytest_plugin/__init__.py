@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lobench.core.case import CaseSpec
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.engine.config.imported_code import note_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
@@ -60,7 +60,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | pytest.ExitCode | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from lobench.experiments.pytest_items import take_experiment
+    from lobench.experiments.pytest_items import replace_experiment_argument
     from lobench.pytest_plugin.options import (
         gin_params_of,
         option,
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     refuse_gate_options(config)
     take_named_suites(config)
     if LAYERS not in config.stash:  # a watch's worker evaluates only its own cases
-        take_experiment(config, gin_params_of(config), option(config, "store"))
+        replace_experiment_argument(config, gin_params_of(config), option(config, "store"))
         config.stash[TESTS_ARE_CASES] = bool(option(config, "checkpoint"))
     config.addinivalue_line("markers", _MARKER_LINE)
     recorder = SessionRecorder(config)
@@ -117,16 +117,16 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.hookimpl(trylast=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    from lobench.experiments.pytest_items import multiply
+    from lobench.experiments.pytest_items import parametrize_members
 
-    multiply(metafunc)
+    parametrize_members(metafunc)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    from lobench.experiments.pytest_items import rename
+    from lobench.experiments.pytest_items import rename_item
 
-    rename(item, case_of(item))
+    rename_item(item, case_of(item))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -187,7 +187,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.stash[_IS_RUNNING] = True
     try:
         if spec is None or not spec.is_test:
-            with plugins_contained() if _is_contract_test(item) else contextlib.nullcontext():
+            with contain_plugins() if _is_contract_test(item) else contextlib.nullcontext():
                 return (yield)
         from lobench.pytest_plugin.items import blocks_of, case_info, variant_of
         from lobench.pytest_plugin.tested import run_and_record

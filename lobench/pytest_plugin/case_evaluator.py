@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
-from lobench.core.code import parts_of_code
+from lobench.core.code import split_code
 from lobench.core.code_origin import Origin, origin_of_file
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
@@ -65,7 +65,7 @@ def evaluate_function(item: pytest.Item) -> Callable[[CaseSpec], Result]:
             raise UsageError("evaluate() takes a case", got=repr(case), expected=expected)
         try:
             # A worker that ends is noticed, and its job is tried again; a session would end as if it had passed.
-            with contextlib.nullcontext() if CURRENT_JOB in item.config.stash else plugins_contained():
+            with contextlib.nullcontext() if CURRENT_JOB in item.config.stash else contain_plugins():
                 return evaluate_case(case)
         except LobenchError as error:
             raise error.with_traceback(None)  # noqa: B904  (the same error; what caused it stays)
@@ -108,7 +108,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     for block in blocks:
         curves = curves_by_block.get(block)
         stored_code, _ = kept_codes.get((info.key, block), (info.code, ""))
-        case_code, subject_code = parts_of_code(stored_code)
+        case_code, subject_code = split_code(stored_code)
         item_result = ItemResult(
             case=dataclasses.replace(info, case_code=case_code, subject_code=subject_code),
             seed_block=block,
@@ -120,7 +120,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
     # For the process that writes the ledger: parts of the case's code, its gin file, and the data files that they name.
     codes = fingerprints_here([info])
     report.lobench_codes = {code_id: dict(code.parts) for code_id, code in codes.items()}  # type: ignore[attr-defined]
-    data_files = sorted({file for code in codes.values() for file in code.data})
+    data_files = sorted({file for code in codes.values() for file in code.data_files})
     if (spec := case_of(item)) is not None:
         report.lobench_data = [spec.path, data_files]  # type: ignore[attr-defined]
     code_changes = [

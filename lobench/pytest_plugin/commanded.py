@@ -25,7 +25,7 @@ from lobench.core.case import ITEMS, CaseSpec, SeedBlock
 from lobench.core.errors import CheckpointError, LobenchError
 from lobench.core.metric import stored_spelling
 from lobench.core.result import Curves, Outcome
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.checkpoints.spool import fingerprint
 from lobench.engine.checkpoints.whole_files import identity_of
 from lobench.engine.config.bound import BoundCase, BoundCommand
@@ -218,7 +218,7 @@ def _no_file_error(path_template: str, values: Mapping[str, str]) -> LobenchErro
     written_names = sorted(
         path.relative_to(output_folder).as_posix() for path in output_folder.rglob("*") if path.is_file()
     )
-    got = first_of([f"{{out}}/{name}" for name in written_names], _MAX_SHOWN)
+    got = shortened_list([f"{{out}}/{name}" for name in written_names], _MAX_SHOWN)
     return LobenchError("the command wrote no such file", where=path_template, got=got)
 
 
@@ -234,7 +234,7 @@ def _metric_curves(path_template: str, values: Mapping[str, str], folder: Path, 
         raise LobenchError(error.what, where=path_template, got=error.got) from error
     stored_name = stored_spelling(primary_metric, curves_by_metric)
     if stored_name not in curves_by_metric:
-        got = first_of(sorted(curves_by_metric), _MAX_SHOWN)
+        got = shortened_list(sorted(curves_by_metric), _MAX_SHOWN)
         raise LobenchError(
             f"the command wrote no {primary_metric}", where=path_template, got=got, expected=primary_metric
         )

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lobench.core.case import PASSED, TEST, SeedBlock
-from lobench.core.metric import Direction, spread_directions
+from lobench.core.metric import Direction, directions_by_metric
 from lobench.core.result import Curves
 from lobench.engine.config.bound import BoundCase
 from lobench.engine.item_values import ItemValues
@@ -93,7 +93,7 @@ class CurvesMaker:
             value_views: dict[str, Any] = {
                 name: memoryview(values.astype("<f4").data) for name, values in metrics.items()
             }
-        directions = spread_directions(bound_case.case.metric_directions, metrics, where=self.where)
+        directions = directions_by_metric(bound_case.case.metric_directions, metrics, where=self.where)
         if evaluator == TEST and PASSED in metrics:
             directions = {PASSED: Direction.MAX, **directions}
         return Curves(

@@ -23,7 +23,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
-from lobench.core.wording import counted, first_of, groups_text
+from lobench.core.wording import counted, groups_text, shortened_list
 from lobench.engine.config.command_case import is_command
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
@@ -304,7 +304,7 @@ class GateReporter:
         source = "" if reference_names.startswith(reference_option) else f" (from {reference_option})"
         names = sorted(result.case for result in report.cases if result.verdict is report.verdict)
         is_of_mean = len(report.cases) > 1 and overall.verdict is report.verdict
-        case_names = [f"on {first_of(names, 4)}"] if names else []
+        case_names = [f"on {shortened_list(names, 4)}"] if names else []
         verdict_cases = " and ".join([*(["in the mean"] if is_of_mean else []), *case_names])
         all_cases = "in the mean and on each case" if len(report.cases) > 1 else verdict_cases
         text_by_verdict = {

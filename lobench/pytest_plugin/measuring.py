@@ -359,7 +359,7 @@ def _score_scale(baseline: BaselineCase, metric: str, info: CaseInfo, direction:
 
 def _program_note(reference: FinalValues, blocks: Sequence[tuple[SeedBlock, Curves]]) -> str:
     """Returns a note on a reference made by another program; "" if this session's program made it."""
-    other_programs = reference.programs - {Program.of(curves.provenance).whole for _, curves in blocks}
+    other_programs = reference.programs - {Program.of(curves.provenance).without_at_once for _, curves in blocks}
     return (
         f"the reference is of another program: {'; '.join(sorted(map(str, other_programs)))}" if other_programs else ""
     )

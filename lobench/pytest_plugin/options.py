@@ -11,8 +11,8 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, UsageError
-from lobench.core.subject import Given, GivenCheckpoint, Subject
-from lobench.core.wording import first_of
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject
+from lobench.core.wording import shortened_list
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.config.bound import insists_on_optimizer
@@ -145,10 +145,10 @@ def resolve_names(config: pytest.Config) -> None:
         text = option(config, kind)
         if not text or not (store or "@" in text[1:]):
             continue
-        from lobench.api.resolve import find_trained
+        from lobench.api.resolve import find_training_setup
 
         try:
-            trained_subject = find_trained(text, kind, Path(store) if store else None)
+            trained_subject = find_training_setup(text, kind, Path(store) if store else None)
         except LobenchError as error:
             raise pytest.UsageError(f"--lobench-{kind}: {error}") from None
         setattr(config.option, f"lobench_{kind}", trained_subject.checkpoint or trained_subject.optimizer)
@@ -187,7 +187,7 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     names = list(dict.fromkeys(cases))
     if not names:
         return ""
-    return f"nothing to evaluate {first_of(names, _MAX_SHOWN)} with; {_SUBJECT_ADVICE}"
+    return f"nothing to evaluate {shortened_list(names, _MAX_SHOWN)} with; {_SUBJECT_ADVICE}"
 
 
 def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
@@ -202,7 +202,7 @@ def cases_that_are_forked(config: pytest.Config, items: Sequence[pytest.Item]) -
     if not names:
         return ""
     advice = "run without --forked and its marker; `pytest -n 2` gives tests other processes"
-    return f"a forked process cannot use jax, so it cannot evaluate {first_of(names, _MAX_SHOWN)}; {advice}"
+    return f"a forked process cannot use jax, so it cannot evaluate {shortened_list(names, _MAX_SHOWN)}; {advice}"
 
 
 def _evaluated_case(item: pytest.Item) -> CaseSpec | None:
@@ -288,10 +288,10 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
         subject = config.stash[EXPERIMENT].given[method] if method else _requested_subject(config)
         theta = ThetaLeaves(leaves=None, where=subject.uri)
         if isinstance(subject, GivenCheckpoint) and not method and evaluates_opaque_files(config):
-            subject = subject.read_as(whole_checkpoint(subject.uri))
+            subject = subject.to_subject(whole_checkpoint(subject.uri))
         elif isinstance(subject, GivenCheckpoint):
             checkpoint, theta = read_checkpoint(config, subject.uri)
-            subject = subject.read_as(checkpoint)
+            subject = subject.to_subject(checkpoint)
         subjects[method] = LoadedSubject(subject=subject, theta=theta)
     return subjects[method]
 
@@ -304,7 +304,7 @@ def evaluates_opaque_files(config: pytest.Config) -> bool:
     return config.stash[_WHOLE_FILES]
 
 
-def _requested_subject(config: pytest.Config) -> Given:
+def _requested_subject(config: pytest.Config) -> RequestedSubject:
     path = option(config, "checkpoint")
     optimizer = option(config, "optimizer")
     if optimizer:

@@ -15,7 +15,7 @@ from lobench.core.case import SeedBlock
 from lobench.core.code import changed_code_line
 from lobench.core.errors import LobenchError
 from lobench.core.metric import final_columns
-from lobench.core.program import OF_EVALUATORS, Program
+from lobench.core.program import EVALUATOR_PROGRAMS, Program
 from lobench.core.result import Curves, EvaluationKey, mean_of
 from lobench.core.wording import cause
 from lobench.experiments.pytest_items import EXPERIMENT
@@ -264,7 +264,7 @@ def _affects_sessions(broken_plugin: BrokenPlugin) -> bool:
 
 def _summary_row(method: str, item_result: ItemResult, final_metrics: Collection[str]) -> tuple[str, ...]:
     name = f"{item_result.case.suite}/{item_result.case.name}" + (f" {method}" if method else "")
-    seeds = "items" if item_result.case.has_items else item_result.seed_block.span
+    seeds = "items" if item_result.case.has_items else item_result.seed_block.seed_range_text
     if not item_result.payload:
         return (name, seeds, str(item_result.outcome), *("",) * (len(final_metrics) + 5))
     curves = Curves.from_payload(item_result.payload)
@@ -293,7 +293,7 @@ def _program_of(item_result: ItemResult) -> Program:
     from lobench.engine.store.programs import program_here
 
     if item_result.case.evaluator:
-        return OF_EVALUATORS[item_result.case.evaluator]
+        return EVALUATOR_PROGRAMS[item_result.case.evaluator]
     if item_result.payload:
         return Program.of(Curves.from_payload(item_result.payload).provenance)
     return program_here(num_gpus=item_result.case.num_gpus)

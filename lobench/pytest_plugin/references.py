@@ -41,7 +41,7 @@ from lobench.pytest_plugin.options import option, read_checkpoint, subject_of
 from lobench.pytest_plugin.reuse import store_path
 
 if TYPE_CHECKING:
-    from lobench.api.resolve import Stored
+    from lobench.api.resolve import FoundSubject
 
 __all__ = [
     "BASELINE",
@@ -400,7 +400,7 @@ def _store_reference(
     return dataclasses.replace(_reference_to_stored(last_subject, snapshot), choices=choices)
 
 
-def find_named_subject(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> Stored | None:
+def find_named_subject(text: str, store: str, candidates: Collection[SubjectKey] = ()) -> FoundSubject | None:
     """Returns the subject that a text names in a store; None for a path or a baseline, or without a store.
 
     Raises:
@@ -411,9 +411,9 @@ def find_named_subject(text: str, store: str, candidates: Collection[SubjectKey]
     folder = store_and_name(text)[0]
     if is_path or not (has_store or (folder and has_ledger(folder))):
         return None
-    from lobench.api.resolve import find_stored
+    from lobench.api.resolve import find_stored_subject
 
-    return find_stored(text, Path(store) if has_store else None, candidates=candidates)
+    return find_stored_subject(text, Path(store) if has_store else None, candidates=candidates)
 
 
 def _reference_to_stored(stored_subject: StoredSubject, snapshot: Snapshot) -> _StoreReference:

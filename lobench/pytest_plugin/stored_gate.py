@@ -22,7 +22,7 @@ from lobench.analysis.store.subjects import Cell
 from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.checkpoints.whole_files import whole_checkpoint
 from lobench.engine.store.bundle import has_ledger
 from lobench.pytest_plugin.measuring import adaptive_maximum, rules_of
@@ -38,7 +38,7 @@ from lobench.pytest_plugin.reuse import store_path
 
 if TYPE_CHECKING:
     from lobench.api.compare import Comparison
-    from lobench.api.resolve import Stored
+    from lobench.api.resolve import FoundSubject
 
 __all__ = ["CaseVerdict", "StoredReference", "case_verdicts", "check_stored_gate", "compare_with", "stored_reference"]
 
@@ -54,7 +54,7 @@ class StoredReference:
       choices: Records that this reference was chosen, one per candidate; () if it was named explicitly.
     """
 
-    stored: Stored
+    stored: FoundSubject
     choices: tuple[ReferenceChoice, ...] = ()
 
 
@@ -97,19 +97,19 @@ def stored_reference(config: pytest.Config, suites: Collection[str]) -> StoredRe
     if (chosen_folder := store_of_last_checkpoint(text, option(config, "store"))) is not None:
         snapshot = read_store(chosen_folder)
         last_subject = choose_reference(snapshot, candidates, recorded_choices(stores))
-        from lobench.api.resolve import Stored
+        from lobench.api.resolve import FoundSubject
 
         choices = [
             ReferenceChoice(candidate=key, chosen_in=str(chosen_folder.resolve()), reference=last_subject.subject.key)
             for key in candidates
         ]
-        return StoredReference(stored=Stored(subject=last_subject, snapshot=snapshot), choices=tuple(choices))
+        return StoredReference(stored=FoundSubject(subject=last_subject, snapshot=snapshot), choices=tuple(choices))
     if (named_subject := find_named_subject(text, option(config, "store"), candidates)) is not None:
         return StoredReference(stored=named_subject)
     return StoredReference(stored=_find_in_stores(config, text, stores))
 
 
-def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) -> Stored:
+def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) -> FoundSubject:
     from lobench.api.compare import find_subjects
 
     if is_optimizer_text(text):
@@ -117,7 +117,7 @@ def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) ->
     else:
         is_opaque = evaluates_opaque_files(config)
         checkpoint = whole_checkpoint(text) if is_opaque else read_checkpoint(config, text)[0]
-        subject = GivenCheckpoint(uri=text).read_as(checkpoint)
+        subject = GivenCheckpoint(uri=text).to_subject(checkpoint)
     for store in stores:
         stored_subject = find_subjects(store, [subject])[0] if has_ledger(store) else None
         if stored_subject is not None:
@@ -148,10 +148,10 @@ def check_stored_gate(config: pytest.Config, infos: Sequence[CaseInfo]) -> None:
         raise UsageError(
             f"the reference {reference.subject.label} has no results on the session's cases",
             where=str(reference.store),
-            got=first_of(
+            got=shortened_list(
                 sorted({f"{cell.case.suite}/{cell.case.name}" for cell in evaluated_cells.values()}), _MAX_SHOWN
             ),
-            expected=first_of(sorted({f"{info.suite}/{info.name}" for info in infos}), _MAX_SHOWN),
+            expected=shortened_list(sorted({f"{info.suite}/{info.name}" for info in infos}), _MAX_SHOWN),
             next_step="evaluate it on the suite in its present form",
         )
 
@@ -192,7 +192,7 @@ def compare_with(
     )
 
 
-def _restricted_to_cases(stored_subject: Stored, identities: Collection[str]) -> Stored:
+def _restricted_to_cases(stored_subject: FoundSubject, identities: Collection[str]) -> FoundSubject:
     def selected_cells(cells: Mapping[str, Cell]) -> dict[str, Cell]:
         return {identity: cell for identity, cell in cells.items() if identity in identities}
 

@@ -59,7 +59,7 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
                 runners.isolated.compilation_cache = str(program_folder)
                 isolated_case = runners.in_process.bind(case, test)
                 code_parts = isolated_case.code.parts
-                key = isolated_case.info.whole_key
+                key = isolated_case.info.whole_training_key
                 curves = runners.isolated.run(
                     runners.layers, case, test, theta, block, code_hashes=code_parts, case_key=key
                 )

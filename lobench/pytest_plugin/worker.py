@@ -197,10 +197,10 @@ class WorkerLoop:
                 variant_key=request.variant.key,
                 cases=variant_cases.cases,
                 files=files,
-                missing=tuple(sorted(united_code.missing)),
+                missing=tuple(sorted(united_code.missing_files)),
                 code_files=tuple(sorted(united_code.files)),
-                listed=dict(united_code.listed),
-                data=tuple(sorted(united_code.data)),
+                listed=dict(united_code.folder_listings),
+                data=tuple(sorted(united_code.data_files)),
                 codes={code_id: fingerprint.parts for code_id, fingerprint in fingerprints.items()},
                 edited=tuple(edited_files(united_code)),
             )

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from lobench.core.lazy import loaded
-from lobench.core.metric import spread_directions
+from lobench.core.metric import directions_by_metric
 from lobench.core.result import Curves
 from lobench.plugins import load_plugins
 from lobench.testing.watches import NAME, watch_with, write_run
@@ -120,7 +120,7 @@ class MetricContract:
 
     def test_its_directions_name_its_metrics(self) -> None:
         names = self.compute(_ROWS)
-        spread_directions(self.directions, names, where=self.factory)
+        directions_by_metric(self.directions, names, where=self.factory)
         for declared_name in self.directions:
             assert any(declared_name in (name, name.rpartition("/")[2]) for name in names), (
                 f"no metric is {declared_name!r}"

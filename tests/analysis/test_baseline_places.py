@@ -16,7 +16,7 @@ from tiny import make_run, make_suite
 
 import lobench as api
 from lobench.analysis.comparisons.summary import summary_of
-from lobench.core.suite_place import relocated
+from lobench.core.suite_place import possible_paths
 from lobench.engine.store.ledger import Ledger
 
 SHOWN = texts_of("analysis")
@@ -127,7 +127,7 @@ def test_project_that_was_moved_has_the_suites_baseline(made: Path, tmp_path: Pa
     shutil.rmtree(tmp_path / "first", ignore_errors=True)
     with Ledger.open(second / "work" / "store", read_only=True) as ledger:
         (place, *_) = next(iter(ledger.evaluations())).case.places
-    assert place.candidates()[0] == str(second / "suites" / "tiny")
+    assert place.candidate_paths()[0] == str(second / "suites" / "tiny")
     assert score_of(second / "work" / "store") == score_of(made / "work" / "store")
 
 
@@ -200,6 +200,6 @@ def test_store_of_an_older_lobench_has_the_baseline_of_the_files_that_workers_re
 
 
 def test_relocated_gives_the_moved_path_first() -> None:
-    assert relocated("/a/s", "/b/w/x", ("/a/w/x",)) == ["/b/s", "/a/s"]
-    assert relocated("/a/s", "/a/w/x", ("/a/w/x",)) == ["/a/s"]
-    assert relocated("", "/a", ("/b",)) == []
+    assert possible_paths("/a/s", "/b/w/x", ("/a/w/x",)) == ["/b/s", "/a/s"]
+    assert possible_paths("/a/s", "/a/w/x", ("/a/w/x",)) == ["/a/s"]
+    assert possible_paths("", "/a", ("/b",)) == []

@@ -21,7 +21,7 @@ from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.snapshot import read_store
 from lobench.api.compare import compare
 from lobench.core.errors import UsageError
-from lobench.core.training_identity import training_of
+from lobench.core.training_identity import training_hash
 
 SHOWN = texts_of("analysis")
 
@@ -126,11 +126,13 @@ def test_metrics_of_runs_of_a_logger_that_are_imported_as_cases_are_one_group(tm
 
 
 def test_trainings_that_differ_in_their_lengths_and_evaluations_are_one() -> None:
-    short = training_of(HORIZON.format(scope="a", every=10, steps=20, dim=3))
-    assert short and short == training_of(HORIZON.format(scope="b", every=50, steps=400, dim=3))
-    assert short != training_of(HORIZON.format(scope="a", every=10, steps=20, dim=4))
-    assert short != training_of(HORIZON.format(scope="a", every=10, steps=20, dim=3) + "a/lobench.Case.num_lanes = 2\n")
-    assert training_of("x = 1") == training_of("") == ""
+    short = training_hash(HORIZON.format(scope="a", every=10, steps=20, dim=3))
+    assert short and short == training_hash(HORIZON.format(scope="b", every=50, steps=400, dim=3))
+    assert short != training_hash(HORIZON.format(scope="a", every=10, steps=20, dim=4))
+    assert short != training_hash(
+        HORIZON.format(scope="a", every=10, steps=20, dim=3) + "a/lobench.Case.num_lanes = 2\n"
+    )
+    assert training_hash("x = 1") == training_hash("") == ""
 
 
 def test_score_intervals_of_a_group_have_the_degrees_of_its_seeds(tmp_path: Path) -> None:

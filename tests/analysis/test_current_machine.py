@@ -301,7 +301,7 @@ class Changes(RuleBasedStateMachine):
                 position = ledger.record_sighting(subject)
                 ledger.set_admission(position, "admitted")
                 ledger.record_plan(subject, plan, [program.key])
-                for evaluation, case in Plan(history).missing(subject.sha256, cases):
+                for evaluation, case in Plan(history).missing_evaluations(subject.sha256, cases):
                     if most > 0:
                         most -= 1
                         self._evaluate(ledger, model, subject, evaluation, case, position)

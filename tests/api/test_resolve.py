@@ -16,7 +16,7 @@ from tiny import make_run, make_suite, write_checkpoint
 
 import lobench as package
 from lobench.api.compare import named_subjects
-from lobench.api.resolve import find_given, find_run, find_stored, find_trained
+from lobench.api.resolve import find_request, find_run, find_stored_subject, find_training_setup
 from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import WatchProgress
@@ -93,11 +93,11 @@ def _of_report(world: World, form: str) -> str:
 
 
 def _of_debug_and_pytest(world: World, form: str) -> str:
-    given = find_given(form, world.store)
+    given = find_request(form, world.store)
     kind = "checkpoint" if given.uri.endswith(".npz") else "optimizer"
-    found = find_trained(form, kind, world.store)  # type: ignore[arg-type]  # one of the two
+    found = find_training_setup(form, kind, world.store)  # type: ignore[arg-type]  # one of the two
     assert (found.checkpoint or found.optimizer) in (given.uri, form)
-    return find_stored(given.uri, world.store).subject.subject.uri
+    return find_stored_subject(given.uri, world.store).subject.subject.uri
 
 
 def _of_curves(world: World, form: str) -> str:
@@ -137,14 +137,14 @@ def test_what_is_ambiguous_or_missing_says_candidates_and_the_next_step(
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    both = refused(lambda: find_stored("slow", world.store))
+    both = refused(lambda: find_stored_subject("slow", world.store))
     assert SHOWN["several-are-called-slow"] in both and both.endswith(SHOWN["say-sgd-tuned-or-adam"])
-    file = refused(lambda: find_given("notes.txt", world.store))
+    file = refused(lambda: find_request("notes.txt", world.store))
     assert SHOWN["notes-txt-is-a-path"] in file and SHOWN["say-notes-txt-or"] in file
-    missing = refused(lambda: find_stored("adma", world.store))
+    missing = refused(lambda: find_stored_subject("adma", world.store))
     assert SHOWN["nothing-here-is-called-adma"] in missing and missing.endswith(SHOWN["did-you-mean-adam"])
-    assert SHOWN["adam-is-no-checkpoint"] in refused(lambda: find_trained("adam", "checkpoint", world.store))
-    assert SHOWN["give-that-store"] in refused(lambda: find_given("SGD, tuned", None))
+    assert SHOWN["adam-is-no-checkpoint"] in refused(lambda: find_training_setup("adam", "checkpoint", world.store))
+    assert SHOWN["give-that-store"] in refused(lambda: find_request("SGD, tuned", None))
 
 
 def test_a_gate_takes_a_name_for_its_reference(world: World) -> None:
@@ -160,19 +160,22 @@ def test_find_stored_takes_a_store_whose_path_contains_an_at_sign(world: World, 
     store = tmp_path / "a@b" / "run@2"
     store.parent.mkdir()
     store.symlink_to(world.store)
-    assert find_stored(f"{store}@moment", None).subject.label == find_stored("moment", world.store).subject.label
-    assert find_stored(f"{store}@@adam()", None).subject.subject.uri == "adam()"
-    assert find_run(f"{store}@mine", None).is_part
+    assert (
+        find_stored_subject(f"{store}@moment", None).subject.label
+        == find_stored_subject("moment", world.store).subject.label
+    )
+    assert find_stored_subject(f"{store}@@adam()", None).subject.subject.uri == "adam()"
+    assert find_run(f"{store}@mine", None).shares_store
     with pytest.raises(UsageError, match=SHOWN["neither-a-store-nor-a"]):
-        find_stored(f"{tmp_path}/none@7", None)
+        find_stored_subject(f"{tmp_path}/none@7", None)
 
 
 def test_find_given_takes_an_optimizer_longer_than_a_path_may_be(world: World) -> None:
     long = TUNED + "; sgd.learning_rate = 0.01" * 200
-    assert find_given(long, world.store) == find_given(long, None)
-    assert find_trained(long, "optimizer", world.store).optimizer
+    assert find_request(long, world.store) == find_request(long, None)
+    assert find_training_setup(long, "optimizer", world.store).optimizer
     with pytest.raises(UsageError, match=SHOWN["nothing-here-is-called"]):
-        find_stored("x" * 5000, world.store)
+        find_stored_subject("x" * 5000, world.store)
     check_reference(long, str(world.store))
 
 

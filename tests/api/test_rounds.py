@@ -9,7 +9,7 @@ import pytest
 from stores import case_info
 
 from lobench.api.rounds import RoundProgress, RunningProgress
-from lobench.api.utilisation import Measuring
+from lobench.api.utilisation import UtilisationProgress
 from lobench.core.case import CaseInfo
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
@@ -45,7 +45,7 @@ def test_progress_of_a_round_shows_problems_and_no_plans() -> None:
 def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_failures_itself() -> None:
     file = io.StringIO()
     shown = PlainProgress(file)
-    progress = Measuring(RunningProgress(shown), devices=False)
+    progress = UtilisationProgress(RunningProgress(shown), devices=False)
     one, other = case_info("a"), case_info("b")
     progress.planned({one.program_key, other.program_key})
     progress.leased(1, ADAM, one)
@@ -63,7 +63,7 @@ def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_fail
 
 def test_progress_of_a_script_warns_of_results_that_are_kept() -> None:
     silent = SilentProgress()
-    for progress in (silent, RoundProgress(silent), Measuring(silent, devices=False)):
+    for progress in (silent, RoundProgress(silent), UtilisationProgress(silent, devices=False)):
         with pytest.warns(UserWarning, match="1 data file changed"):
             progress.warn("1 data file changed")
     shown = Shown()

@@ -12,7 +12,7 @@ from stores import case_info, curves
 from tiny import make_run, make_suite, watch
 
 from lobench.api import utilisation
-from lobench.api.utilisation import Measuring
+from lobench.api.utilisation import UtilisationProgress
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import Outcome
@@ -51,7 +51,7 @@ def test_devices_are_asked_only_where_a_case_uses_them(tmp_path: Path, monkeypat
     subject = Subject.of_checkpoint(Checkpoint(uri="a.npz", sha256="0" * 64, outer_step=0))
     lines = []
     for num_gpus in (0.0, 0.5):
-        measuring = Measuring(SilentProgress(), devices=True)
+        measuring = UtilisationProgress(SilentProgress(), devices=True)
         case = case_info("c").__class__(**{**_fields(case_info("c")), "num_gpus": num_gpus})
         measuring.leased(0, subject, case)
         sampler = measuring._devices
@@ -62,7 +62,7 @@ def test_devices_are_asked_only_where_a_case_uses_them(tmp_path: Path, monkeypat
             subject=subject, case=case, seed_block=SeedBlock(start=0, size=1), outcome=Outcome.PASSED, curves=found
         )
         measuring.finished(event, 0)
-        lines.append(measuring.line(num_workers=1, num_cores=1))
+        lines.append(measuring.advice(num_workers=1, num_cores=1))
     assert lines[0] == "" and lines[1].startswith(SHOWN["devices-were-busy-12-of"])
     assert asked.exists()
 

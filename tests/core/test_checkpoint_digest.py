@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lobench.core.checkpoint import OWN_BINDINGS, digests_of, leaves_sha256, theta_sha256
+from lobench.core.checkpoint import OWN_BINDINGS, leaves_sha256, theta_digests, theta_sha256
 
 THETA = {"nn/w": np.ones((2, 3), np.float32), "nn/b": np.zeros(3, np.float32)}
 OTHER = {"nn/w": np.full((2, 3), 2.0, np.float32), "nn/b": np.zeros(3, np.float32)}
@@ -33,7 +33,7 @@ def below(place: str, leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 )
 def test_digest_of_one_theta_is_one_whatever_lies_around_it(leaves: dict[str, np.ndarray]) -> None:
     assert theta_sha256(leaves) == theta_sha256(THETA) == leaves_sha256(THETA)
-    assert theta_sha256(THETA) in digests_of(leaves)
+    assert theta_sha256(THETA) in theta_digests(leaves)
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,13 @@ def test_summary_of_any_curves_has_the_bits_that_decoding_gives(
     curves: Curves, primary: str, scale: str | None
 ) -> None:
     decoded = Curves.from_payload(curves.to_payload())
-    found = read_summary(*summarize(curves, primary), curves.whole)
+    found = read_summary(*summarize(curves, primary), curves.complete)
     assert summarize(decoded, primary) == summarize(curves, primary)
     case = case_info("c", identity="i", num_inner_steps=9, num_seeds=2, primary_metric=primary, scale=scale)
-    assert set(found.kept) == {name for name, shape in decoded.shapes.items() if all(shape) and not is_of_batch(name)}
-    for name in found.kept:
+    assert set(found.summarized_metrics) == {
+        name for name, shape in decoded.shapes.items() if all(shape) and not is_of_batch(name)
+    }
+    for name in found.summarized_metrics:
         assert bits(found.first(name)) == bits(decoded.first(name))
         assert bits(found.final(name)) == bits(decoded.final(name))
         if decoded.direction(name) is None:
@@ -74,7 +76,7 @@ def test_summary_of_any_curves_has_the_bits_that_decoding_gives(
                 found.best(name)
         else:
             assert bits(found.best(name)) == bits(decoded.best(name))
-    if primary in found.kept:
+    if primary in found.summarized_metrics:
         rows = np.asarray(decoded.metrics[primary], np.float64)
         points = np.linspace(0, rows.shape[1] - 1, NUM_SPARKS).round().astype(int)
         with np.errstate(invalid="ignore"):
@@ -100,13 +102,13 @@ def test_summary_reads_the_curves_for_what_it_does_not_hold() -> None:
 
     found = read_summary(*summarize(curves, "train/loss"), load)
     assert found.film is None and found.final("train/loss") == [0.5] and not calls
-    assert found.metrics == curves.metrics and found.num_params == 3 and found.whole() is curves and len(calls) == 3
+    assert found.metrics == curves.metrics and found.num_params == 3 and found.complete() is curves and len(calls) == 3
 
 
 def test_damaged_summary_is_a_value_error() -> None:
     values = memoryview(np.asarray([[1.0, 0.5]], np.float32))
     curves = Curves(seeds=(0,), metrics={"train/loss": values}, eval_steps=(0, 1), diverged_at=(-1,))
     text, numbers = summarize(curves, "train/loss")
-    assert isinstance(read_summary(text, numbers, curves.whole), CurveSummary)
+    assert isinstance(read_summary(text, numbers, curves.complete), CurveSummary)
     with pytest.raises(ValueError, match=SHOWN["damaged-summary"]):
-        read_summary(text, numbers[:-1], curves.whole)
+        read_summary(text, numbers[:-1], curves.complete)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lobench.core.case import CaseInfo, SeedBlock
-from lobench.core.experiment import is_fixed, members, session_blocks
+from lobench.core.experiment import is_fixed, session_blocks, session_members
 
 ranges = st.tuples(st.integers(0, 12), st.integers(1, 9)).map(lambda pair: range(pair[0], pair[0] + pair[1]))
 
@@ -56,9 +56,9 @@ def test_whatever_sessions_are_asked_for_one_after_another_no_seed_is_computed_t
 
 def test_members_are_the_sessions_that_were_asked_for_of_whole_blocks() -> None:
     info = case(num_seeds=6, block_sizes=(4, 2))
-    found = list(members("adam", "hash", [info], range(3, 5)))
+    found = list(session_members("adam", "hash", [info], range(3, 5)))
     assert [(one.session, str(one.evaluation.block)) for one in found] == [(3, "0+4"), (4, "4+2")]
-    assert len(list(members("adam", "hash", [info], None))) == 6
+    assert len(list(session_members("adam", "hash", [info], None))) == 6
 
 
 def test_a_case_keeps_its_key_whatever_its_blocks_and_comes_back_from_a_record() -> None:

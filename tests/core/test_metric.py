@@ -11,8 +11,8 @@ from lobench.core.errors import ConfigError
 from lobench.core.metric import (
     Direction,
     direction_of,
+    directions_by_metric,
     is_named_loss,
-    spread_directions,
     usual_direction,
 )
 
@@ -44,9 +44,9 @@ def test_usual_direction_follows_the_name_of_a_loss_an_error_or_an_accuracy(
 
 def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> None:
     metrics = ["train/return", "test/return", "test/regret", "test/loss"]
-    found = spread_directions({"return": "max", "test/regret": "min"}, metrics, where="x")
+    found = directions_by_metric({"return": "max", "test/regret": "min"}, metrics, where="x")
     assert found == {"train/return": Direction.MAX, "test/return": Direction.MAX, "test/regret": Direction.MIN}
-    assert spread_directions({"return": "max", "test/return": "min"}, metrics, where="x")["test/return"] == "min"
+    assert directions_by_metric({"return": "max", "test/return": "min"}, metrics, where="x")["test/return"] == "min"
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_a_bare_name_counts_for_every_split_and_a_whole_one_for_its_own() -> Non
 )
 def test_what_is_no_direction_is_an_error(declared: object, expected: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(expected)):
-        spread_directions(declared, [], where="suite")
+        directions_by_metric(declared, [], where="suite")

@@ -89,10 +89,10 @@ def test_command_through_a_shell_counts_the_scripts_that_it_starts(folder: Path,
     (folder / "run.sh").write_text('#!/bin/sh\n# starts it\nset -e\npython "${HERE}/train.py" "$@"\n./run.sh\n')
     (folder / "plain.sh").write_text("HERE=$(dirname $0)\npython $HERE/train.py $1\n")
     method = Method(name="mine", command=command, curves=METHOD.curves)
-    first = code_of(folder, None, method=method).todays
-    assert code_of(folder, None, method=method).todays.id == first.id
+    first = code_of(folder, None, method=method).current
+    assert code_of(folder, None, method=method).current.id == first.id
     (folder / name).write_text((folder / name).read_text().replace("1", "2"))
-    assert code_of(folder, None, method=method).todays.id != first.id
+    assert code_of(folder, None, method=method).current.id != first.id
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_command_that_changes_its_folder_or_import_path_counts_what_it_finds_the
     (folder / "library.sh").write_text("source ./names.sh\nPYTHONPATH=$EXTRA python use.py\n")
     (folder / "names.sh").write_text("EXTRA=lib\n")
     method = Method(name="mine", command=command, curves=METHOD.curves)
-    first = code_of(folder, None, method=method).todays
+    first = code_of(folder, None, method=method).current
     assert first.id
     (folder / name).write_text((folder / name).read_text() + "X = 2\n")
-    assert code_of(folder, None, method=method).todays.id != first.id
+    assert code_of(folder, None, method=method).current.id != first.id
 
 
 def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_from_neighbours(tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_command_with_a_word_that_is_a_folder_takes_no_modules_from_there_or_fro
         (place / "rates.py").write_text("RATE = 1\n")
         (place / "train.py").write_text("import rates\n")
     method = Method(name="mine", command="python train.py main --mode=main ../other", curves=METHOD.curves)
-    assert {Path(file).parent for file in code_of(folder, None, method=method).todays.files} == {folder}
+    assert {Path(file).parent for file in code_of(folder, None, method=method).current.files} == {folder}
     method = Method(name="mine", command="sh -c 'cd ../other && python train.py'", curves=METHOD.curves)
-    assert {Path(file).parent for file in code_of(folder, None, method=method).todays.files} == {folder}
+    assert {Path(file).parent for file in code_of(folder, None, method=method).current.files} == {folder}
 
 
 @pytest.mark.parametrize(
@@ -189,9 +189,9 @@ def test_command_counts_the_files_that_its_program_finds_itself(tmp_path: Path, 
         (tmp_path / one).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / one).write_text("X = 1\n")
     method = Method(name="mine", command=command, curves="{out}/c.jsonl")
-    first = code_of(tmp_path, None, method=method).todays
+    first = code_of(tmp_path, None, method=method).current
     (tmp_path / name).write_text("X = 2\n")
-    assert code_of(tmp_path, None, method=method).todays.id != first.id
+    assert code_of(tmp_path, None, method=method).current.id != first.id
 
 
 @pytest.mark.parametrize("start", ["#!/usr/bin/env python3", "#!/bin/sh\n'''exec' '/a b/python' \"$0\" \"$@\"\n' '''"])
@@ -213,9 +213,9 @@ def test_command_of_an_installed_package_counts_the_modules_of_its_entry_point(
     folder.mkdir()
     (folder / "go.sh").write_text("#!/bin/sh\nmytrain $1\n")
     method = Method(name="mine", command=command, curves="{out}/c.jsonl")
-    first = code_of(folder, None, method=method).todays
+    first = code_of(folder, None, method=method).current
     (package / "rates.py").write_text("RATE = 2\n")
-    assert code_of(folder, None, method=method).todays.id != first.id
+    assert code_of(folder, None, method=method).current.id != first.id
 
 
 @pytest.mark.parametrize("command", ["{python} train.py", "env A=1 {python} train.py", "sh -c '{python} train.py'"])
@@ -225,7 +225,7 @@ def test_command_does_not_count_its_program(folder: Path, command: str) -> None:
     python.write_bytes(b"\x7fELF")
     python.chmod(0o755)
     method = Method(name="mine", command=command.format(python=python), curves=METHOD.curves)
-    parts = code_of(folder, None, method=method).todays.parts
+    parts = code_of(folder, None, method=method).current.parts
     assert sorted(parts) == ["helper.py", "train.py"]
 
 
@@ -240,17 +240,17 @@ def test_command_does_not_count_a_program_beside_its_python(tmp_path: Path, comm
     folder.mkdir()
     (folder / "train.py").write_text("RATE = 1\n")
     method = Method(name="mine", command=command.format(launcher=launcher), curves=METHOD.curves)
-    assert sorted(code_of(folder, None, method=method).todays.parts) == ["train.py"]
+    assert sorted(code_of(folder, None, method=method).current.parts) == ["train.py"]
 
 
 def test_command_does_not_count_files_to_which_its_shell_redirects_output(folder: Path) -> None:
     command = "sh -c 'python train.py {out} >> log.txt 2>err.txt; ./run.sh &> all.log | tee -a tee.txt'"
     (folder / "run.sh").write_text("#!/bin/sh\npython train.py 2>&1 > run.log < train.py\n")
     method = Method(name="mine", command=command, curves=METHOD.curves)
-    first = code_of(folder, None, method=method).todays
+    first = code_of(folder, None, method=method).current
     for name in ("log.txt", "err.txt", "all.log", "run.log", "tee.txt"):
         (folder / name).write_text("step 1")
-    assert code_of(folder, None, method=method).todays.id == first.id
+    assert code_of(folder, None, method=method).current.id == first.id
     assert {"train.py", "run.sh"} <= first.parts.keys()
 
 
@@ -266,7 +266,7 @@ def test_command_whose_edit_was_undone_has_its_first_folder(folder: Path, ledger
 def test_command_without_code_has_another_folder_once_a_file_of_it_exists(folder: Path, ledger: Ledger) -> None:
     method = Method(name="mine", command="cargo run {out}", curves=METHOD.curves)
     first = code_of(folder, ledger, method=method)
-    assert not first.todays.id and not ended(ledger, first)
+    assert not first.current.id and not ended(ledger, first)
     (folder / "Cargo.toml").write_text("[package]\n")
     second = code_of(folder, ledger, method=method)
     assert second.method.folder_name != first.method.folder_name

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from lobench.core.case import Case, LeftToDefault, SeedBlock
+from lobench.core.case import Case, SeedBlock, UnboundDefault
 from lobench.core.result import Curves
 from lobench.inner.adapters import as_stepper
 from lobench.inner.task import Task
@@ -166,7 +166,7 @@ def test_a_choice_of_arguments_traces_the_evaluation_of_the_task_once() -> None:
         BLOCK.size,
         USUAL,
     )
-    run(one, LeftToDefault(0.1), LeftToDefault(0.5))
+    run(one, UnboundDefault(0.1), UnboundDefault(0.5))
     assert task.num_evals == 1
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lobench.core.case import LeftToDefault
+from lobench.core.case import UnboundDefault
 from lobench.inner.training.program_arguments import Arguments, SettingValues
 
 X = np.linspace(-1.3, 2.7, 97, dtype=np.float32)
@@ -56,7 +56,7 @@ def bits(rule: Callable[..., Any], settings: SettingValues) -> bytes:
 @pytest.mark.parametrize("name", [*EXACT, *CHANGING])
 def test_a_default_is_an_argument_only_if_bits_stay(name: str) -> None:
     rule = (EXACT | CHANGING)[name]
-    value = [LeftToDefault(0.37)]
+    value = [UnboundDefault(0.37)]
     chosen = Arguments(value).settle(value, {}, lambda settings: traced(rule, settings))
     assert chosen.places == ([0] if name in EXACT else [])
     assert bits(rule, chosen) == bits(rule, SettingValues.of(value, frozenset()))
@@ -74,7 +74,7 @@ def test_each_subset_of_bound_settings_has_one_program(left: tuple[int, ...]) ->
         return x * decay - jnp.tanh(x) * rate * jnp.exp(scale * x)
 
     usual = [0.1, 0.9, 0.01]
-    values = [LeftToDefault(value) if place in left else value + 0.1 for place, value in enumerate(usual)]
+    values = [UnboundDefault(value) if place in left else value + 0.1 for place, value in enumerate(usual)]
     chosen = Arguments(usual).settle(values, {}, lambda settings: traced(rule, settings))
     assert chosen.places == [0, 1, 2] and chosen.values == tuple(values)
 
@@ -83,6 +83,6 @@ def test_one_default_that_python_asks_for_leaves_the_others() -> None:
     def rule(x: Any, a: Any, b: Any, c: Any) -> Any:
         return jnp.sin(x) * a + jnp.cos(x) * c * (2.0 if b > 1 else x)
 
-    values = [LeftToDefault(value) for value in (0.3, 0.5, 0.7)]
+    values = [UnboundDefault(value) for value in (0.3, 0.5, 0.7)]
     chosen = Arguments(values).settle(values, {}, lambda settings: traced(rule, settings))
     assert chosen.places == [0, 2]

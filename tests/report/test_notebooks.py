@@ -19,7 +19,7 @@ from stores import add, case_info, curves
 import lobench
 from lobench.core.case import SeedBlock
 from lobench.core.errors import UsageError
-from lobench.core.planner import Left
+from lobench.core.planner import RemainingWork
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.drawing.html import table
@@ -211,7 +211,7 @@ def test_in_a_notebook_and_nowhere_else_there_is_a_display(monkeypatch: pytest.M
         ),
         1,
     )
-    progress.completed(subject, Left(evaluations={}, num_admitted=0, num_waiting=0, num_cores=1))
+    progress.completed(subject, RemainingWork(evaluations={}, num_admitted=0, num_waiting=0, num_cores=1))
     assert SHOWN["1-case-s-a"] in kernel.shown[0] and "it hung" in kernel.shown[-1]
     assert "<script" not in kernel.shown[-1] and re.search(r"<td>1</td>", kernel.shown[-1])
 

@@ -9,11 +9,11 @@ from stores import case_info, curves
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.planner import Left
+from lobench.core.planner import RemainingWork
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.hookspecs import EvaluationFinished
-from lobench.report.live.running import RunningEvaluations, duration, subject_name
+from lobench.report.live.running import RunningEvaluations, duration_text, subject_name
 
 SHOWN = texts_of("report")
 
@@ -65,16 +65,16 @@ def test_what_compiling_took_is_said_once_with_what_took_longest() -> None:
 
 def test_the_time_left_is_that_of_what_is_left_without_compiling_on_all_cores() -> None:
     world = World()
-    left = Left(evaluations={A.program_key: 4, B.program_key: 2}, num_admitted=3, num_waiting=2, num_cores=2)
+    left = RemainingWork(evaluations={A.program_key: 4, B.program_key: 2}, num_admitted=3, num_waiting=2, num_cores=2)
     assert world.running.remaining_text(left) == SHOWN["in-work-2-waiting-6"], "nothing is known yet"
     world.evaluate(A, 1.0, compiling=60.0)
     world.evaluate(A, 3.0)
     world.evaluate(B, 12.0)
     assert world.running.remaining_text(left) == SHOWN["in-work-2-waiting-6-evaluations"]
-    assert world.running.remaining_text(Left(evaluations={A.program_key: 1}, num_admitted=1)).startswith(
+    assert world.running.remaining_text(RemainingWork(evaluations={A.program_key: 1}, num_admitted=1)).startswith(
         SHOWN["evaluation-left"]
     )
-    assert world.running.remaining_text(Left()) == ""
+    assert world.running.remaining_text(RemainingWork()) == ""
 
 
 def test_a_new_program_compiles_and_then_counts_its_steps() -> None:
@@ -121,4 +121,10 @@ def test_names_and_durations() -> None:
     method = dataclasses.replace(STEP, label="Celo")
     session = dataclasses.replace(STEP, label="ours 0", uri=".lobench/x/commands/ours/0/theta_3.npz")
     assert [subject_name(one) for one in (method, session)] == ["Celo", f"ours 0, {SHOWN['outer-step-3-2']}"]
-    assert [duration(seconds) for seconds in (0.42, 9.6, 99, 100, 6100)] == ["0.4 s", "10 s", "99 s", "2 min", "2 h"]
+    assert [duration_text(seconds) for seconds in (0.42, 9.6, 99, 100, 6100)] == [
+        "0.4 s",
+        "10 s",
+        "99 s",
+        "2 min",
+        "2 h",
+    ]

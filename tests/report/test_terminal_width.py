@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shown import texts_of
 
 from lobench.analysis.stats.intervals import Interval
-from lobench.core.wording import significant
+from lobench.core.wording import significant_text
 from lobench.report.tables.text import (
     description_list,
     factor_mark,
@@ -109,7 +109,7 @@ def test_width_is_that_of_the_variable_or_100(monkeypatch: pytest.MonkeyPatch) -
     [(0.3, "0.300"), (0.9996, "1.00"), (123456.0, "123456"), (1.234e-7, "1.23e-07"), (2.5e9, "2.50e+09"), (0.0, "0")],
 )
 def test_numbers_have_three_digits_in_every_format(value: float, text: str) -> None:
-    assert significant(value, 3) == text
+    assert significant_text(value, 3) == text
 
 
 def test_factors_have_no_exponent() -> None:

@@ -92,7 +92,7 @@ def test_supervised_command_whose_supervisor_fails_is_killed(tmp_path: Path, mon
             raise RuntimeError("out of luck")
         return None, None
 
-    monkeypatch.setattr(supervised_command, "_growing", fail)
+    monkeypatch.setattr(supervised_command, "_state_and_curve", fail)
     line = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid && exec sleep 600"
     with pytest.raises(RuntimeError):
         supervised_command.main([str(tmp_path / "pace.json"), "none", "sh", "-c", line])

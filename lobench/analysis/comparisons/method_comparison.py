@@ -35,7 +35,7 @@ from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.case_groups import CaseDesign, has_label_seeds, regrouped
 from lobench.analysis.store.snapshot import case_names
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject, are_common, headline_metrics
-from lobench.core.case import PASSED, CaseInfo, replicate_of
+from lobench.core.case import PASSED, CaseInfo, common_replicate_noun
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, UnknownDirection, stored_spelling, unknown_metric
 from lobench.core.wording import counted
@@ -191,8 +191,8 @@ class MethodComparison:
 
     @property
     def replicate(self) -> str:
-        """Noun for one of the values that are compared: "seed" or "item"; see `replicate_of`."""
-        return replicate_of(self.cases[case.case] for case in self.primary.comparison.cases)
+        """Noun for one of the values that are compared: "seed" or "item"; see `common_replicate_noun`."""
+        return common_replicate_noun(self.cases[case.case] for case in self.primary.comparison.cases)
 
     @property
     def primary_metrics(self) -> dict[str, str]:
@@ -284,7 +284,7 @@ def _compare(
         first_difference_steps={
             names[identity]: step
             for identity, step in first_differences(first_subject, other_subject).items()
-            if not cases[identity].has_outcome_alone
+            if not cases[identity].has_only_outcome
         },
         design=design,
         tests=tests.with_names(names),
@@ -367,7 +367,7 @@ def _labelled_metrics(subjects: Sequence[StoredSubject], names: Sequence[str]) -
 
 def _with_metrics(subject: StoredSubject) -> StoredSubject:
     """Removes tests without metrics from a subject, unless it has no other cases. They are in no mean."""
-    cells = {identity: cell for identity, cell in subject.cells.items() if not cell.case.has_outcome_alone}
+    cells = {identity: cell for identity, cell in subject.cells.items() if not cell.case.has_only_outcome}
     return dataclasses.replace(subject, cells=cells) if 0 < len(cells) < len(subject.cells) else subject
 
 
@@ -413,7 +413,7 @@ def _effect(
             effects[key],
             verdict_words[key],
             key in signed_cases,
-            cases[key].replicate,
+            cases[key].replicate_noun,
             bool(missing_notes[key]),
         )
         for key, finals_of_case in final_values.items()
@@ -571,7 +571,9 @@ def missing_seeds_note(a: StoredSubject, b: StoredSubject, identity: str) -> str
     cells = [cell for _, cell in labels_and_cells]
     num_common = len(cells[0].curves_by_seed.keys() & cells[-1].curves_by_seed.keys()) if len(cells) == 2 else 0
     is_paired = num_common > 0 and are_common(cells[0].draws, cells[-1].draws)
-    common_text = f": compared on the {counted(num_common, f'common {cells[0].case.replicate}')}" if is_paired else ""
+    common_text = (
+        f": compared on the {counted(num_common, f'common {cells[0].case.replicate_noun}')}" if is_paired else ""
+    )
     return "; ".join(missing_texts) + common_text
 
 

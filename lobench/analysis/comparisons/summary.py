@@ -65,7 +65,7 @@ def improvement_probability(
     ranks_of_a = []
     cases = list[str]()
     common_cases = (
-        identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_outcome_alone
+        identity for identity, cell in a.cells.items() if identity in b.cells and not cell.case.has_only_outcome
     )
     for identity in common_cases:
         x, y = (scales.ordering_values(subject.cells[identity], metric) for subject in (b, a))
@@ -120,7 +120,7 @@ def paired_differences(
             continue
         cell_pair = [subject.cells.get(identity) for subject in (a, b)]
         present_cells = [cell for cell in cell_pair if cell is not None]
-        if any(cell.case.has_outcome_alone for cell in present_cells):
+        if any(cell.case.has_only_outcome for cell in present_cells):
             continue
         if any(
             cell.num_lost_by_outcome or cell.final_values.get(metric or cell.case.primary_metric)

@@ -12,7 +12,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.search.search import SearchStrategy, search_seed
 from lobench.core.search.space import Space
 from lobench.core.trials import TrialHistory
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 
 __all__ = [
     "GRIDS",
@@ -85,7 +85,7 @@ class BaselineSearch:
         while new_trials := history.advance():
             fitness_values = train_points([_numeric_parameters(trial.parameters) for trial in new_trials])
             for trial, value in zip(new_trials, fitness_values, strict=True):
-                history.set(trial.number, "done", value)
+                history.set_state(trial.number, "done", value)
         points = tuple(_numeric_parameters(trial.parameters) for trial in history.trials)
         return BaselineGrid(name=self.name, points=points, studies=(0,) * len(points))
 
@@ -147,7 +147,7 @@ def grid_from_file(path: Path) -> BaselineGrid:
     Raises:
       ConfigError: The file is not readable or not such a list, or its name is that of a built-in grid.
     """
-    with one_line_of((OSError, ValueError), ConfigError, "cannot read the grid", where=path):
+    with convert_errors((OSError, ValueError), ConfigError, "cannot read the grid", where=path):
         points = json.loads(path.read_text(encoding="utf-8"))
     rows = points if isinstance(points, list) else []
     is_valid = bool(rows) and all(

@@ -75,7 +75,8 @@ def baselines_of_cases(cases: Iterable[CaseInfo]) -> BaselineFolders:
 def folder_of_suite(case: CaseInfo) -> Path | None:
     """Returns the present folder of a stored case's suite; None if it is gone, or not recorded in the store."""
     return next(
-        (Path(path) for place in case.places for path in place.candidates() if path_exists(path, kind="folder")), None
+        (Path(path) for place in case.places for path in place.candidate_paths() if path_exists(path, kind="folder")),
+        None,
     )
 
 
@@ -121,7 +122,7 @@ def _permitted_folder(suite_place: SuitePlace, file: str) -> tuple[Path | None, 
 
 
 def _folder_with_note(suite_place: SuitePlace, file: str) -> tuple[Path | None, str]:
-    folders = [Path(path) for path in suite_place.candidates() if path_exists(path, kind="folder")]
+    folders = [Path(path) for path in suite_place.candidate_paths() if path_exists(path, kind="folder")]
     nearby_folders = [folder for folder in _folders_around(suite_place, file) if find_baselines(folder)]
     if not suite_place.path:
         return (nearby_folders[0] if nearby_folders else None), ""

@@ -24,9 +24,9 @@ from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, is_signed
 from lobench.analysis.stats.intervals import agreed_variance
 from lobench.analysis.store.snapshot import case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
-from lobench.core.case import CaseInfo, replicate_of
+from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted, first_of, one_line
+from lobench.core.wording import counted, one_line, shortened_list
 from lobench.engine.store.series import has_number
 
 __all__ = ["CaseBaselines", "Scales", "seed_scores"]
@@ -512,7 +512,7 @@ class Scales:
     @property
     def _replicate_noun(self) -> str:
         """Noun for one replicate of the cases: "seed", "item", or "value" if some have seeds and others items."""
-        return replicate_of(self.cases.values())
+        return common_replicate_noun(self.cases.values())
 
     @property
     def _num_single_value_cases(self) -> int:
@@ -559,9 +559,12 @@ class Scales:
         if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
             return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {condition}"]
         setters = [
-            f"{label} ({first_of(sorted(names), _MAX_NAMED_CASES)})" for label, names in sorted(names_by_setter.items())
+            f"{label} ({shortened_list(sorted(names), _MAX_NAMED_CASES)})"
+            for label, names in sorted(names_by_setter.items())
         ]
-        return [f"the score 1 is the mean of {first_of(setters, _MAX_NAMED_CASES)}, {condition}"] if setters else []
+        return (
+            [f"the score 1 is the mean of {shortened_list(setters, _MAX_NAMED_CASES)}, {condition}"] if setters else []
+        )
 
     def _best_label(self, identity: str, case: CaseInfo) -> str | None:
         """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""

@@ -46,7 +46,7 @@ def until_common_step(subjects: Sequence[StoredSubject]) -> list[StoredSubject]:
 
 
 def _cell_until(cell: Cell, step: int) -> Cell:
-    cut_curves = {id(curves): _curves_until(curves.whole(), step) for curves, _ in cell.curves_by_seed.values()}
+    cut_curves = {id(curves): _curves_until(curves.complete(), step) for curves, _ in cell.curves_by_seed.values()}
     sources = {seed: (cut_curves[id(curves)], row) for seed, (curves, row) in cell.curves_by_seed.items()}
     final: dict[str, dict[int, float]] = {}
     for seed, (curves, row) in sources.items():

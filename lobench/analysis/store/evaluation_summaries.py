@@ -73,7 +73,7 @@ def evaluation_summaries(
             shapes = tuple(summary.shapes.items())
             groups.setdefault((shapes, primary, tuple(summary.directions.items())), []).append(_Member(index, summary))
             if len(summary.eval_steps) > 1:  # a plugin's metric has one value a seed
-                plugin_metrics[index] = [name for name in summary.kept if summary.shapes[name][-1] == 1]
+                plugin_metrics[index] = [name for name in summary.summarized_metrics if summary.shapes[name][-1] == 1]
     for members in groups.values():
         _fill_fields(members, [rows[member.row_index].case for member in members], numbers_by_row)
     return [
@@ -91,9 +91,11 @@ class _Member(NamedTuple):
 def _fill_fields(members: Sequence[_Member], cases: Sequence[CaseInfo], fields_by_row: list[_SummaryFields]) -> None:
     """Fills in the numbers of evaluations whose metrics have the same names and shapes."""
     first_summary, primary = members[0].summary, cases[0].primary_metric
-    finals = {name: _mean([member.summary.final(name) for member in members]) for name in first_summary.kept}
+    finals = {
+        name: _mean([member.summary.final(name) for member in members]) for name in first_summary.summarized_metrics
+    }
     direction = first_summary.direction(primary)
-    is_known = primary in first_summary.kept
+    is_known = primary in first_summary.summarized_metrics
     unknown_values = [math.nan] * len(members)
     best = (
         _mean([member.summary.best(primary) for member in members])

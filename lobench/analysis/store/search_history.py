@@ -13,8 +13,8 @@ from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.number_checks import is_number
 from lobench.core.search.search import Trial, best_trial
 from lobench.core.subject import Subject
-from lobench.core.trials import FIRST_REPORT_SEED, stopped_between
-from lobench.core.wording import counted, first_of
+from lobench.core.trials import FIRST_REPORT_SEED, stop_fitness_and_median
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.store.experiments import TrialRow
 
 __all__ = [
@@ -245,7 +245,7 @@ def search_notes(snapshot: Snapshot, history: SearchHistory) -> list[str]:
     names = snapshot.method_labels
     lines = []
     if other_labels := [label for method, label in names.items() if method not in searching]:
-        named_labels = first_of(other_labels, _MOST_NAMED)
+        named_labels = shortened_list(other_labels, _MOST_NAMED)
         lines.append(
             f"tried: {counted(len(history.numbers), 'setting')} of this method, one of each other ({named_labels})"
         )
@@ -281,7 +281,7 @@ def _search_history(method: str, label: str, rows: Sequence[TrialRow]) -> Search
         parameters=tuple(_axis(path, [row.parameters.get(path) for row in ended_rows]) for path in paths),
         best_so_far=tuple(best),
         num_unfinished=len(rows) - len(ended_rows),
-        stop_bounds=tuple(stopped_between(row.note) if row.state == "stopped" else None for row in ended_rows),
+        stop_bounds=tuple(stop_fitness_and_median(row.note) if row.state == "stopped" else None for row in ended_rows),
     )
 
 

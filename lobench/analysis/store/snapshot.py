@@ -281,11 +281,11 @@ class Snapshot:
     def _curves_by_payload(self) -> dict[int, Curves]:
         """Curves of the cells, by the `id` of the payload that they were read from."""
         return {
-            id(curves.read_from): curves
+            id(curves.source_payload): curves
             for subject in self.subjects
             for cell in subject.all_cells().values()
             for curves, _ in cell.curves_by_seed.values()
-            if isinstance(curves, Curves) and curves.read_from is not None
+            if isinstance(curves, Curves) and curves.source_payload is not None
         }
 
     def edited_code_line(self, sha256: str = "") -> str:

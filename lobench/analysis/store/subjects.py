@@ -25,12 +25,12 @@ from lobench.analysis.store.trainings import ITEM_DRAWS, LOBENCH_SEEDS, training
 from lobench.core.case import CaseInfo, seed_blocks
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
-from lobench.core.curve_summary import CurveSummary, heads_of, packed_ends, packed_steps
+from lobench.core.curve_summary import CurveSummary, head_ids, packed_divergence_steps, packed_first_and_last
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.store.current import CurrentCases, place_of
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -114,7 +114,7 @@ class Cell:
         """Returns the seeds that gave curves as they are shown: themselves, or the names of their items."""
         if not self.case.has_items:
             return {seed: seed for seed in self.curves_by_seed}
-        items = {id(curves): curves.whole().items for curves in self.blocks}  # each is read once
+        items = {id(curves): curves.complete().items for curves in self.blocks}  # each is read once
         return {seed: items[id(curves)][row] for seed, (curves, row) in self.curves_by_seed.items()}
 
     def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
@@ -351,19 +351,19 @@ class _OneBlockCell(Cell):
 
     def final_column(self, metric: str) -> tuple[Collection[int], Collection[float]]:
         curves = self._curves
-        return (curves.seeds, curves.final(metric)) if metric in curves.kept else ((), ())
+        return (curves.seeds, curves.final(metric)) if metric in curves.summarized_metrics else ((), ())
 
     def has_further_starts(self, metric: str, known_seeds: Collection[int]) -> bool:
         curves = self._curves
-        begins = curves.eval_steps[0] == 0 and metric in curves.kept
+        begins = curves.eval_steps[0] == 0 and metric in curves.summarized_metrics
         return begins and not all(seed in known_seeds for seed in curves.seeds)
 
     def seeds_of(self, metric: str) -> Collection[int]:
-        return self._curves.seeds if metric in self._curves.kept else ()
+        return self._curves.seeds if metric in self._curves.summarized_metrics else ()
 
     @property
     def metric_names(self) -> Collection[str]:
-        return self._curves.kept
+        return self._curves.summarized_metrics
 
     @property
     def exploded_seeds(self) -> frozenset[int]:
@@ -428,18 +428,18 @@ class CellBlock:
         is_usable_head = dict[int, bool]()
         first_curves: CurveSummary | None = None
         metrics = list[Collection[str]]()  # metrics of each distinct head
-        heads = heads_of(candidate._curves for candidate in candidates)
+        heads = head_ids(candidate._curves for candidate in candidates)
         first_index_by_head = dict(zip(reversed(heads), reversed(range(len(heads))), strict=True))
         for head, index in sorted(first_index_by_head.items(), key=lambda pair: pair[1]):
             head_curves = candidates[index]._curves
-            is_known = head_curves.has_sorted_seeds and {metric, primary_metric} <= {*head_curves.kept}
+            is_known = head_curves.has_sorted_seeds and {metric, primary_metric} <= {*head_curves.summarized_metrics}
             first_curves = head_curves if first_curves is None and is_known else first_curves
             has_same_seeds = first_curves is not None and head_curves.seeds == first_curves.seeds
             begins_alike = first_curves is not None and (head_curves.eval_steps[0] == 0) == (
                 first_curves.eval_steps[0] == 0
             )
             is_usable_head[head] = is_known and has_same_seeds and begins_alike
-            metrics += [head_curves.kept] if is_usable_head[head] else []
+            metrics += [head_curves.summarized_metrics] if is_usable_head[head] else []
         if first_curves is None:
             return None
         usable_cells = candidates
@@ -447,9 +447,9 @@ class CellBlock:
             usable_cells = [cell for cell, head in zip(candidates, heads, strict=True) if is_usable_head[head]]
         curves = [cell._curves for cell in usable_cells]
         shape = len(curves), len(first_curves.seeds)
-        packed_values = packed_ends(curves, primary_metric)
+        packed_values = packed_first_and_last(curves, primary_metric)
         starts_and_stops = np.frombuffer(packed_values, "<f4").reshape(len(curves), 2, -1)
-        has_diverged = np.frombuffer(packed_steps(curves), "<i8").reshape(shape) >= 0
+        has_diverged = np.frombuffer(packed_divergence_steps(curves), "<i8").reshape(shape) >= 0
         # See `_find_exploded_seeds`.
         may_be_lost = np.any(~(starts_and_stops[:, 1] <= starts_and_stops[:, 0]) | has_diverged, axis=1)
         is_lost = None
@@ -483,7 +483,9 @@ def _finals_and_starts(
       metric: Name of the metric.
       packed_values: `packed_ends(curves, metric)`, if the caller has it.
     """
-    starts_and_finals = np.frombuffer(packed_ends(curves, metric) if packed_values is None else packed_values, "<f4")
+    starts_and_finals = np.frombuffer(
+        packed_first_and_last(curves, metric) if packed_values is None else packed_values, "<f4"
+    )
     starts_and_finals = starts_and_finals.reshape(len(curves), 2, -1).astype(np.float64)
     return starts_and_finals[:, 1], starts_and_finals[:, 0] if curves[0].eval_steps[0] == 0 else None
 
@@ -497,7 +499,7 @@ def _divergence_steps(cell: _OneBlockCell) -> Mapping[int, int]:
 
 def _find_exploded_seeds(cell: _OneBlockCell) -> frozenset[int]:
     curves, name = cell._curves, cell.case.primary_metric
-    if name in curves.kept and all(map(operator.le, curves.final(name), curves.first(name))):
+    if name in curves.summarized_metrics and all(map(operator.le, curves.final(name), curves.first(name))):
         return frozenset()
     return frozenset(itertools.compress(curves.seeds, curves.exploded(cell.case)))
 
@@ -840,7 +842,7 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     groups = sorted(sorted({subject.outer_step for subject in group}) for group in subjects_by_bindings.values())
     if not groups:
         return ""
-    steps = "; ".join(first_of(list(map(str, group)), _MOST_STEPS) for group in groups)
+    steps = "; ".join(shortened_list(list(map(str, group)), _MOST_STEPS) for group in groups)
     run = next(iter(subjects_by_bindings.values()))[0].run
     return (
         f"checkpoints{f' of {run}' if run else ''} were evaluated with {len(groups)} different bindings of their "
@@ -897,7 +899,7 @@ def _has_same_finals(cell: Cell, other: Cell) -> bool:
 def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     """Returns the programs behind the results that count. For repeated seeds, later results count."""
     programs = frozenset(
-        program.whole for program in {id(row.program): row.program for row in rows if row.has_curves}.values()
+        program.without_at_once for program in {id(row.program): row.program for row in rows if row.has_curves}.values()
     )
     if len(programs) < 2:
         return programs
@@ -905,20 +907,20 @@ def _programs(rows: Sequence[EvaluationRow]) -> frozenset[Program]:
     for row in rows:
         if row.has_curves:
             seeds = ((row.case.identity, seed) for seed in row.key.seed_block.seeds)
-            program_by_seed.update(dict.fromkeys(seeds, row.program.whole))
+            program_by_seed.update(dict.fromkeys(seeds, row.program.without_at_once))
     return frozenset(program_by_seed.values())
 
 
 def diverged_names(cell: Cell) -> dict[str, int]:
     """Returns the step at which each diverged seed or item of a cell diverged, by its name: `seed 3`, `item q17`."""
     names = cell.seed_names() if cell.diverged_at else {}
-    return {f"{cell.case.replicate} {names[seed]}": step for seed, step in cell.diverged_at.items()}
+    return {f"{cell.case.replicate_noun} {names[seed]}": step for seed, step in cell.diverged_at.items()}
 
 
 def exploded_names(cell: Cell) -> list[str]:
     """Returns the exploded seeds of a cell: `seed 3`."""
     names = cell.seed_names() if cell.exploded_seeds else {}
-    return [f"{cell.case.replicate} {names[seed]}" for seed in sorted(cell.exploded_seeds)]
+    return [f"{cell.case.replicate_noun} {names[seed]}" for seed in sorted(cell.exploded_seeds)]
 
 
 def _planned_seeds(rows: Sequence[EvaluationRow]) -> frozenset[int]:

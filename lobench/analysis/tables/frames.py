@@ -234,7 +234,7 @@ class StoredResults:
         """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed."""
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, subject in self._sightings():
-            is_wanted = case is None or row.case.is_called(case)
+            is_wanted = case is None or row.case.has_name(case)
             is_wanted &= outer_step is None or (subject.has_theta and outer_step == subject.outer_step)
             is_wanted &= checkpoint is None or name_matches(subject, checkpoint)
             curves_of_row = row.curves if is_wanted else None

@@ -52,7 +52,7 @@ def plot_results(
     snapshot: Snapshot, metric: str | None, case: str | None, ax: Axes | None
 ) -> Axes | NDArray[np.object_]:
     """Implementation of `StoredResults.plot`."""
-    cases = [index for index, info in enumerate(snapshot.cases) if case is None or info.is_called(case)]
+    cases = [index for index, info in enumerate(snapshot.cases) if case is None or info.has_name(case)]
     if not cases:
         case_names_text = ", ".join(sorted(snapshot.case_names.values())) or "none: the store holds no evaluation yet"
         raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {case_names_text}")

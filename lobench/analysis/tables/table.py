@@ -14,7 +14,7 @@ from typing import Any, Literal
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.number_checks import is_integer
-from lobench.core.wording import counted, significant
+from lobench.core.wording import counted, significant_text
 from lobench.engine.config.syntax import Binding, parse_file
 
 __all__ = [
@@ -237,7 +237,7 @@ def cell_text(entry: Entry | None, digits: int | None, style: CellStyle | None =
 
 
 def _number(value: float, digits: int | None) -> str:
-    return f"{value:z.3f}" if digits is None else significant(value, digits)
+    return f"{value:z.3f}" if digits is None else significant_text(value, digits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

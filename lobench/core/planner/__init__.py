@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from lobench.core.planner import events
 from lobench.core.planner.events import *  # noqa: F403  (the whole language, named once)
-from lobench.core.planner.log import Start
+from lobench.core.planner.log import PlannerStart
 from lobench.core.planner.plan import Plan
 from lobench.core.planner.planner import Planner
 
-__all__ = ["Plan", "Planner", "Start"]
+__all__ = ["Plan", "Planner", "PlannerStart"]
 __all__ += events.__all__

@@ -73,7 +73,7 @@ class Backlog:
     def subject(self, position: int) -> SubjectKey:
         return self._subjects[position]
 
-    def see(self, position: int, subject: SubjectKey) -> bool:
+    def add(self, position: int, subject: SubjectKey) -> bool:
         """Adds a checkpoint. Returns whether it continues at once because it was admitted before a restart."""
         if position in self._subjects:
             return False

@@ -45,10 +45,10 @@ __all__ = [
     "KillWorker",
     "Lease",
     "LeaseCommand",
-    "Left",
     "Record",
     "RecordDeath",
     "RecordSplit",
+    "RemainingWork",
     "Reopen",
     "RunCommands",
     "RunEnded",
@@ -77,7 +77,7 @@ class CommandId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class RemainingWork:
     """Summary of the remaining work, for progress displays.
 
     Attributes:

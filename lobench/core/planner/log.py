@@ -26,7 +26,7 @@ from lobench.core.schedule import Capacity, Drain, Size, StartWorker, Tick, Work
 from lobench.core.subject import SubjectKey
 from lobench.core.wording import headline
 
-__all__ = ["Answer", "LoggedStep", "RecordedPlanner", "Start", "digest_of", "read_start", "read_step"]
+__all__ = ["LoggedStep", "PlannerStart", "PolicyAnswer", "RecordedPlanner", "digest_of", "read_start", "read_step"]
 
 _EVENT_TYPES: Mapping[str, Any] = {
     kind.__name__: kind
@@ -36,13 +36,13 @@ _EVENT_TYPES: Mapping[str, Any] = {
     )
 }
 
-Answer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run, and to skip
-_EMPTY_ANSWER: Answer = ((), ())
+PolicyAnswer: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # positions to run, and to skip
+_EMPTY_ANSWER: PolicyAnswer = ((), ())
 _MAX_MESSAGE_LENGTH = 200  # characters of a worker's message; its log has all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class PlannerStart:
     """Arguments of a planner, without its policy.
 
     Attributes:
@@ -68,7 +68,7 @@ class LoggedStep:
     """One event, with the answer of the policy and a digest of the decisions."""
 
     event: Event
-    answer: Answer
+    answer: PolicyAnswer
     digest: int
 
     def to_line(self) -> str:
@@ -84,17 +84,17 @@ def _truncate(value: Any) -> Any:
 
 
 class RecordedPlanner(Planner):
-    """Planner that records its events and decisions until `take` fetches them.
+    """Planner that records its events and decisions until `take_steps` fetches them.
 
     Args:
       start: Arguments of the planner.
       policy: Admission policy.
     """
 
-    def __init__(self, start: Start, policy: AdmissionPolicy) -> None:
+    def __init__(self, start: PlannerStart, policy: AdmissionPolicy) -> None:
         self._policy = _RecordingPolicy(policy)
         super().__init__(start.max_cores, self._policy, start.history, max_gpus=start.max_gpus, together=start.together)
-        self._pending_steps: list[tuple[Event, Answer, tuple[Action, ...]]] = []
+        self._pending_steps: list[tuple[Event, PolicyAnswer, tuple[Action, ...]]] = []
         self._quiet_tick: Tick | None = None
 
     def handle(self, event: Event) -> tuple[Action, ...]:
@@ -110,7 +110,7 @@ class RecordedPlanner(Planner):
         self._pending_steps.append((event, answer, actions))
         return actions
 
-    def take(self) -> Iterator[LoggedStep]:
+    def take_steps(self) -> Iterator[LoggedStep]:
         """Yields the steps since the last call."""
         pending, self._pending_steps = self._pending_steps, []
         for event, answer, actions in pending:
@@ -124,7 +124,7 @@ class _RecordingPolicy:
         self._inner_policy = policy
         self.answer = _EMPTY_ANSWER
 
-    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> Answer:
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> PolicyAnswer:
         run, skip = self._inner_policy.admit(waiting, idle=idle, last=last)
         self.answer = tuple(run), tuple(skip)
         return self.answer
@@ -164,15 +164,15 @@ def _evaluation_text(evaluation: EvaluationId) -> str:
 # Reading.
 
 
-def read_start(line: str) -> Start:
-    """Reads a line written by `Start.to_line`.
+def read_start(line: str) -> PlannerStart:
+    """Reads a line written by `PlannerStart.to_line`.
 
     Raises:
       ValueError: The line is something else.
     """
     try:
         values = json.loads(line)
-        return Start(**{**values, "history": _history(values["history"])})
+        return PlannerStart(**{**values, "history": _parse_history(values["history"])})
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         raise ValueError(f"not the start of a log of decisions: {headline(error)}") from error
 
@@ -186,12 +186,12 @@ def read_step(line: str) -> LoggedStep:
     try:
         name, values, digest, *answers = json.loads(line)
         policy_answer = tuple(tuple(positions) for positions in answers[0]) if answers else _EMPTY_ANSWER
-        return LoggedStep(event=_event(name, values), answer=policy_answer, digest=digest)  # type: ignore[arg-type]
+        return LoggedStep(event=_parse_event(name, values), answer=policy_answer, digest=digest)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError, IndexError) as error:
         raise ValueError(f"not an event of a log of decisions: {headline(error)}") from error
 
 
-def _event(name: str, values: list[Any]) -> Event:
+def _parse_event(name: str, values: list[Any]) -> Event:
     event_type = _EVENT_TYPES[name]
     if event_type is events.CasesKnown:
         values[0] = tuple(CaseInfo(**record) for record in values[0])
@@ -249,7 +249,7 @@ def _evaluations(history: History) -> Iterator[EvaluationId]:
     return itertools.chain(history.recorded, history.retried, history.splits, history.deaths)
 
 
-def _history(record: Mapping[str, Any]) -> History:
+def _parse_history(record: Mapping[str, Any]) -> History:
     case_keys = record["case_keys"]
 
     def evaluation_id(sha256: str, block: Sequence[int]) -> EvaluationId:

@@ -27,32 +27,36 @@ class Plan:
         self._same_codes = history.same_codes
         self._keeps_code = history.keeps_code
 
-    def missing(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
+    def missing_evaluations(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields the evaluations of a theta that have no outcome by the present code."""
-        for evaluation, case in self.planned(sha256, cases):
+        for evaluation, case in self.planned_evaluations(sha256, cases):
             if not self.is_current(evaluation, case):
                 yield evaluation, case
 
-    def missing_of(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
+    def missing_parts(self, evaluation: EvaluationId, case: CaseInfo) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields an evaluation if its outcome is missing; or its missing parts, if it was split for lack of memory."""
-        for part in self.parts(evaluation):
+        for part in self.split_parts(evaluation):
             if not self.is_current(part, case):
                 yield part, case
 
-    def retried(self, sha256: str, cases: Sequence[CaseInfo]) -> list[EvaluationId]:
+    def evaluations_to_retry(self, sha256: str, cases: Sequence[CaseInfo]) -> list[EvaluationId]:
         """Returns the evaluations of the present cases to retry although they have an outcome."""
         if not self._retried:
             return []
-        return [evaluation for evaluation, case in self.planned(sha256, cases) if self.is_retried(evaluation, case)]
+        return [
+            evaluation
+            for evaluation, case in self.planned_evaluations(sha256, cases)
+            if self.is_to_retry(evaluation, case)
+        ]
 
-    def is_retried(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
+    def is_to_retry(self, evaluation: EvaluationId, case: CaseInfo) -> bool:
         """Returns whether to retry an evaluation although it has an outcome by the present code."""
         if evaluation not in self._retried:
             return False
         codes = self._retried_codes.get(evaluation)
         return codes is None or any(self._counts(code, case) for code in codes)
 
-    def outdated(self, sha256: str, cases: Sequence[CaseInfo]) -> list[tuple[EvaluationId, str, str]]:
+    def outdated_evaluations(self, sha256: str, cases: Sequence[CaseInfo]) -> list[tuple[EvaluationId, str, str]]:
         """Returns the evaluations of the present cases whose results were all made by other code.
 
         Each is followed by the code of its last result and the present code. `History.keeps_code` is not considered.
@@ -61,17 +65,17 @@ class Plan:
             return []
         return [
             (evaluation, self._codes[evaluation][-1], case.code)
-            for evaluation, case in self.planned(sha256, cases)
+            for evaluation, case in self.planned_evaluations(sha256, cases)
             if evaluation in self._recorded
             and evaluation in self._codes
             and not any(is_same_code(code, case.code, self._same_codes) for code in self._codes[evaluation])
         ]
 
-    def planned(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
+    def planned_evaluations(self, sha256: str, cases: Sequence[CaseInfo]) -> Iterator[tuple[EvaluationId, CaseInfo]]:
         """Yields all evaluations of a theta, recorded or not."""
         for case in cases:
             for block in case.blocks():
-                for evaluation in self.parts(EvaluationId(sha256, case.key, block)):
+                for evaluation in self.split_parts(EvaluationId(sha256, case.key, block)):
                     yield evaluation, case
 
     def record(self, evaluation: EvaluationId, case: CaseInfo) -> None:
@@ -96,13 +100,13 @@ class Plan:
         for evaluation in evaluations:
             self._codes.pop(evaluation, None)
 
-    def split(self, evaluation: EvaluationId) -> None:
+    def record_split(self, evaluation: EvaluationId) -> None:
         self._splits.add(evaluation)
 
-    def parts(self, evaluation: EvaluationId) -> Iterator[EvaluationId]:
+    def split_parts(self, evaluation: EvaluationId) -> Iterator[EvaluationId]:
         """Yields an evaluation, or its halves if it ran out of memory."""
         if evaluation not in self._splits:
             yield evaluation
             return
         for half in evaluation.block.halves():
-            yield from self.parts(EvaluationId(evaluation.sha256, evaluation.case_key, half))
+            yield from self.split_parts(EvaluationId(evaluation.sha256, evaluation.case_key, half))

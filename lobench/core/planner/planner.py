@@ -16,7 +16,7 @@ from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import COMMAND, CaseInfo
 from lobench.core.planner import events
 from lobench.core.planner.backlog import Backlog
-from lobench.core.planner.events import Action, CommandId, EvaluationId, History, Left
+from lobench.core.planner.events import Action, CommandId, EvaluationId, History, RemainingWork
 from lobench.core.planner.plan import Plan
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
@@ -94,28 +94,28 @@ class Planner:
         self._actions = []
         match event:
             case events.CasesKnown(cases, variant):
-                self._know_cases(cases, variant)
+                self._register_cases(cases, variant)
             case events.SubjectSeen(position, subject):
-                if self._backlog.see(position, subject):
+                if self._backlog.add(position, subject):
                     self._open_position(position)
             case events.RunCommands(commands):
                 self._commands.update(command for command, _ in commands)
                 command_works = tuple(_command_work(command, size) for command, size in commands)
-                self._translate(self._machine.take(schedule.Add(command_works)))
+                self._translate(self._machine.apply(schedule.Add(command_works)))
             case events.RunEnded():
                 self._backlog.has_ended = True
             case events.Finished():
                 self._finish(event)
             case _:
-                self._translate(self._machine.take(event))
+                self._translate(self._machine.apply(event))
         self._admit()
-        self._translate(self._machine.place())
+        self._translate(self._machine.place_work())
         self._warm_up()
         self._check_done()
         return tuple(self._actions)
 
     @property
-    def num_left(self) -> int:
+    def num_remaining(self) -> int:
         """Number of missing evaluations of admitted and waiting subjects; one for each subject with unknown cases."""
         missing_evaluations: set[EvaluationId] = set()
         num_unknown = 0
@@ -123,13 +123,15 @@ class Planner:
             if (cases := self._cases.get(subject.variant)) is None:
                 num_unknown += 1
             else:
-                missing_evaluations.update(evaluation for evaluation, _ in self._plan.missing(subject.sha256, cases))
+                missing_evaluations.update(
+                    evaluation for evaluation, _ in self._plan.missing_evaluations(subject.sha256, cases)
+                )
         return len(missing_evaluations) + num_unknown
 
     @property
-    def left(self) -> Left:
+    def remaining_work(self) -> RemainingWork:
         """Summary of the work that remains."""
-        return Left(
+        return RemainingWork(
             evaluations=dict(+self._num_pending),
             num_admitted=sum(map(len, self._open_positions.values())),
             num_waiting=self._backlog.num_fresh,
@@ -143,7 +145,7 @@ class Planner:
           AssertionError: The state is inconsistent.
         """
         self._machine.check()
-        assert self._machine.keys() == self._pending_evaluations.keys() | self._commands, (
+        assert self._machine.work_keys() == self._pending_evaluations.keys() | self._commands, (
             "wanted, and not the machine's work, or the reverse"
         )
         programs = Counter(entry.case.program_key for entry in self._pending_evaluations.values())
@@ -174,7 +176,7 @@ class Planner:
 
     # Checkpoints.
 
-    def _know_cases(self, cases: tuple[CaseInfo, ...], variant: str) -> None:
+    def _register_cases(self, cases: tuple[CaseInfo, ...], variant: str) -> None:
         if variant in self._cases:
             return
         self._cases[variant] = cases
@@ -183,27 +185,29 @@ class Planner:
                 self._seconds.setdefault(case.program_key, self._seconds[case.key])
         for subject in list(self._open_positions):
             if subject.variant == variant:
-                self._expand(subject, cases)
+                self._request_missing(subject, cases)
 
     def _open_position(self, position: int) -> None:
         subject = self._backlog.subject(position)
         self._open_positions.setdefault(subject, set()).add(position)
         if (cases := self._cases.get(subject.variant)) is not None:
-            self._expand(subject, cases)
+            self._request_missing(subject, cases)
 
-    def _expand(self, subject: SubjectKey, cases: tuple[CaseInfo, ...]) -> None:
+    def _request_missing(self, subject: SubjectKey, cases: tuple[CaseInfo, ...]) -> None:
         """Requests the missing evaluations of a subject. If none are missing, the subject is finished at once."""
-        if retried := self._plan.retried(subject.sha256, cases):
+        if retried := self._plan.evaluations_to_retry(subject.sha256, cases):
             self._plan.forget(retried)
-            self._machine.take(schedule.Forgive(tuple(retried)))
+            self._machine.apply(schedule.Forgive(tuple(retried)))
             self._retried_subjects.add(subject)
             self._actions.append(events.Forget(tuple(retried)))
-        if not self._keeps_code and (outdated := self._plan.outdated(subject.sha256, cases)):
+        if not self._keeps_code and (outdated := self._plan.outdated_evaluations(subject.sha256, cases)):
             self._outdated_evaluations += [entry for entry in outdated if entry[0] not in self._pending_evaluations]
-            self._machine.take(schedule.Forgive(tuple(entry[0] for entry in outdated)))
+            self._machine.apply(schedule.Forgive(tuple(entry[0] for entry in outdated)))
         if subject not in self._num_missing:
             self._num_missing[subject] = 0
-            self._request(self._plan.missing(subject.sha256, cases), min(self._open_positions[subject]), [subject])
+            self._request(
+                self._plan.missing_evaluations(subject.sha256, cases), min(self._open_positions[subject]), [subject]
+            )
         self._finish_if_complete(subject)
 
     def _request(
@@ -222,7 +226,7 @@ class Planner:
                     self._num_missing[subject] += 1
                     pending.subjects.append(subject)
         if new_works:
-            self._machine.take(schedule.Add(tuple(new_works)))
+            self._machine.apply(schedule.Add(tuple(new_works)))
 
     def _finish_if_complete(self, subject: SubjectKey) -> None:
         if self._num_missing.get(subject):
@@ -247,8 +251,8 @@ class Planner:
         """Reopens a subject that an earlier run finished or skipped, if it lacks evaluations now."""
         subject = self._backlog.subject(position)
         cases = self._cases[subject.variant]
-        is_retried = subject in self._retried_subjects or self._plan.retried(subject.sha256, cases)
-        if is_retried or (is_chosen and any(True for _ in self._plan.missing(subject.sha256, cases))):
+        is_retried = subject in self._retried_subjects or self._plan.evaluations_to_retry(subject.sha256, cases)
+        if is_retried or (is_chosen and any(True for _ in self._plan.missing_evaluations(subject.sha256, cases))):
             self._backlog.reopen(position)
             self._actions.append(events.Reopen(position))
             self._open_position(position)
@@ -277,14 +281,14 @@ class Planner:
             is_typical=event.outcome in _TYPICAL_OUTCOMES,
             is_void=event.is_void,
         )
-        self._translate(self._machine.take(returned_work), event)
+        self._translate(self._machine.apply(returned_work), event)
 
     def _translate(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
         """Translates actions of the machine into actions of the planner; `event` is the result that caused them."""
         for action in actions:
             match action:
                 case schedule.WorkLease():
-                    self._lease(action)
+                    self._add_lease(action)
                 case schedule.Ended(work, end, lease, message):
                     if isinstance(work.key, CommandId):
                         self._commands.discard(work.key)
@@ -301,7 +305,7 @@ class Planner:
                 case schedule.StartWorker() | schedule.KillWorker() | schedule.Fail():
                     self._actions.append(action)
 
-    def _lease(self, action: schedule.WorkLease) -> None:
+    def _add_lease(self, action: schedule.WorkLease) -> None:
         key = action.work.key
         if isinstance(key, CommandId):
             self._actions.append(events.LeaseCommand(action.worker, action.lease, key))
@@ -323,13 +327,13 @@ class Planner:
         return evaluation.block.size > 1 and evaluation.block in self._pending_evaluations[evaluation].case.blocks()
 
     def _split(self, evaluation: EvaluationId, pending: _PendingEvaluation) -> None:
-        self._plan.split(evaluation)
+        self._plan.record_split(evaluation)
         self._actions.append(events.RecordSplit(evaluation))
         del self._pending_evaluations[evaluation]
         self._num_pending[pending.case.program_key] -= 1
         for subject in pending.subjects:
             self._num_missing[subject] -= 1
-        self._request(self._plan.missing_of(evaluation, pending.case), pending.position, pending.subjects)
+        self._request(self._plan.missing_parts(evaluation, pending.case), pending.position, pending.subjects)
 
     def _record(self, evaluation: EvaluationId, outcome: Outcome, lease: int | None, message: str) -> None:
         pending = self._pending_evaluations.pop(evaluation)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event
-from lobench.core.planner.log import Answer, LoggedStep, Start, digest_of
+from lobench.core.planner.log import LoggedStep, PlannerStart, PolicyAnswer, digest_of
 from lobench.core.schedule import Drain, Fail, KillWorker, Rules, Size, StartWorker, WorkerReady
 from lobench.core.wording import counted
 
@@ -24,7 +24,7 @@ class Replay:
       differs_at: Number of the first event with a different decision. None: all were equal.
     """
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: PlannerStart) -> None:
         self._policy = _ReplayedPolicy()
         self._planner = start.planner(self._policy)
         self._subjects: dict[int, str] = {}
@@ -38,7 +38,7 @@ class Replay:
     def lines(self, steps: Iterable[LoggedStep]) -> Iterator[str]:
         """Yields a line for each decision, until one differs from the log."""
         for step in steps:
-            self._add_time(step.event)
+            self._advance_time(step.event)
             self._policy.answer = step.answer
             actions = self._planner.handle(step.event)
             self.num_steps += 1
@@ -51,7 +51,7 @@ class Replay:
                 self.differs_at = self.num_steps
                 return
 
-    def _add_time(self, event: Event) -> None:
+    def _advance_time(self, event: Event) -> None:
         now = getattr(event, "now", None)
         if now is not None:
             self._start_time = now if self._start_time is None else self._start_time
@@ -82,7 +82,8 @@ class Replay:
                 self._lease_times[lease] = self._now
                 together = f", together with {len(companions)} others that are alike" if companions else ""
                 seconds = deadline - self._now - (self._start_time or 0.0)
-                return f"worker {worker} gets {self._name_of(evaluation)}{together}: {why}; deadline in {seconds:g} s"
+                text = f"{self._evaluation_text(evaluation)}{together}"
+                return f"worker {worker} gets {text}: {why}; deadline in {seconds:g} s"
             case events.LeaseCommand(worker, _, command):
                 return f"worker {worker} runs {command.method}, session {command.session}, a command"
             case events.CommandEnded(command, message):
@@ -91,19 +92,19 @@ class Replay:
             case events.Record(evaluation, _, outcome, lease, message):
                 duration = f" after {self._now - self._lease_times[lease]:.3f} s" if lease in self._lease_times else ""
                 reason = f": {message.splitlines()[0]}" if message else ""
-                return f"{self._name_of(evaluation)} is recorded as {outcome}{duration}{reason}"
+                return f"{self._evaluation_text(evaluation)} is recorded as {outcome}{duration}{reason}"
             case events.RecordSplit(evaluation):
-                return f"{self._name_of(evaluation)} ran out of memory: its halves take its place"
+                return f"{self._evaluation_text(evaluation)} ran out of memory: its halves take its place"
             case events.RecordDeath(evaluation, count):
-                return f"a worker died with {self._name_of(evaluation)}: death {count} of {Rules().max_deaths}"
+                return f"a worker died with {self._evaluation_text(evaluation)}: death {count} of {Rules().max_deaths}"
             case events.Admit(position):
-                return f"{self._subject(position)} is admitted by the policy"
+                return f"{self._subject_text(position)} is admitted by the policy"
             case events.Skip(position):
-                return f"{self._subject(position)} is skipped by the policy"
+                return f"{self._subject_text(position)} is skipped by the policy"
             case events.Reopen(position):
-                return f"{self._subject(position)} is reopened: an evaluation of the present plan is missing"
+                return f"{self._subject_text(position)} is reopened: an evaluation of the present plan is missing"
             case events.FinishCheckpoint(position):
-                return f"{self._subject(position)} is finished"
+                return f"{self._subject_text(position)} is finished"
             case events.Forget(evaluations):
                 return f"{len(evaluations)} outcomes are to be replaced"
             case Fail(message):
@@ -111,10 +112,10 @@ class Replay:
             case _:
                 return "nothing is left to do"
 
-    def _subject(self, position: int) -> str:
+    def _subject_text(self, position: int) -> str:
         return self._subjects.get(position, f"subject {position}")
 
-    def _name_of(self, evaluation: EvaluationId) -> str:
+    def _evaluation_text(self, evaluation: EvaluationId) -> str:
         case = self._cases.get(evaluation.case_key, evaluation.case_key[:8])
         return f"{case} seeds {evaluation.block} of {evaluation.sha256[:8]}"
 
@@ -123,9 +124,9 @@ class _ReplayedPolicy:
     """Admission policy that repeats recorded answers."""
 
     def __init__(self) -> None:
-        self.answer: Answer = ((), ())
+        self.answer: PolicyAnswer = ((), ())
 
-    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> Answer:
+    def admit(self, waiting: Sequence[int], *, idle: bool, last: bool) -> PolicyAnswer:
         return self.answer
 
 

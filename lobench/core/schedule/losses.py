@@ -45,20 +45,20 @@ class Losses:
         """Whether a worker died while it did the work with this key."""
         return key in self._deaths
 
-    def forget(self, keys: Iterable[Any]) -> None:
+    def clear_deaths(self, keys: Iterable[Any]) -> None:
         """Sets the numbers of deaths of the given work to 0."""
         for key in keys:
             self._deaths.pop(key, None)
 
-    def count(self, key: Any) -> int:
+    def num_deaths(self, key: Any) -> int:
         """Returns how many workers died while they did this work."""
         return self._deaths.get(key, 0)
 
-    def started(self) -> None:
+    def record_ready(self) -> None:
         """Records that a worker became ready."""
         self._failed_starts = 0
 
-    def failed_start(self, message: str) -> str | None:
+    def record_failed_start(self, message: str) -> str | None:
         """Records that a worker died before it was ready.
 
         Returns:
@@ -69,7 +69,7 @@ class Losses:
             return None
         return f"{self._failed_starts} workers in a row died before they were ready: {message}"
 
-    def died(self, key: Any, message: str, *, lost: bool) -> str | None:
+    def record_death(self, key: Any, message: str, *, lost: bool) -> str | None:
         """Records that a worker died while it did some work.
 
         Args:

@@ -19,7 +19,7 @@ from lobench.core.schedule import events
 from lobench.core.schedule.events import Action, End, Returned, Size, Why, Work
 from lobench.core.schedule.losses import Losses, Rules
 from lobench.core.schedule.queue import QueueEntry, Rank, WorkQueue
-from lobench.core.schedule.workers import Leased, Worker, Workers
+from lobench.core.schedule.workers import RunningLease, Worker, Workers
 
 __all__ = ["Durations", "Groups", "Machine"]
 
@@ -35,7 +35,7 @@ class Groups:
     """
 
     def __init__(self, size: int, troubled: Container[Any]) -> None:
-        self._size, self._losses = size, troubled
+        self._size, self._troubled_keys = size, troubled
         self._keys_to_run_alone: set[Any] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: QueueEntry) -> list[QueueEntry]:
@@ -46,9 +46,9 @@ class Groups:
 
     def dissolve(self, worker: Worker) -> list[QueueEntry]:
         """Returns the work promised to a lost worker. If this was a group, its members run one by one from now on."""
-        if worker.lease is not None and worker.lease.together > 1:
-            self._keys_to_run_alone.update(entry.key for entry in worker.promised)
-        return worker.promised
+        if worker.lease is not None and worker.lease.group_size > 1:
+            self._keys_to_run_alone.update(entry.key for entry in worker.promised_entries)
+        return worker.promised_entries
 
     def _choose(self, alike: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
         group_entries = [entry for entry in alike if self._may_share(entry)][: self._size - 1]
@@ -56,7 +56,9 @@ class Groups:
 
     def _may_share(self, entry: QueueEntry) -> bool:
         """Returns whether work may be in a group. Work that failed once runs alone, unaffected by other work."""
-        is_troubled = not entry.rank.fresh or entry.key in self._keys_to_run_alone or entry.key in self._losses
+        is_troubled = (
+            not entry.rank.is_first_try or entry.key in self._keys_to_run_alone or entry.key in self._troubled_keys
+        )
         return not is_troubled and entry.work.alike is not None
 
 
@@ -69,17 +71,17 @@ class Durations:
     def estimate(self, work: Work) -> float:
         return self._seconds.get(work.warm_key, work.guess_seconds)
 
-    def learn(self, leased: Leased, event: Returned) -> None:
+    def record(self, leased: RunningLease, event: Returned) -> None:
         """Records how long the work of a result took.
 
         This is the time since the lease if the work ran alone, and otherwise the time that the event states.
         """
-        is_alone = leased.together == 1 and not leased.is_kept
-        seconds = event.now - leased.since if is_alone else event.seconds
+        is_alone = leased.group_size == 1 and not leased.was_computed_earlier
+        seconds = event.now - leased.started_at if is_alone else event.seconds
         if event.is_typical and seconds is not None:
             self._seconds[leased.work.warm_key] = seconds
 
-    def timed_out(self, work: Work) -> None:
+    def record_timeout(self, work: Work) -> None:
         self._seconds[work.warm_key] = work.timeout_seconds
 
 
@@ -132,7 +134,7 @@ class Machine:
         """Number of workers that were started and have not ended."""
         return len(self._workers)
 
-    def keys(self) -> Set[Any]:
+    def work_keys(self) -> Set[Any]:
         """Returns the keys of work that has not ended."""
         return self._works.keys()
 
@@ -143,7 +145,7 @@ class Machine:
 
     def is_idle(self, sizes: Iterable[Size]) -> bool:
         """Returns whether no work waits, and a worker is free or a worker of one of these sizes could be started."""
-        if self._queue or self._workers.promised():
+        if self._queue or self._workers.workers_with_promises():
             return False
         if self._workers.is_any_idle():
             return True
@@ -151,38 +153,38 @@ class Machine:
 
     def handle(self, event: events.Event) -> tuple[Action, ...]:
         """Applies an event, places work, and returns the actions to take, in order."""
-        return (*self.take(event), *self.place())
+        return (*self.apply(event), *self.place_work())
 
-    def take(self, event: events.Event) -> tuple[Action, ...]:
+    def apply(self, event: events.Event) -> tuple[Action, ...]:
         """Applies an event without placing work, for callers with further events."""
         self._actions = []
         match event:
             case events.Add(works):
-                self._add(works)
+                self._add_work(works)
             case events.Drop(keys):
-                self._drop(set(keys))
+                self._drop_work(set(keys))
             case events.Forgive(keys):
-                self._losses.forget(keys)
+                self._losses.clear_deaths(keys)
             case events.WorkerReady(worker, now):
                 self._now = now
-                self._losses.started()  # counts even if the worker was ended meanwhile
+                self._losses.record_ready()  # counts even if the worker was ended meanwhile
                 self._workers.set_ready(worker)
             case events.WorkerDied():
                 self._worker_died(event)
             case events.Capacity():
-                self._workers.resize(event)
+                self._workers.set_machines(event)
                 self._max_width = event.limit  # more than the widest machine of now, because a wider one may come
-                for worker in self._workers.surplus():
-                    self._kill(worker, "the machines have changed, and may have no room for it")
+                for worker in self._workers.surplus_workers():
+                    self._kill_worker(worker, "the machines have changed, and may have no room for it")
             case events.Returned():
-                self._return(event)
+                self._finish_lease(event)
             case events.Tick(now):
                 self._tick(now)
             case events.Drain():
                 self._is_draining = True
         return tuple(self._actions)
 
-    def place(self) -> tuple[Action, ...]:
+    def place_work(self) -> tuple[Action, ...]:
         """Leases work that fits, and starts the workers that are needed."""
         self._actions = []
         if not self._is_draining:
@@ -198,9 +200,9 @@ class Machine:
         """
         self._actions = []
         while not self._is_draining and self._workers.has_room(size):
-            if at_most is not None and self._workers.count(size) >= at_most:
+            if at_most is not None and self._workers.num_of_size(size) >= at_most:
                 break
-            self._start(size)
+            self._start_worker(size)
         return tuple(self._actions)
 
     def check(self) -> None:
@@ -211,7 +213,7 @@ class Machine:
         """
         self._workers.check()
         queued_keys = [entry.key for entry in self._queue]
-        assigned_keys = [entry.key for entry in self._workers.held()]
+        assigned_keys = [entry.key for entry in self._workers.assigned_entries()]
         key_counts = Counter([*queued_keys, *assigned_keys])
         assert not (duplicates := [key for key, count in key_counts.items() if count > 1]), (
             f"in two states: {duplicates}"
@@ -220,18 +222,20 @@ class Machine:
             f"lost, or ended and kept: {key_counts.keys() ^ self._works.keys()}"
         )
         assert self._dropped_keys <= set(assigned_keys), "dropped, and neither leased nor promised"
-        leases = [leased.lease for _, _, leased in self._workers.busy()]
+        leases = [leased.lease for _, _, leased in self._workers.busy_workers()]
         assert len(set(leases)) == len(leases) and max(leases, default=-1) < self._next_lease, "a lease given twice"
-        for number, worker, leased in self._workers.busy():
-            assert leased.since <= self._now, f"worker {number} was leased something in the future"
+        for number, worker, leased in self._workers.busy_workers():
+            assert leased.started_at <= self._now, f"worker {number} was leased something in the future"
             assert leased.deadline >= self._last_tick, f"worker {number} is past its deadline, and was not ended"
-            assert len(worker.promised) < leased.together or leased.is_kept, f"worker {number} was promised too much"
+            assert len(worker.promised_entries) < leased.group_size or leased.was_computed_earlier, (
+                f"worker {number} was promised too much"
+            )
             is_fitting = worker.size == self._fitting_size(leased.work.size) or self._workers.was_resized
             assert is_fitting, f"worker {number} has another size"
 
     # Work.
 
-    def _add(self, works: Iterable[Work]) -> None:
+    def _add_work(self, works: Iterable[Work]) -> None:
         for work in works:
             if work.key in self._works:
                 self._dropped_keys.discard(work.key)
@@ -241,28 +245,28 @@ class Machine:
             rank = Rank(1, work.rank, -size.num_cpus, -self._durations.estimate(work))
             self._queue.push(size, QueueEntry(rank, work.key, work))
 
-    def _drop(self, keys: set[Any]) -> None:
-        self._queue.drop(keys)
-        assigned_keys = {entry.key for entry in self._workers.held()}
+    def _drop_work(self, keys: set[Any]) -> None:
+        self._queue.remove(keys)
+        assigned_keys = {entry.key for entry in self._workers.assigned_entries()}
         self._dropped_keys |= keys & assigned_keys
         for key in keys - assigned_keys:
             self._works.pop(key, None)
 
     def _requeue(self, entry: QueueEntry) -> None:
         if entry.key in self._dropped_keys:
-            self._forget(entry.work)
+            self._forget_work(entry.work)
         else:
             self._queue.push(self._fitting_size(entry.work.size), entry)
 
-    def _retry(self, leased: Leased) -> None:
+    def _retry_work(self, leased: RunningLease) -> None:
         """Queues work before all other work, so that a retry does not run alone at the end."""
-        self._requeue(leased.entry._replace(rank=leased.entry.rank._replace(fresh=0)))
+        self._requeue(leased.entry._replace(rank=leased.entry.rank._replace(is_first_try=0)))
 
-    def _end(self, work: Work, end: End, lease: int | None = None, message: str = "") -> None:
-        self._forget(work)
+    def _end_work(self, work: Work, end: End, lease: int | None = None, message: str = "") -> None:
+        self._forget_work(work)
         self._actions.append(events.Ended(work, end, lease, message))
 
-    def _forget(self, work: Work) -> None:
+    def _forget_work(self, work: Work) -> None:
         del self._works[work.key]
         self._dropped_keys.discard(work.key)
 
@@ -273,62 +277,66 @@ class Machine:
 
     def _worker_died(self, event: events.WorkerDied) -> None:
         self._now = event.now
-        removed_worker = self._remove(event.worker)
+        removed_worker = self._remove_worker(event.worker)
         if removed_worker is None:
             return
-        if not removed_worker.ready and not event.lost and (reason := self._losses.failed_start(event.message)):
+        if (
+            not removed_worker.is_ready
+            and not event.lost
+            and (reason := self._losses.record_failed_start(event.message))
+        ):
             self._actions.append(events.Fail(reason))
             self._is_draining = True
         if removed_worker.lease is not None:
-            self._blame(removed_worker.lease, event.message, lost=event.lost)
+            self._count_death(removed_worker.lease, event.message, lost=event.lost)
 
-    def _blame(self, leased: Leased, message: str, *, lost: bool) -> None:
+    def _count_death(self, leased: RunningLease, message: str, *, lost: bool) -> None:
         """Counts a death of the worker of this work, and retries the work or ends it as poisoned."""
-        poison_reason = self._losses.died(leased.work.key, message, lost=lost)
+        poison_reason = self._losses.record_death(leased.work.key, message, lost=lost)
         if not lost:
-            self._actions.append(events.Death(leased.work, self._losses.count(leased.work.key)))
+            self._actions.append(events.Death(leased.work, self._losses.num_deaths(leased.work.key)))
         if poison_reason:
-            self._end(leased.work, End.POISONED, message=poison_reason)
+            self._end_work(leased.work, End.POISONED, message=poison_reason)
         else:
-            self._retry(leased)
+            self._retry_work(leased)
 
-    def _return(self, event: events.Returned) -> None:
+    def _finish_lease(self, event: events.Returned) -> None:
         self._now = event.now
         worker = self._workers.get(event.worker)
         leased = worker.lease if worker is not None else None
         if worker is None or leased is None or leased.lease != event.lease:
             return  # the lease was taken back, so its result is not wanted any more
         self._workers.release(event.worker)
-        worker.compiled.add(leased.work.warm_key)
+        worker.warm_keys.add(leased.work.warm_key)
         if event.replace_worker:
-            self._kill(event.worker, "it reported that it is broken")
+            self._kill_worker(event.worker, "it reported that it is broken")
         if event.is_void:
-            self._retry(leased)
+            self._retry_work(leased)
         else:
-            self._durations.learn(leased, event)
-            self._end(leased.work, End.RETURNED, event.lease)
+            self._durations.record(leased, event)
+            self._end_work(leased.work, End.RETURNED, event.lease)
 
     def _tick(self, now: float) -> None:
         self._now = self._last_tick = now
-        for number, leased in self._workers.overdue(now):
-            self._kill(number, f"ran longer than {leased.deadline - leased.since:g} s")
+        for number, leased in self._workers.overdue_leases(now):
+            self._kill_worker(number, f"ran longer than {leased.deadline - leased.started_at:g} s")
             self._handle_overdue(leased)
 
-    def _handle_overdue(self, leased: Leased) -> None:
+    def _handle_overdue(self, leased: RunningLease) -> None:
         text = f"ran longer than {leased.work.timeout_seconds:g} s"
-        if leased.together > 1:
-            self._retry(leased)  # each alone, because any of them may be the one that hangs
+        if leased.group_size > 1:
+            self._retry_work(leased)  # each alone, because any of them may be the one that hangs
         elif self._rules.is_deadline_death:
-            self._blame(leased, text, lost=False)
+            self._count_death(leased, text, lost=False)
         else:
-            self._durations.timed_out(leased.work)
-            self._end(leased.work, End.TIMEOUT, message=text)
+            self._durations.record_timeout(leased.work)
+            self._end_work(leased.work, End.TIMEOUT, message=text)
 
-    def _kill(self, worker: int, reason: str) -> None:
-        self._remove(worker)
+    def _kill_worker(self, worker: int, reason: str) -> None:
+        self._remove_worker(worker)
         self._actions.append(events.KillWorker(worker, reason))
 
-    def _remove(self, number: int) -> Worker | None:
+    def _remove_worker(self, number: int) -> Worker | None:
         """Removes a worker. Work promised to it is queued again."""
         worker = self._workers.remove(number)
         for entry in self._groups.dissolve(worker) if worker is not None else ():
@@ -339,14 +347,14 @@ class Machine:
 
     def _lease_fitting(self) -> None:
         """Leases work that fits. Work is passed over only if a worker of its size exists or is starting."""
-        for number in self._workers.promised():
+        for number in self._workers.workers_with_promises():
             worker = self._workers.get(number)
             assert worker is not None
-            self._lease(number, worker.promised.pop(0), why=Why.KEPT)
+            self._lease_work(number, worker.promised_entries.pop(0), why=Why.KEPT)
         handled_sizes: list[Size] = []
         while sizes := [size for size in self._queue.sizes() if size not in handled_sizes]:
             size = sizes[0]
-            if fitting_workers := self._workers.idle(size):
+            if fitting_workers := self._workers.idle_workers(size):
                 self._lease_one(size, fitting_workers)
             elif self._make_room(size, may_kill=not handled_sizes):
                 handled_sizes.append(size)
@@ -364,17 +372,24 @@ class Machine:
         entry = self._queue.take(size, choose)
         worker = self._workers.get(number)
         assert worker is not None
-        worker.promised += self._groups.companions(self._queue, size, entry)
-        self._lease(number, entry, companions=tuple(companion.work for companion in worker.promised), why=reason)
+        worker.promised_entries += self._groups.companions(self._queue, size, entry)
+        self._lease_work(
+            number, entry, companions=tuple(companion.work for companion in worker.promised_entries), why=reason
+        )
 
-    def _lease(self, number: int, entry: QueueEntry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
+    def _lease_work(self, number: int, entry: QueueEntry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
         together = 1 + len(companions)
         lease = self._next_lease
         self._next_lease += 1
         deadline = self._now + entry.work.timeout_seconds * together
         is_kept = why is Why.KEPT
-        leased = Leased(
-            lease=lease, entry=entry, since=self._now, deadline=deadline, together=together, is_kept=is_kept
+        leased = RunningLease(
+            lease=lease,
+            entry=entry,
+            started_at=self._now,
+            deadline=deadline,
+            group_size=together,
+            was_computed_earlier=is_kept,
         )
         self._workers.lease(number, leased)
         self._actions.append(events.WorkLease(number, lease, entry.work, deadline, companions, why))
@@ -385,13 +400,13 @@ class Machine:
         Returns:
           Whether there is a worker of that size, which will run the waiting work.
         """
-        for _ in range(self._queue.count(size) - self._workers.count_starting(size)):
-            for number in self._workers.in_the_way(size) if may_kill else ():
-                self._kill(number, "another size is needed")
+        for _ in range(self._queue.num_waiting(size) - self._workers.num_starting(size)):
+            for number in self._workers.workers_in_the_way(size) if may_kill else ():
+                self._kill_worker(number, "another size is needed")
             if not self._workers.has_room(size):
                 break
-            self._start(size)
-        return self._workers.count(size) > 0
+            self._start_worker(size)
+        return self._workers.num_of_size(size) > 0
 
-    def _start(self, size: Size) -> None:
+    def _start_worker(self, size: Size) -> None:
         self._actions.append(events.StartWorker(self._workers.start(size), size))

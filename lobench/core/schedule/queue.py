@@ -19,13 +19,13 @@ class Rank(NamedTuple):
     """Order of waiting work: retries, lower ranks, more cores (so that workers rarely change size), longer work.
 
     Attributes:
-      fresh: 0 for a retry, 1 otherwise.
+      is_first_try: 0 for a retry, 1 otherwise.
       rank: `Work.rank`.
       narrowness: Negative number of cores.
       shortness: Negative expected duration in seconds.
     """
 
-    fresh: int
+    is_first_try: int
     rank: int
     narrowness: int
     shortness: float
@@ -91,7 +91,7 @@ class WorkQueue:
         """Returns the sizes with waiting work, in the order of their first entries."""
         return sorted(self._queues, key=lambda size: self._queues[size].window[0])
 
-    def count(self, size: Size) -> int:
+    def num_waiting(self, size: Size) -> int:
         return len(self._queues.get(size, ()))
 
     def take(self, size: Size, choose: Callable[[Sequence[QueueEntry]], int]) -> QueueEntry:
@@ -119,7 +119,7 @@ class WorkQueue:
             self._remove(size, {candidate.key for candidate in chosen_entries})
         return chosen_entries
 
-    def drop(self, keys: Container[Any]) -> None:
+    def remove(self, keys: Container[Any]) -> None:
         """Removes work by key. Takes O(n)."""
         for size in list(self._queues):
             self._remove(size, keys)

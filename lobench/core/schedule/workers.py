@@ -12,30 +12,30 @@ from lobench.core.schedule.events import Capacity, Size, Why, Work
 from lobench.core.schedule.placement import has_place
 from lobench.core.schedule.queue import QueueEntry
 
-__all__ = ["Leased", "Worker", "Workers"]
+__all__ = ["RunningLease", "Worker", "Workers"]
 
 _WARM_FRACTION = 0.5  # work that is warm on a worker goes first if it takes this fraction of the longest work, or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leased:
+class RunningLease:
     """A lease of queued work to a worker.
 
     Attributes:
       lease: Number of the lease.
       entry: Entry of the queue.
-      since: Time of the lease.
+      started_at: Time of the lease.
       deadline: Time after which the worker is ended.
-      together: Amount of work that the worker computes for this lease, including promised work.
-      is_kept: Whether the worker computed the work together with an earlier lease.
+      group_size: Amount of work that the worker computes for this lease, including promised work.
+      was_computed_earlier: Whether the worker computed the work together with an earlier lease.
     """
 
     lease: int
     entry: QueueEntry
-    since: float
+    started_at: float
     deadline: float
-    together: int = 1
-    is_kept: bool = False
+    group_size: int = 1
+    was_computed_earlier: bool = False
 
     @property
     def work(self) -> Work:
@@ -47,15 +47,15 @@ class Worker:
     """State of one worker. Its size is fixed when it starts, since cores and devices affect the bits of results.
 
     Attributes:
-      compiled: Warm keys of the work that it has run.
-      promised: Work that it computes together with its lease, and that is leased to it next.
+      warm_keys: Warm keys of the work that it has run.
+      promised_entries: Work that it computes together with its lease, and that is leased to it next.
     """
 
     size: Size
-    ready: bool = False
-    lease: Leased | None = None
-    compiled: set[str] = field(default_factory=set)
-    promised: list[QueueEntry] = field(default_factory=list)
+    is_ready: bool = False
+    lease: RunningLease | None = None
+    warm_keys: set[str] = field(default_factory=set)
+    promised_entries: list[QueueEntry] = field(default_factory=list)
 
 
 class Workers:
@@ -74,11 +74,11 @@ class Workers:
         self._starting_sizes: Counter[Size] = Counter()
         self._idle_workers: dict[Size, list[int]] = {}  # by number
         self._promised_workers: set[int] = set()  # idle workers with promised work
-        self._busy_leases: dict[int, Leased] = {}  # by lease
+        self._busy_leases: dict[int, RunningLease] = {}  # by lease
         self._earliest_deadline = math.inf  # lower bound of all deadlines
         self._room_by_size: dict[Size, bool] = {}  # answers of `has_room` since workers or machines changed
 
-    def resize(self, capacity: Capacity) -> None:
+    def set_machines(self, capacity: Capacity) -> None:
         """Sets the machines.
 
         If the cluster can grow, more workers may be requested than fit now, up to `capacity.limit` cores.
@@ -102,7 +102,7 @@ class Workers:
         Raises:
           AssertionError: A count is inconsistent.
         """
-        ready_workers = {number: worker for number, worker in self._workers.items() if worker.ready}
+        ready_workers = {number: worker for number, worker in self._workers.items() if worker.is_ready}
         busy_workers = {number: worker.lease for number, worker in ready_workers.items() if worker.lease is not None}
         assert self._busy_leases == busy_workers, "busy are those that hold a lease; only one that is ready does"
         assert list(self._busy_leases.values()) == sorted(
@@ -117,16 +117,18 @@ class Workers:
             numbers_by_size.setdefault(worker.size, []).append(number)
         idle_of_size = {size: numbers for size, numbers in self._idle_workers.items() if numbers}
         assert idle_of_size == numbers_by_size, "idle are those that are ready and hold none"
-        assert self._promised_workers == {number for number, worker in idle_workers.items() if worker.promised}, (
-            "promised, and unknown"
-        )
+        assert self._promised_workers == {
+            number for number, worker in idle_workers.items() if worker.promised_entries
+        }, "promised, and unknown"
         assert +self._sizes == Counter(worker.size for worker in self._workers.values()), "sizes are miscounted"
         assert self._room_by_size == {size: self._finds_room(size) for size in self._room_by_size}, (
             "the recorded room is wrong"
         )
-        starting_sizes = Counter(worker.size for worker in self._workers.values() if not worker.ready)
+        starting_sizes = Counter(worker.size for worker in self._workers.values() if not worker.is_ready)
         assert +self._starting_sizes == starting_sizes, "starting workers are miscounted"
-        assert not any(worker.promised for worker in self._workers.values() if not worker.ready), "promised too early"
+        assert not any(worker.promised_entries for worker in self._workers.values() if not worker.is_ready), (
+            "promised too early"
+        )
         if not self.was_resized:  # workers of removed machines stay until their deaths are reported
             possible_sizes = [worker.size for worker in self._workers.values() if self._is_possible(worker.size)]
             num_cores = sum(size.num_cpus for size in possible_sizes)
@@ -148,13 +150,13 @@ class Workers:
     def set_ready(self, number: int) -> None:
         """Marks a worker ready. Ignored if the worker has ended."""
         worker = self._workers.get(number)
-        if worker is not None and not worker.ready:
+        if worker is not None and not worker.is_ready:
             self._room_by_size.clear()
-            worker.ready = True
+            worker.is_ready = True
             self._starting_sizes[worker.size] -= 1
             self._mark_idle(number, worker)
 
-    def lease(self, number: int, leased: Leased) -> None:
+    def lease(self, number: int, leased: RunningLease) -> None:
         worker = self._workers[number]
         self._mark_busy(number, worker)
         worker.lease = self._busy_leases[number] = leased
@@ -168,7 +170,7 @@ class Workers:
 
     def _mark_idle(self, number: int, worker: Worker) -> None:
         bisect.insort(self._idle_workers.setdefault(worker.size, []), number)
-        if worker.promised:
+        if worker.promised_entries:
             self._promised_workers.add(number)
 
     def _mark_busy(self, number: int, worker: Worker) -> None:
@@ -181,32 +183,32 @@ class Workers:
         if worker is not None:
             self._room_by_size.clear()
             self._sizes[worker.size] -= 1
-            self._starting_sizes[worker.size] -= not worker.ready
+            self._starting_sizes[worker.size] -= not worker.is_ready
             if worker.lease is not None:
                 del self._busy_leases[number]
-            elif worker.ready:
+            elif worker.is_ready:
                 self._mark_busy(number, worker)
         return worker
 
     def num_busy(self) -> int:
         return len(self._busy_leases)
 
-    def busy(self) -> list[tuple[int, Worker, Leased]]:
+    def busy_workers(self) -> list[tuple[int, Worker, RunningLease]]:
         return [(number, self._workers[number], leased) for number, leased in self._busy_leases.items()]
 
-    def overdue(self, now: float) -> list[tuple[int, Leased]]:
+    def overdue_leases(self, now: float) -> list[tuple[int, RunningLease]]:
         """Returns the leases past their deadline, oldest first."""
         if now <= self._earliest_deadline:
             return []
         self._earliest_deadline = min((leased.deadline for leased in self._busy_leases.values()), default=math.inf)
         return [(number, leased) for number, leased in self._busy_leases.items() if now > leased.deadline]
 
-    def held(self) -> Iterator[QueueEntry]:
+    def assigned_entries(self) -> Iterator[QueueEntry]:
         """Yields all work that is leased or promised."""
         for worker in self._workers.values():
             if worker.lease is not None:
                 yield worker.lease.entry
-            yield from worker.promised
+            yield from worker.promised_entries
 
     def has_room(self, size: Size) -> bool:
         """Returns whether one more worker of a size may be started.
@@ -222,7 +224,7 @@ class Workers:
             return not self._sizes[size]
         return self._workers_fit(self._sizes, self._starting_sizes, size)
 
-    def surplus(self) -> list[int]:
+    def surplus_workers(self) -> list[int]:
         """Returns starting workers for which there may no longer be room, the latest first."""
         staying_sizes = self._sizes.copy()
         starting_sizes = self._starting_sizes.copy()
@@ -230,7 +232,7 @@ class Workers:
         for number, worker in reversed(self._workers.items()):
             if self._workers_fit(staying_sizes, starting_sizes):
                 break
-            if not worker.ready and self._is_possible(worker.size):
+            if not worker.is_ready and self._is_possible(worker.size):
                 surplus_workers.append(number)
                 staying_sizes[worker.size] -= 1
                 starting_sizes[worker.size] -= 1
@@ -261,21 +263,21 @@ class Workers:
         """Returns whether any worker is ready and has no lease."""
         return any(self._idle_workers.values())
 
-    def idle(self, size: Size) -> Sequence[int]:
+    def idle_workers(self, size: Size) -> Sequence[int]:
         """Returns the ready workers of a size without a lease, oldest first."""
         return self._idle_workers.get(size, ())
 
-    def promised(self) -> list[int]:
+    def workers_with_promises(self) -> list[int]:
         """Returns the workers without a lease that have promised work, oldest first."""
         return sorted(self._promised_workers)
 
-    def count(self, size: Size) -> int:
+    def num_of_size(self, size: Size) -> int:
         return self._sizes[size]
 
-    def count_starting(self, size: Size) -> int:
+    def num_starting(self, size: Size) -> int:
         return self._starting_sizes[size]
 
-    def in_the_way(self, size: Size) -> list[int]:
+    def workers_in_the_way(self, size: Size) -> list[int]:
         """Returns workers of other sizes without a lease that must end to make room for a worker of `size`.
 
         Empty if there is room already, or if there would not be enough even if all of them ended.
@@ -289,7 +291,7 @@ class Workers:
             if worker.lease is None and worker.size != size:
                 ending_workers.append(number)
                 staying_sizes[worker.size] -= 1
-                starting_sizes[worker.size] -= not worker.ready
+                starting_sizes[worker.size] -= not worker.is_ready
                 if self._workers_fit(staying_sizes, starting_sizes, size):
                     return ending_workers
         return []
@@ -307,11 +309,11 @@ class Workers:
           The number of the worker, an index into `entries`, and the reason.
         """
         first_rank = entries[0].rank
-        reason = Why.FIRST if first_rank.fresh else Why.AGAIN
+        reason = Why.FIRST if first_rank.is_first_try else Why.AGAIN
         for index, (rank, _, work) in enumerate(entries):
             if rank[:2] != first_rank[:2] or rank.shortness > _WARM_FRACTION * first_rank.shortness:
                 break
             for number in numbers:
-                if work.warm_key in self._workers[number].compiled:
+                if work.warm_key in self._workers[number].warm_keys:
                     return number, index, Why.WARM if index else reason
-        return min(numbers, key=lambda number: len(self._workers[number].compiled)), 0, reason
+        return min(numbers, key=lambda number: len(self._workers[number].warm_keys)), 0, reason

@@ -79,14 +79,14 @@ class _Replay:
 
     Attributes:
       values: Present value of each parameter, including inactive ones.
-      tried: Values that a parameter had in any sweep, by path.
+      tried_values: Values that a parameter had in any sweep, by path.
       num_sweeps: Number of sweeps of a parameter, by path.
     """
 
     def __init__(self, space: Space, history: Sequence[Trial]) -> None:
         self.space = space
         self.values = {parameter.path: _middle_value(grid_values(parameter)) for parameter in space.parameters}
-        self.tried: dict[str, tuple[Value, ...]] = {}
+        self.tried_values: dict[str, tuple[Value, ...]] = {}
         self.num_sweeps: dict[str, int] = {}
         self._last_sweeps: dict[str, list[Trial]] = {}
         self._trials_by_key = {_settings_key(trial.parameters): trial for trial in history}
@@ -95,21 +95,21 @@ class _Replay:
     def is_active(self, parameter: Parameter) -> bool:
         return parameter.path in self.space.active(self.values)
 
-    def unseen(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
+    def unseen_settings(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
         """Returns the settings of a sweep that are in no earlier sweep."""
         settings = (self.space.active({**self.values, parameter.path: value}) for value in values)
         return [setting for setting in settings if _settings_key(setting) not in self._replayed_trials]
 
     def sweep(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
         """Varies a parameter and keeps its best value, or returns the settings that the history lacks."""
-        unseen_settings = self.unseen(parameter, values)
+        unseen_settings = self.unseen_settings(parameter, values)
         missing_settings = [setting for setting in unseen_settings if _settings_key(setting) not in self._trials_by_key]
         if missing_settings:
             return missing_settings
         for setting in unseen_settings:
             self._replayed_trials[_settings_key(setting)] = self._trials_by_key[_settings_key(setting)]
         path = parameter.path
-        self.tried[path] = tuple(dict.fromkeys((*self.tried.get(path, ()), *values)))
+        self.tried_values[path] = tuple(dict.fromkeys((*self.tried_values.get(path, ()), *values)))
         self.num_sweeps[path] = self.num_sweeps.get(path, 0) + 1
         settings = [self.space.active({**self.values, path: value}) for value in (*values, self.values[path])]
         self._last_sweeps[path] = [
@@ -153,8 +153,10 @@ def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
         index = parameter.values.index(replay.values[path])
         values = parameter.values[max(index - 1, 0) : index + 2]
     else:
-        values = _interval_values(parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried[path])
-    return values if len(replay.unseen(parameter, values)) >= min_values else ()
+        values = _interval_values(
+            parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried_values[path]
+        )
+    return values if len(replay.unseen_settings(parameter, values)) >= min_values else ()
 
 
 def _interval_values(

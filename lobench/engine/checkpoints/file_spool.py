@@ -15,7 +15,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.checkpoints.whole_files import files_below, identity_of
 from lobench.engine.group_files import open_to_group
@@ -66,7 +66,7 @@ class FileSpool(Spool):
         arrival: Callable[[str], int],
     ) -> Checkpoint:
         """Stores a copy with its folder, under the identity of its files."""
-        with one_line_of(OSError, CheckpointError, "the copy cannot be read", where=seen_checkpoint.uri):
+        with convert_errors(OSError, CheckpointError, "the copy cannot be read", where=seen_checkpoint.uri):
             reader.read(epath.Path(copy))  # refuses half-written files
             sha256 = identity_of(epath.Path(copy)).sha256
         if not self.holds(sha256):

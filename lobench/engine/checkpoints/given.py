@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Method
-from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
 from lobench.engine.checkpoints.places import absolute_place, path_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.run_configs import CONFIG, config_chain, trainer_config_at
@@ -34,7 +34,7 @@ __all__ = [
 _MAX_LEVELS = 4  # depth of the search for runs below a location
 
 
-def given_subject(text: str) -> Given:
+def given_subject(text: str) -> RequestedSubject:
     """Returns the subject that a text names: a checkpoint, with bindings after semicolons, or an optimizer.
 
     Raises:
@@ -90,7 +90,7 @@ def optimizer_text(method: Method) -> str:
     return "; ".join((method.optimizer.lstrip("@"), *method.bindings))
 
 
-def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
+def given_methods(methods: Sequence[Method]) -> dict[str, RequestedSubject]:
     """Returns the subjects of methods that are optimizers or checkpoints and have no search, by the methods' names.
 
     Raises:
@@ -103,7 +103,7 @@ def given_methods(methods: Sequence[Method]) -> dict[str, Given]:
     }
 
 
-def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) -> Given:
+def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) -> RequestedSubject:
     """Returns the subject of a method that is an optimizer or a checkpoint and has no search.
 
     Args:

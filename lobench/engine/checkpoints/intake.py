@@ -20,7 +20,7 @@ from lobench.core.errors import (
     PickleRefused,
     StoreError,
 )
-from lobench.core.subject import Given, GivenCheckpoint, Subject, Variant
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import reader_for
@@ -186,7 +186,7 @@ class Intake:
                 subjects[self._ledger.record_sighting(subject)] = subject
         return dict(sorted(subjects.items()))
 
-    def give(self, request: Given) -> tuple[int, Subject] | None:
+    def give(self, request: RequestedSubject) -> tuple[int, Subject] | None:
         """Records a given subject, and returns its position and the subject; None for a checkpoint that cannot be read.
 
         A checkpoint that an earlier run has read is read again only if it has changed.
@@ -202,7 +202,7 @@ class Intake:
         if recorded_checkpoint is None:
             with self._recording():
                 return self._admit(seen_checkpoint, request)
-        subject = request.read_as(recorded_checkpoint)
+        subject = request.to_subject(recorded_checkpoint)
         position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
         return position, subject
 
@@ -464,7 +464,7 @@ class Intake:
                 checkpoint, stamp = self._read(seen_checkpoint, None)
             else:  # retried now, since given checkpoints are not retried later
                 checkpoint, stamp = retried(lambda: self._read(seen_checkpoint, request), clock=self._clock)
-            subject = given_checkpoint.read_as(checkpoint)
+            subject = given_checkpoint.to_subject(checkpoint)
             restarts_from = self._restart_step(seen_checkpoint, subject) if request is None else None
         except ConfigError as error:
             if request is not None:

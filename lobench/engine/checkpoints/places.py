@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from etils import epath
 
 from lobench.core.errors import CheckpointError
-from lobench.core.wording import first_of, headline
+from lobench.core.wording import headline, shortened_list
 from lobench.engine.environment import environment_with
 
 __all__ = ["absolute_place", "path_of"]
@@ -107,8 +107,8 @@ def _download_from_wandb(uri: str) -> epath.Path:
                 raise CheckpointError(
                     "no such file in the artifact" if match["file"] else "the artifact has several files",
                     where=uri,
-                    got=match["file"] or first_of(names, 4),
-                    expected=f"one of {first_of(names, 8)}",
+                    got=match["file"] or shortened_list(names, 4),
+                    expected=f"one of {shortened_list(names, 8)}",
                 )
             return epath.Path(artifact.get_entry(file).download(str(cache_folder)))
         except CheckpointError:

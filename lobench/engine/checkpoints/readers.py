@@ -17,7 +17,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, index_in_name, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, PluginError, ReaderFailure
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.checkpoints.files import (
     content_of,
     ends_as_zip,
@@ -279,7 +279,7 @@ def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent
 
 
 def _lookup_errors(location: str) -> contextlib.AbstractContextManager[None]:
-    return one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location)
+    return convert_errors(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location)
 
 
 def checkpoint_of(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:

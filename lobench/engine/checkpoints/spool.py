@@ -20,13 +20,13 @@ from etils import epath
 from lobench.core.checkpoint import (
     Checkpoint,
     SeenCheckpoint,
-    digests_of,
     leaves_sha256,
+    theta_digests,
     theta_sha256,
-    widened,
+    with_float32_leaves,
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
-from lobench.core.wording import cause, one_line_of
+from lobench.core.wording import cause, convert_errors
 from lobench.engine.checkpoints.files import exists, files_in, is_folder, mark_of
 from lobench.engine.checkpoints.places import path_of
 from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
@@ -160,7 +160,7 @@ class Spool:
     ) -> Checkpoint:
         """Reads a copy, and stores its theta."""
         content = reader.read(epath.Path(copy))
-        leaves = widened(content.leaves)  # npz cannot store bfloat16
+        leaves = with_float32_leaves(content.leaves)  # npz cannot store bfloat16
         generation = seen_checkpoint.generation if content.generation is None else content.generation
         content = dataclasses.replace(content, leaves=leaves, generation=generation)
         checkpoint = dataclasses.replace(
@@ -283,7 +283,7 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
     try:
         if retried(Path(location).exists) and reader_for(path_of(str(location)), _readers()) is None:
             return _is_hash_of_files(location, sha256) or None
-        if sha256 in digests_of(_leaves_at(location)):
+        if sha256 in theta_digests(_leaves_at(location)):
             return True
     except PickleRefused:
         return None
@@ -303,7 +303,7 @@ def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
     path = path_of(str(location))
     readers = _readers()
     name = reader_for(path, readers)
-    with one_line_of(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location):
+    with convert_errors(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location):
         if not retried(lambda: exists(path)):
             raise CheckpointGone("no checkpoint found", where=str(location))
     if name is None:
@@ -338,7 +338,7 @@ def load_theta(path: str | Path) -> dict[str, np.ndarray]:
     except Exception as error:
         raise CheckpointError("the spool's copy cannot be read", where=str(path), got=str(error)) from error
     expected_sha256 = Path(path).stem
-    if len(expected_sha256) == 64 and expected_sha256 not in digests_of(leaves):
+    if len(expected_sha256) == 64 and expected_sha256 not in theta_digests(leaves):
         raise CheckpointError("the spool's copy is damaged", where=str(path), next_step="remove it and start again")
     return leaves
 

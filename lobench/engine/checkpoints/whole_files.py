@@ -20,7 +20,7 @@ from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, index_in_name
 from lobench.core.errors import CheckpointError, CheckpointGone
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.checkpoints.files import (
     ends_as_zip,
     exists,
@@ -102,7 +102,7 @@ def whole_checkpoint(location: str) -> Checkpoint:
       CheckpointError: It does not exist, or cannot be read.
     """
     path = path_of(location)
-    with one_line_of(OSError, CheckpointError, "the checkpoint cannot be read", where=location):
+    with convert_errors(OSError, CheckpointError, "the checkpoint cannot be read", where=location):
         if not exists(path):
             raise CheckpointGone("no checkpoint found", where=location)
         sha256 = identity_of(path).sha256

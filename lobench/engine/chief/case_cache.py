@@ -87,8 +87,8 @@ class KnownCases:
             stamps[stamp[0]] != stamp for stamp in loaded_stamps
         ):
             return None
-        blocks, _ = SessionBlocks.split_off(self._config().layers.gin_params)
-        return row.cases if blocks is None else tuple(blocks.cut(case, variant.bindings) for case in row.cases)
+        blocks, _ = SessionBlocks.parse_last_lines(self._config().layers.gin_params)
+        return row.cases if blocks is None else tuple(blocks.apply_to(case, variant.bindings) for case in row.cases)
 
     def begin(self) -> None:
         """Records the state of the files before a worker reads them.
@@ -133,7 +133,7 @@ class KnownCases:
 
     def _fingerprint(self) -> str:
         config = self._config()
-        blocks, params = SessionBlocks.split_off(config.layers.gin_params)
+        blocks, params = SessionBlocks.parse_last_lines(config.layers.gin_params)
         inputs = {
             "arguments": config.arguments,
             "layers": dataclasses.asdict(dataclasses.replace(config.layers, gin_params=params)),

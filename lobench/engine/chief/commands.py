@@ -14,7 +14,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method
 from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Size
 from lobench.core.search.search import TrialState
-from lobench.core.subject import Given, Subject
+from lobench.core.subject import RequestedSubject, Subject
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.chief.interfaces import Arrivals
@@ -163,9 +163,9 @@ class CommandRuns(Arrivals):
             if command not in self._announced_commands
         )
 
-    def given(self) -> list[Given]:
+    def given(self) -> list[RequestedSubject]:
         """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
-        given_subjects: list[Given] = []
+        given_subjects: list[RequestedSubject] = []
         for run, seen_checkpoint in self.poll():
             try:
                 given_subjects.append(given_checkpoint(seen_checkpoint.uri, run.method.bindings, label=run.label))

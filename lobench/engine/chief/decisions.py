@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.planner.log import LoggedStep, Start, read_start, read_step
+from lobench.core.planner.log import LoggedStep, PlannerStart, read_start, read_step
 from lobench.core.wording import cause
 from lobench.engine.group_files import open_to_group
 
@@ -41,7 +41,7 @@ class DecisionLog:
     def __init__(
         self,
         store: Path,
-        start: Start,
+        start: PlannerStart,
         take: Callable[[], Iterable[LoggedStep]],
         *,
         log: Callable[[str], None],
@@ -109,7 +109,7 @@ def starts_of(store: Path) -> dict[int, Path]:
     return {int(name): path for path in log_files if (name := path.name.partition(".")[0]).isdecimal()}
 
 
-def read_decisions(path: Path) -> tuple[Start, Iterator[LoggedStep]]:
+def read_decisions(path: Path) -> tuple[PlannerStart, Iterator[LoggedStep]]:
     """Reads the log of one start. If its writer was killed, it ends with the last complete step.
 
     Raises:

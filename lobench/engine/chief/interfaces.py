@@ -8,10 +8,10 @@ from typing import Protocol
 
 from lobench.core.case import CaseInfo
 from lobench.core.labels import Labels
-from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, Left, Size
+from lobench.core.planner import CommandEnded, CommandId, LeaseCommand, RemainingWork, Size
 from lobench.core.result import Outcome
 from lobench.core.settings_field import option
-from lobench.core.subject import Given, Subject
+from lobench.core.subject import RequestedSubject, Subject
 from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
@@ -59,7 +59,7 @@ class WatchProgress:
     def grown(self) -> None:
         """Called when a running script has appended to its curves."""
 
-    def completed(self, subject: Subject, left: Left) -> None:
+    def completed(self, subject: Subject, left: RemainingWork) -> None:
         """Called when all evaluations of a subject are in the store."""
 
 
@@ -79,10 +79,10 @@ class Arrivals(Protocol):
         """Plural noun for the given subjects, as in "methods already evaluated: 2 of 4"."""
         return "methods"
 
-    def given(self) -> Sequence[Given]:
+    def given(self) -> Sequence[RequestedSubject]:
         """Returns the subjects that are new since the last call."""
 
-    def taken(self, given: Given, subject: Subject | None) -> None:
+    def taken(self, given: RequestedSubject, subject: Subject | None) -> None:
         """Called when a given subject was read; `subject` is None if it cannot be read."""
         return
 

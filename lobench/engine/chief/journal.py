@@ -11,8 +11,8 @@ from typing import Any
 from lobench.core import planner
 from lobench.core.admission import AdmissionPolicy
 from lobench.core.case import CaseInfo
-from lobench.core.planner.log import RecordedPlanner, Start
-from lobench.core.program import OF_EVALUATORS, Program
+from lobench.core.planner.log import PlannerStart, RecordedPlanner
+from lobench.core.program import EVALUATOR_PROGRAMS, Program
 from lobench.core.result import Curves, EvaluationKey
 from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.interfaces import WatchOptions
@@ -60,10 +60,10 @@ class Journal:
         self._commit_seconds = 0.0
         self.commit_at = math.inf
 
-    def plan(self, start: Start, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
+    def plan(self, start: PlannerStart, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
         """Returns a planner whose events are logged in the store."""
         planner = RecordedPlanner(start, policy)
-        self._decision_log = DecisionLog(self._ledger.store, start, planner.take, log=log)
+        self._decision_log = DecisionLog(self._ledger.store, start, planner.take_steps, log=log)
         return planner
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Journal:
         for position in (positions := self._subjects.positions(evaluation)):
             self._plan(position)
         if case.evaluator:
-            program = expected = OF_EVALUATORS[case.evaluator]
+            program = expected = EVALUATOR_PROGRAMS[case.evaluator]
         elif curves is None:
             program = expected = self._expected.of(case.num_gpus)
         else:

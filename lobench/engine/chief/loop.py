@@ -14,12 +14,12 @@ from pathlib import Path
 from lobench.core import planner
 from lobench.core.admission import AdmissionPolicy, PerRun
 from lobench.core.case import CaseInfo
-from lobench.core.code import changed_code_line, parts_of_code
+from lobench.core.code import changed_code_line, split_code
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.planner import Plan
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import Given, Subject, Variant
-from lobench.core.wording import counted, first_of
+from lobench.core.subject import RequestedSubject, Subject, Variant
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
@@ -91,7 +91,7 @@ class Chief:
         ledger: Ledger,
         spool: Spool,
         source: CheckpointSource | None,
-        given: Sequence[Given] = (),
+        given: Sequence[RequestedSubject] = (),
         readers: Mapping[str, CheckpointReader],
         arrivals: Arrivals | None = None,
         known: KnownCases,
@@ -132,7 +132,7 @@ class Chief:
             retried=retried,
             keeps_code=options.keep_results,
         )
-        start = planner.Start(
+        start = planner.PlannerStart(
             max_cores=max_cores,
             max_gpus=max_gpus,
             together=options.together,
@@ -200,7 +200,7 @@ class Chief:
             recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s, self._subjects.codes()),
             interrupted=self._signals.count > 0,
             over_budget=self._over_budget,
-            num_left=self._planner.num_left,
+            num_left=self._planner.num_remaining,
             suite_changed=self._suite_changed,
             core_seconds=self._workers.core_seconds,
             behind=outstanding,
@@ -310,7 +310,9 @@ class Chief:
         """Logs which work the shutdown waits for, and returns the time limit in seconds."""
         seconds = _COMMAND_GRACE_SECONDS if self._running_commands else _GRACE_SECONDS
         running = [*sorted(self._running_commands), *self._dispatch.running]
-        waiting_text = f"{first_of(running, _MAX_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
+        waiting_text = (
+            f"{shortened_list(running, _MAX_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
+        )
         self._progress.log(f"stopping: {waiting_text}; press Ctrl-C again to stop at once")
         return seconds
 
@@ -383,12 +385,12 @@ class Chief:
         hashes_of_parts = [
             self._ledger.code_parts(code_part)
             for code in self._subjects.codes().values()
-            for code_part in parts_of_code(code)
+            for code_part in split_code(code)
         ]
         known_hashes = {name: value for hashes in hashes_of_parts if hashes for name, value in hashes.items()}
         names = [name for name, value in result.other_code.items() if known_hashes.get(name) != value]
         self._is_suite_edited()
-        return replace(result, message=": ".join(filter(None, (result.message, first_of(names, _MAX_NAMED)))))
+        return replace(result, message=": ".join(filter(None, (result.message, shortened_list(names, _MAX_NAMED)))))
 
     def _request_restart(self, reason: str) -> None:
         self._suite_changed = True
@@ -490,7 +492,7 @@ class Chief:
         codes_by_evaluation = {
             evaluation: codes
             for subject in subjects
-            for evaluation, *codes in plan.outdated(subject.sha256, cases.get(subject.variant.key, ()))
+            for evaluation, *codes in plan.outdated_evaluations(subject.sha256, cases.get(subject.variant.key, ()))
             if evaluation not in self._accepted_evaluations
         }
         if codes_by_evaluation:
@@ -584,7 +586,7 @@ class Chief:
             case planner.Lease():
                 if action.case.program_key not in self._leased_programs:
                     self._leased_programs.add(action.case.program_key)
-                    self._progress.planned(self._planner.left.evaluations.keys())
+                    self._progress.planned(self._planner.remaining_work.evaluations.keys())
                 if (finished_event := self._dispatch.lease(action)) is not None:
                     self._ended_leases.append(finished_event)
             case planner.LeaseCommand() if edited_file := self._arrivals.postponed_for(action.command):
@@ -617,7 +619,7 @@ class Chief:
             case planner.FinishCheckpoint(position):
                 self._subjects.release(position)
                 self._arrivals.finished(self._subjects[position])
-                self._observers.finished(position, self._subjects[position], self._planner.left)
+                self._observers.finished(position, self._subjects[position], self._planner.remaining_work)
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():

@@ -46,7 +46,7 @@ class Observers:
             if problem not in self._logged_problems:
                 self._logged_problems.add(problem)
                 self._progress.log(f"{action.case.suite}/{action.case.name}: {problem}")
-        alone_because = "" if curves is None else curves.provenance.alone_because
+        alone_because = "" if curves is None else curves.provenance.alone_reason
         if alone_because and (action.case.key, alone_because) not in self._cases_computed_alone:
             self._cases_computed_alone.add((action.case.key, alone_because))
             self._progress.log(f"{action.case.suite}/{action.case.name}: computed alone: {alone_because}")
@@ -60,7 +60,7 @@ class Observers:
             self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {durations}")
         notify(self._manager, "lobench_evaluation_finished", event, self._log_error)
 
-    def finished(self, position: int, subject: Subject, remaining: planner.Left) -> None:
+    def finished(self, position: int, subject: Subject, remaining: planner.RemainingWork) -> None:
         self._progress.completed(subject, remaining)
         if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
             event = self._ledger.checkpoint_finished(position)

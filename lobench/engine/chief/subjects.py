@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from lobench.core.case import CaseInfo
 from lobench.core.planner import EvaluationId, History
-from lobench.core.subject import Given, Subject, SubjectKey, Variant
+from lobench.core.subject import RequestedSubject, Subject, SubjectKey, Variant
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.chief.interfaces import Arrivals
 from lobench.engine.store.series import has_number
@@ -26,7 +26,7 @@ class Arriving:
       given: Variants of the named subjects.
     """
 
-    def __init__(self, intake: Intake, given: Sequence[Given], arrivals: Arrivals) -> None:
+    def __init__(self, intake: Intake, given: Sequence[RequestedSubject], arrivals: Arrivals) -> None:
         self._intake = intake
         self._given = given
         self._arrivals = arrivals

@@ -71,7 +71,9 @@ class Variants:
         plan = Plan(history)
         for subject in subjects:
             cases = complete_cases.get(subject.variant.key, ())
-            if plan.retried(subject.sha256, cases) or any(True for _ in plan.missing(subject.sha256, cases)):
+            if plan.evaluations_to_retry(subject.sha256, cases) or any(
+                True for _ in plan.missing_evaluations(subject.sha256, cases)
+            ):
                 complete_cases.pop(subject.variant.key, None)
         return complete_cases
 

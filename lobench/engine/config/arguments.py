@@ -16,7 +16,7 @@ from typing import Any
 
 import gin
 
-from lobench.core.case import OPTIMIZER_FIELDS, LeftToDefault
+from lobench.core.case import OPTIMIZER_FIELDS, UnboundDefault
 from lobench.engine.config.gin_state import (
     BINDINGS,
     CONFIGURABLES,
@@ -114,7 +114,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
             for setting, (key, parameter), value in zip(
                 (*sorted_settings, *sorted_settings), binding_keys, (*values, *values), strict=True
             ):
-                if not (isinstance(setting.value, LeftToDefault) and isinstance(value, float)):
+                if not (isinstance(setting.value, UnboundDefault) and isinstance(value, float)):
                     BINDINGS.setdefault(key, {})[parameter] = _UncopiedValue(value)
             with gin.config_scope(scope):
                 return copy.deepcopy(case_bindings[optimizer_field]) if optimizer_field is not None else None
@@ -142,7 +142,7 @@ def settings_of_phases(phases: Sequence[Settings]) -> Settings:
 
 def _source(setting: Reached) -> str:
     """Returns the scope in which a setting is bound; "" if it is not bound."""
-    return "" if isinstance(setting.value, LeftToDefault) else source_of(setting)
+    return "" if isinstance(setting.value, UnboundDefault) else source_of(setting)
 
 
 def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
@@ -160,7 +160,7 @@ def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
             if name in bindings or type(default) is not float or not math.isfinite(default):
                 continue
             if is_configurable(selector, name):
-                yield Reached(scope, selector, names[selector], name, LeftToDefault(default))
+                yield Reached(scope, selector, names[selector], name, UnboundDefault(default))
 
 
 def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:

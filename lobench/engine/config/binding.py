@@ -17,7 +17,7 @@ import gin.config
 
 from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.core.configurables import USER_CONFIGURABLES
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.wording import headline
 from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, IMPORTS, might_have_parameter
@@ -413,7 +413,7 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
         if not isinstance(statement, Import):
             continue
         try:
-            with plugins_contained():
+            with contain_plugins():
                 import_named(statement)
         except LobenchError as error:
             problem = error

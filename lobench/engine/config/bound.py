@@ -29,7 +29,7 @@ from lobench.core.checkpoint import CheckpointPart
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError, suggestion, with_parts
 from lobench.core.experiment import Experiment, Method
-from lobench.core.metric import spread_directions
+from lobench.core.metric import directions_by_metric
 from lobench.core.number_checks import is_integer
 from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
 from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all, import_of_plugins
@@ -384,7 +384,7 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
     seed_values = {} if layers is None else _seed_overrides(layers)
     case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seed_values}))
     check_case(case, Expectations(), where)
-    spread_directions(case.metric_directions, [case.primary_metric], where=where)
+    directions_by_metric(case.metric_directions, [case.primary_metric], where=where)
     lines = [f"primary_metric = {case.primary_metric!r}"]
     if case.replicates == ITEMS:
         lines.append(f"replicates = {ITEMS!r}")

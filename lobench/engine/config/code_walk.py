@@ -148,9 +148,9 @@ class CodeWalk:
         return CodeFingerprint(
             parts=hashes_of_parts,
             files=dict(self._sha256_by_file),
-            missing=frozenset(self._missing_files - self._sha256_by_file.keys()),
-            data=frozenset(self._data_files - self._sha256_by_file.keys()),
-            listed={folder: listing_sha256(folder) for folder in sorted(self._listed_folders)},
+            missing_files=frozenset(self._missing_files - self._sha256_by_file.keys()),
+            data_files=frozenset(self._data_files - self._sha256_by_file.keys()),
+            folder_listings={folder: listing_sha256(folder) for folder in sorted(self._listed_folders)},
         )
 
     def add_file(self, path: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
 from lobench.core.errors import ConfigError, suggestion
-from lobench.core.metric import spread_directions
+from lobench.core.metric import directions_by_metric
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.gin_state import BINDINGS, enclosing
 from lobench.engine.config.parsed_layers import ParsedLayers
@@ -149,7 +149,7 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
     files = case.files
     if not isinstance(files, list | tuple) or not all(isinstance(file, str) for file in files):
         raise ConfigError("Case.files", where=where, got=repr(files), expected="patterns such as ('lib/*.py',)")
-    spread_directions(case.metric_directions, [case.primary_metric], where=where)
+    directions_by_metric(case.metric_directions, [case.primary_metric], where=where)
     if case.seed_block not in (None, 1):
         got = repr(case.seed_block)
         raise ConfigError("Case.seed_block", where=where, got=got, expected="1: a command evaluates one seed")

@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.wording import cause, first_of
+from lobench.core.wording import cause, shortened_list
 
 __all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_environment", "git_state", "revision_of"]
 
@@ -178,7 +178,7 @@ def _untracked_note(checkout_folder: str) -> str:
     names = [name for name in file_list.split("\0") if name and not _IGNORED_FOLDERS.intersection(Path(name).parts)]
     if not names:
         return ""
-    return f"not tracked, and in no patch: {first_of([repr(name) for name in names], _MAX_NAMED_FILES)}"
+    return f"not tracked, and in no patch: {shortened_list([repr(name) for name in names], _MAX_NAMED_FILES)}"
 
 
 def _run_git(folder: str, *arguments: str) -> str:

@@ -91,7 +91,7 @@ def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
 
 def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
     """Returns whether a stored case is the one that `spec` describes."""
-    return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.is_called(case.name)
+    return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.has_name(case.name)
 
 
 def data_files_beside(file: Path) -> set[Path]:

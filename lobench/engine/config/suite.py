@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.case import Case, CaseSpec, split_case
+from lobench.core.case import Case, CaseSpec, split_case_path
 from lobench.core.errors import ConfigError, LobenchError, SuiteError, UsageError, suggestion
 from lobench.engine.config.axes import cells_of
 from lobench.engine.config.command_case import commands_in
@@ -239,11 +239,11 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     test_specs = dict.fromkeys(
         spec for specs_of_name in specs_by_name.values() for spec in specs_of_name if spec.is_test
     )
-    return [*(spec for spec in specs if any(map(spec.is_called, names))), *test_specs]
+    return [*(spec for spec in specs if any(map(spec.has_name, names))), *test_specs]
 
 
 def _specs_called(name: str, specs: Iterable[CaseSpec]) -> list[CaseSpec]:
-    return [spec for spec in specs if spec.is_called(name)]
+    return [spec for spec in specs if spec.has_name(name)]
 
 
 def _tests_called(name: str, tests: Iterable[CaseSpec]) -> list[CaseSpec]:
@@ -278,7 +278,7 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
       UsageError: The suite does not exist, or neither argument names one.
       SuiteError: No case, or more than one, has this name.
     """
-    suite_text, name = split_case(text)
+    suite_text, name = split_case_path(text)
     if suite:
         path = find_suite(suite)
         return path, spec_called(text, path)

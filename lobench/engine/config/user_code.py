@@ -78,7 +78,7 @@ def fingerprint_of(
     )
     # Modules read data files when they are imported.
     earlier_stamps = _cached_fingerprints[key].data_stamps if key in _cached_fingerprints else {}
-    data = {file: earlier_stamps.get(file, stamp) for file, stamp in stamps_of(fingerprint.data).items()}
+    data = {file: earlier_stamps.get(file, stamp) for file, stamp in stamps_of(fingerprint.data_files).items()}
     _cached_fingerprints[key] = _CachedFingerprint(fingerprint, _stamps_by_file(fingerprint), started_at, data)
     _fingerprints_by_id[fingerprint.id] = fingerprint
     return fingerprint
@@ -161,7 +161,7 @@ def forget_edited_code() -> bool:
     read_files = [*dict.fromkeys(file for entry in _cached_fingerprints.values() for file in entry.fingerprint.files)]
     cached_entries = _cached_fingerprints.values()
     if not any(
-        edited_files(entry.fingerprint) or stamps_of(entry.fingerprint.data) != entry.data_stamps
+        edited_files(entry.fingerprint) or stamps_of(entry.fingerprint.data_files) != entry.data_stamps
         for entry in cached_entries
     ):
         return False
@@ -222,7 +222,7 @@ class _CachedFingerprint(NamedTuple):
         newest_change = max((stamp[1] for stamp in self.stamps.values() if stamp is not None), default=0)
         if not is_settled(newest_change, self.started_at) or self.stamps != _stamps_by_file(self.fingerprint):
             return False
-        listing_hashes = self.fingerprint.listed
+        listing_hashes = self.fingerprint.folder_listings
         return {
             folder: listing_sha256(folder) for folder in listing_hashes
         } == listing_hashes and not _edited_after_import(self.fingerprint)
@@ -233,4 +233,4 @@ _fingerprints_by_id: dict[str, CodeFingerprint] = {}  # by id
 
 
 def _stamps_by_file(fingerprint: CodeFingerprint) -> dict[str, FileStamp | None]:
-    return stamps_of((*fingerprint.files, *fingerprint.missing))
+    return stamps_of((*fingerprint.files, *fingerprint.missing_files))

@@ -27,7 +27,7 @@ from typing import Any
 
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.suite_place import BASELINES
-from lobench.core.wording import cause, first_of
+from lobench.core.wording import cause, shortened_list
 from lobench.engine.paths import path_exists, similar_path
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.ledger_tables import SCHEMA_VERSION, make_tables
@@ -79,7 +79,7 @@ def no_store(folder: str | Path) -> StoreError:
         stores = sorted(str(ledger.parent) for ledgers in globs for ledger in ledgers)
     except OSError:  # a part of the folder cannot be read
         stores = []
-    expected = f"a store, such as {first_of(stores, _MAX_NAMED_STORES)}" if stores else ""
+    expected = f"a store, such as {shortened_list(stores, _MAX_NAMED_STORES)}" if stores else ""
     return StoreError(
         "no result store found",
         where=str(folder),

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from lobench.core.code import is_same_code, joined_code, parts_of_code, united
+from lobench.core.code import canonical_fingerprints, is_same_code, join_code, split_code
 from lobench.engine.store.ledger_part import LedgerPart
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ class Codes(LedgerPart):
         """Records that results of one code count as results of another (`--keep-results`).
 
         Args:
-          pairs: Codes of stored results, each with the current code, in the form of `joined_code`.
+          pairs: Codes of stored results, each with the current code, in the form of `join_code`.
         """
         accepted_pairs = {
             (stored_code, current_code)
             for pair in pairs
-            for stored_code, current_code in zip(*map(parts_of_code, pair), strict=True)
+            for stored_code, current_code in zip(*map(split_code, pair), strict=True)
             if stored_code
             and current_code
             and self.accepted_code.get(stored_code, stored_code) != self.accepted_code.get(current_code, current_code)
@@ -71,7 +71,7 @@ class Codes(LedgerPart):
     @functools.cached_property
     def accepted_code(self) -> Mapping[str, str]:
         """Canonical fingerprint of each fingerprint that was declared equal to others."""
-        return united((detail["code"], detail["other"]) for detail in self._details(SAME_CODE))
+        return canonical_fingerprints((detail["code"], detail["other"]) for detail in self._details(SAME_CODE))
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, str]]:
@@ -89,7 +89,7 @@ class Codes(LedgerPart):
         """Returns a code with canonical fingerprints: one for each set of fingerprints that were declared equal."""
         canonical_codes = self.accepted_code
         return (
-            joined_code(*(canonical_codes.get(part_id, part_id) for part_id in parts_of_code(code)))
+            join_code(*(canonical_codes.get(part_id, part_id) for part_id in split_code(code)))
             if code and canonical_codes
             else code
         )

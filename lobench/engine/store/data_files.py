@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from lobench.core.suite_place import BASELINES
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.config.suite_files import data_of_suite
 from lobench.engine.retries import retried_briefly
 from lobench.engine.store.ledger import Ledger
@@ -100,7 +100,7 @@ def _notice(changed_names: Sequence[str], about_results: str, advice: str) -> st
     if not changed_names:
         return ""
     count = counted(len(changed_names), "data file")
-    names = first_of(changed_names, _MAX_NAMED_FILES)
+    names = shortened_list(changed_names, _MAX_NAMED_FILES)
     return f"{count} changed after the store's results were computed ({names}): {about_results}; {advice}"
 
 

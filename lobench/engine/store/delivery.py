@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lobench.core.containment import kept_folder, plugins_contained
+from lobench.core.containment import contain_plugins, restore_working_directory
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.group_files import open_tree_to_group
@@ -314,7 +314,7 @@ class _SinkThread:
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH_SIZE)
         if not deliveries:
             return 0
-        with kept_folder():
+        with restore_working_directory():
             self._sink.deliver(deliveries)
         open_tree_to_group(self._ledger.store, excluded=["spool"])  # a sink may have made files there
         if getattr(self._sink, "keeps_first", False):
@@ -330,7 +330,7 @@ class _SinkThread:
         if self._ledger is not None:
             self._ledger.close()
         try:
-            with kept_folder():
+            with restore_working_directory():
                 self._sink.close()
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
             self._reports.put(_Report(address=self._address, error=error, closing=True))
@@ -340,7 +340,7 @@ def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) 
     """Calls every implementation of an observing hook. If one raises, `on_error` is called and the others still run."""
     for implementation in getattr(manager.hook, hook).get_hookimpls():
         try:
-            with plugins_contained():
+            with contain_plugins():
                 implementation.function(**({"event": event} if implementation.argnames else {}))
         except BaseException as error:  # noqa: BLE001  (a plugin boundary; Ctrl-C sets a flag while a watch runs, and raises nothing)
             on_error(f"plugin {implementation.plugin_name!r}, hook {hook}", error)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from lobench.core.code import other_code_line, parts_of_code
+from lobench.core.code import other_code_line, split_code
 from lobench.engine.config.source_files import CODE_SUFFIXES, source_at
 from lobench.engine.file_stamps import FileStamp, is_settled, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
@@ -45,7 +45,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
         else:
             uris.update(sighting.uri for sighting in row.sightings if sighting.is_imported)
     for code in sorted(codes):
-        differing_names = (files.changed_since(part_id) for part_id in parts_of_code(code) if part_id)
+        differing_names = (files.changed_since(part_id) for part_id in split_code(code) if part_id)
         if names := tuple(dict.fromkeys(name for names_of_part in differing_names for name in names_of_part)):
             names_by_code[code] = names
     scripts = ledger.codes_of_scripts() if uris else []

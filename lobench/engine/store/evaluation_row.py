@@ -92,7 +92,7 @@ class EvaluationRow:
     @property
     def curves(self) -> Curves | None:
         if self.payload is None:
-            return self.at_hand.whole() if isinstance(self.at_hand, CurveSummary) else self.at_hand
+            return self.at_hand.complete() if isinstance(self.at_hand, CurveSummary) else self.at_hand
         try:
             return Curves.from_payload(self.payload)
         except Exception:

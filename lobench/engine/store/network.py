@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
@@ -276,7 +276,7 @@ def _local_folder(store: Path) -> Path:
     base_folder = _base_folder()
     problem = "the store is on a network file system, and no local disk has a place for its ledger"
     next_step = "set LOBENCH_LOCAL_DIR to a folder on a local disk"
-    with one_line_of(OSError, StoreError, problem, where=store, next_step=next_step):
+    with convert_errors(OSError, StoreError, problem, where=store, next_step=next_step):
         id_file = store / "store.id"
         if not id_file.exists():
             write_whole(id_file, uuid.uuid4().hex)

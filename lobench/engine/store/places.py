@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
-from lobench.core.suite_place import SuitePlace, relocated
+from lobench.core.suite_place import SuitePlace, possible_paths
 from lobench.engine.store.ledger_part import LedgerPart
 from lobench.engine.store.restarts import RESTARTED, RETURNED, moved_detail
 from lobench.engine.store.schema import intact_rows
@@ -149,17 +149,17 @@ class Places(LedgerPart):
 
     def present_paths(self, path: str) -> list[str]:
         """Returns the possible current paths of a recorded absolute path, which may have been moved with the store."""
-        return relocated(path, self._absolute_folder, self._moved_from)
+        return possible_paths(path, self._absolute_folder, self._moved_from)
 
     def folders_of_suites(self) -> list[str]:
         """Returns the possible current folders of the recorded suites, the latest first."""
         all_places = [suite_place for suite_places in self._places_of_suites.values() for suite_place in suite_places]
-        return list(dict.fromkeys(folder for suite_place in all_places for folder in suite_place.candidates()))
+        return list(dict.fromkeys(folder for suite_place in all_places for folder in suite_place.candidate_paths()))
 
     def _candidates(self, uri: str) -> list[str]:
         """Returns possible current paths of a checkpoint. Relative paths are tried from several folders."""
         if os.path.isabs(uri):
-            return relocated(uri, self._absolute_folder, self._moved_from)
+            return possible_paths(uri, self._absolute_folder, self._moved_from)
         ancestors = Path(self._absolute_folder).parents
         return [os.path.normpath(folder / uri) for folder in (Path.cwd(), *ancestors)]
 

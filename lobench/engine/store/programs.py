@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lobench.core.program import ELSEWHERE, OF_EVALUATORS, Program
+from lobench.core.program import ELSEWHERE, EVALUATOR_PROGRAMS, Program
 from lobench.core.result import Provenance, read_header
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.devices import cpu_class, devices_here, known_device
@@ -93,7 +93,7 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
     """
     program_json = json.dumps(dataclasses.asdict(program), sort_keys=True)
     db.execute("INSERT OR IGNORE INTO programs VALUES (?, ?)", (program.key, program_json))
-    if expected is not None and expected != program.whole:
+    if expected is not None and expected != program.without_at_once:
         db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
 
 
@@ -108,9 +108,9 @@ def accepted_keys(db: sqlite3.Connection, expected: Collection[str]) -> set[str]
     programs = known_programs(db)
     if not programs:
         return keys
-    keys |= {program.key for program in OF_EVALUATORS.values()} & programs.keys()
+    keys |= {program.key for program in EVALUATOR_PROGRAMS.values()} & programs.keys()
     # The number of trainings computed at once depends on the case, and is known only after tracing.
-    keys |= {key for key, program in programs.items() if program.whole.key in keys}
+    keys |= {key for key, program in programs.items() if program.without_at_once.key in keys}
     placeholders = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT program FROM expectations WHERE expected IN ({placeholders})", tuple(keys))
     return keys | {program for (program,) in rows}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.store.bundle import ledger_file, no_store
 from lobench.engine.store.database import (
     database_errors,
@@ -43,7 +43,7 @@ def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
     """Turns errors in decoding a row into a `StoreError`."""
     errors = (ValueError, TypeError, KeyError, struct.error)
     next_step = "move the store away, or restore a copy"
-    return one_line_of(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
+    return convert_errors(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
 def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-from lobench.core.codec import Codec, Message, has_begun_well, kind_of
+from lobench.core.codec import Codec, Message, kind_of, may_be_message
 
 __all__ = ["STALL_SECONDS", "Channel", "ChiefEnd"]
 
@@ -121,7 +121,7 @@ class Channel:
         while len(self._received_bytes) - start >= _LENGTH_FORMAT.size:
             (length,) = _LENGTH_FORMAT.unpack_from(self._received_bytes, start)
             body_start, body_end = start + _LENGTH_FORMAT.size, start + _LENGTH_FORMAT.size + length
-            is_intact = 0 <= length <= _MAX_MESSAGE_BYTES and has_begun_well(
+            is_intact = 0 <= length <= _MAX_MESSAGE_BYTES and may_be_message(
                 self._received_bytes[body_start : min(body_end, body_start + _SHOWN_BYTES)]
             )
             if is_intact and len(self._received_bytes) < body_end:

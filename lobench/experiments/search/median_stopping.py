@@ -14,11 +14,11 @@ from lobench.core.case import CaseInfo
 from lobench.core.history import EvaluationId
 from lobench.core.search.search import Trial
 from lobench.core.subject import Subject
-from lobench.core.trials import below_median, is_over
+from lobench.core.trials import is_over, trials_below_median
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.store.states import free_states, state_folder
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
-from lobench.experiments.search.running import SearchContext, SearchKey, SubjectSearch, before
+from lobench.experiments.search.running import SearchContext, SearchKey, SubjectSearch, numbers_below
 
 __all__ = ["StoppingSearch", "complete_waves"]
 
@@ -63,11 +63,11 @@ class StoppingSearch(SubjectSearch):
             method = self.method.with_values(trial.parameters)
             label = f"{self.method.title} {trial.number} to {share:.0%}"
             given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
-            self._add(self._trials_by_part, trial, given)
+            self._add_trial(self._trials_by_part, trial, given)
 
-    def _end(self, key: SearchKey, subject: Subject | None) -> None:
+    def _end_trials_of(self, key: SearchKey, subject: Subject | None) -> None:
         if key not in self._trials_by_part:
-            super()._end(key, subject)
+            super()._end_trials_of(key, subject)
             return
         fitness = None if subject is None else self._fitness(subject)
         self._partial_fitnesses |= {
@@ -80,7 +80,7 @@ class StoppingSearch(SubjectSearch):
         for wave in complete_waves(self.history.trials, self._partial_fitnesses):
             if wave[0].number not in self._judged_trials:
                 self._judged_trials.update(trial.number for trial in wave)
-                notes_of_stopped = below_median(
+                notes_of_stopped = trials_below_median(
                     wave, self._partial_fitnesses, after=f"{self.method.median_stopping:.0%}"
                 )
                 trials_without_value = [trial.number for trial in wave if self._partial_fitnesses[trial.number] is None]
@@ -88,8 +88,8 @@ class StoppingSearch(SubjectSearch):
                     [trial for trial in wave if trial.number not in (*notes_of_stopped, *trials_without_value)]
                 )
                 self._free_states(notes_of_stopped)
-                self._set(trials_without_value, "infeasible")
-                self._set(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
+                self._set_state(trials_without_value, "infeasible")
+                self._set_state(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
 
     def _free_states(self, stopped_trials: Collection[int]) -> None:
         """Removes the states saved by parts of stopped trials."""
@@ -98,12 +98,12 @@ class StoppingSearch(SubjectSearch):
             subject = self._subjects.get(key)
             if subject is not None and set(trial_numbers) <= set(stopped_trials):
                 cases = self._cases.get(subject.variant.key, ())
-                blocks = [(case.whole_key, block) for case in cases for block in case.blocks()]
+                blocks = [(case.whole_training_key, block) for case in cases for block in case.blocks()]
                 free_states(folder, [EvaluationId(subject.sha256, key, block) for key, block in blocks])
 
-    def _forget(self, first_trial: int) -> None:
-        super()._forget(first_trial)
-        self._trials_by_part = before(first_trial, self._trials_by_part)
+    def _forget_trials_from(self, first_trial: int) -> None:
+        super()._forget_trials_from(first_trial)
+        self._trials_by_part = numbers_below(first_trial, self._trials_by_part)
         self._partial_fitnesses = {
             number: fitness for number, fitness in self._partial_fitnesses.items() if number < first_trial
         }

@@ -16,7 +16,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.experiment import Method
 from lobench.core.planner import CommandId
 from lobench.core.search.search import Trial, TrialState
-from lobench.core.subject import Given, GivenCheckpoint, Subject
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject
 from lobench.core.trials import is_over
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.chief.commands import CommandRun, CommandRuns
@@ -64,10 +64,10 @@ class ProcessSearch(SearchRun):
             if runs[0].folder not in runs_by_folder:
                 runs_by_folder.update(dict.fromkeys((run.folder for run in runs), runs))
                 for run in runs:
-                    self._commands.add(run, self._known(run))
+                    self._commands.add(run, self._stored_state(run))
             self._runs[trial.number] = runs_by_folder[runs[0].folder]
 
-    def _known(self, run: CommandRun) -> TrialState:
+    def _stored_state(self, run: CommandRun) -> TrialState:
         """Returns the state of a session from earlier runs."""
         return self._state_of(run)
 
@@ -78,7 +78,7 @@ class ProcessSearch(SearchRun):
             label=self.method.trial_label(trial.number),
         )
 
-    def _forget(self, first_trial: int) -> None:
+    def _forget_trials_from(self, first_trial: int) -> None:
         self._runs = {number: runs for number, runs in self._runs.items() if number < first_trial}
 
 
@@ -91,11 +91,11 @@ class CommandSearch(ProcessSearch):
         self._settled_commands: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
         self._evaluated_keys: set[SearchKey] = set()
 
-    def given(self) -> list[Given]:
+    def take_requests(self) -> list[RequestedSubject]:
         ids = [run.id for runs in self._runs.values() for run in runs]
         self._settled_commands.update(filter(self._commands.is_through, ids))
-        self._look_at_commands()
-        return super().given()
+        self._end_finished_trials()
+        return super().take_requests()
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
         key = key_of(subject)
@@ -104,15 +104,15 @@ class CommandSearch(ProcessSearch):
         for number, runs in self._runs.items():
             for run in runs:
                 if Path(subject.uri).is_relative_to(run.folder):
-                    yield f"{self.method.name}/{number}", run.session, key in self._reports
+                    yield f"{self.method.name}/{number}", run.session, key in self._report_keys
 
     def _is_ours(self, key: SearchKey) -> bool:
         uri, _ = key
         folders = {run.folder for runs in self._runs.values() for run in runs}
         return "://" not in uri and not folders.isdisjoint(Path(uri).parents)
 
-    def taken(self, given: Given, subject: Subject | None) -> None:
-        if subject is not None and isinstance(given, GivenCheckpoint) and key_of(given) not in self._reports:
+    def subject_read(self, given: RequestedSubject, subject: Subject | None) -> None:
+        if subject is not None and isinstance(given, GivenCheckpoint) and key_of(given) not in self._report_keys:
             for folder in (run.folder for runs in self._runs.values() for run in runs):
                 if Path(given.uri).is_relative_to(folder):
                     last_checkpoint = self._last_checkpoints.get(folder)
@@ -121,18 +121,18 @@ class CommandSearch(ProcessSearch):
                         if last_checkpoint is None or subject.outer_step >= last_checkpoint.outer_step
                         else last_checkpoint
                     )
-        super().taken(given, subject)
+        super().subject_read(given, subject)
 
-    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
-        super().know_cases(variant, cases)
-        self._look_at_commands()
+    def register_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+        super().register_cases(variant, cases)
+        self._end_finished_trials()
 
-    def _end(self, key: SearchKey, subject: Subject | None) -> None:
-        self._reported(key)
+    def _end_trials_of(self, key: SearchKey, subject: Subject | None) -> None:
+        self._mark_reported(key)
         self._evaluated_keys.add(key)
-        self._look_at_commands()
+        self._end_finished_trials()
 
-    def _look_at_commands(self) -> None:
+    def _end_finished_trials(self) -> None:
         """Ends the trials whose sessions have all ended, if their last checkpoints are evaluated."""
         for trial in self.history.trials:
             runs = self._runs.get(trial.number, ())
@@ -141,21 +141,21 @@ class CommandSearch(ProcessSearch):
             states = {self._commands.states[run.id] for run in runs}
             last_checkpoints = [self._last_checkpoints.get(run.folder) for run in runs]
             if "failed" in states:
-                self._set([trial.number], "failed")
+                self._set_state([trial.number], "failed")
             elif "infeasible" in states or None in last_checkpoints:
-                self._set([trial.number], "infeasible")
+                self._set_state([trial.number], "infeasible")
             elif all(
                 key_of(checkpoint) in self._evaluated_keys for checkpoint in last_checkpoints if checkpoint is not None
             ):
                 fitnesses = [self._fitness(checkpoint) for checkpoint in last_checkpoints if checkpoint is not None]
                 known_fitnesses = [fitness for fitness in fitnesses if fitness is not None]
                 if len(known_fitnesses) == len(fitnesses):
-                    self._set([trial.number], "done", math.fsum(known_fitnesses) / len(known_fitnesses))
+                    self._set_state([trial.number], "done", math.fsum(known_fitnesses) / len(known_fitnesses))
                 else:
-                    self._set([trial.number], "infeasible")
+                    self._set_state([trial.number], "infeasible")
 
-    def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
-        given_subjects: list[Given] = []
+    def _requests_on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[RequestedSubject]:
+        given_subjects: list[RequestedSubject] = []
         for run in self._runs[best.number]:
             subject = self._last_checkpoints[run.folder]
             label = f"{run.label} on fresh seeds"

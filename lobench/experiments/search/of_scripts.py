@@ -14,11 +14,11 @@ from typing import Any
 from lobench.core.case import CaseInfo
 from lobench.core.experiment import SessionMember
 from lobench.core.search.search import Trial, TrialState
-from lobench.core.subject import Given, Subject
-from lobench.core.trials import FIRST_REPORT_SEED, below_median, is_over
+from lobench.core.subject import RequestedSubject, Subject
+from lobench.core.trials import FIRST_REPORT_SEED, is_over, trials_below_median
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.experiments.scripts import ScriptCurves, num_reported, script_members, script_name
+from lobench.experiments.scripts import ScriptCurves, num_report_sessions, script_members, script_name
 from lobench.experiments.search.median_stopping import complete_waves
 from lobench.experiments.search.of_commands import ProcessSearch
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
@@ -48,27 +48,27 @@ class ScriptSearch(ProcessSearch):
         self._scripts = scripts
         self._partial_fitnesses: dict[int, float | None] = {}  # fitness up to the step of the decision, by trial
         # By trial: the sessions of which an earlier start recorded a part.
-        self._held_sessions: dict[int, set[int]] = {}
+        self._stored_sessions: dict[int, set[int]] = {}
         self._judged_trials: set[int] = set()  # trials for which stopping was decided
         self._notes: dict[str, str] = {}  # reasons of stopped trials, by the script's name
 
     def num_expected(self, cases: Sequence[CaseInfo]) -> int:
         if self.history.is_over:
             return 0
-        num_open_trials = self.planned.num_trials - sum(is_over(trial.state) for trial in self.history.trials)
-        return num_open_trials * self.num_subjects + num_reported(self.method, self.num_subjects)
+        num_open_trials = self.planned_search.num_trials - sum(is_over(trial.state) for trial in self.history.trials)
+        return num_open_trials * self.num_subjects + num_report_sessions(self.method, self.num_subjects)
 
-    def given(self) -> list[Given]:
+    def take_requests(self) -> list[RequestedSubject]:
         self._update_trials()
-        return super().given()
+        return super().take_requests()
 
-    def decides(self, run: CommandRun) -> bool:
+    def records_curves_of(self, run: CommandRun) -> bool:
         name, _, number = run.method.name.partition("/")
         is_of_trial = name == self.method.name and run.session < FIRST_REPORT_SEED
         return is_of_trial and self.method.median_stopping is not None and int(number) not in self._judged_trials
 
     def roles_of(self, subject: Subject) -> Iterator[tuple[str, int, bool]]:
-        best_trial = self.history.best if self._unreported is not None else None
+        best_trial = self.history.best if self._unreported_keys is not None else None
         if subject.is_imported:
             for number, runs in self._runs.items():
                 if subject.name == script_name(runs[0].method):
@@ -76,7 +76,7 @@ class ScriptSearch(ProcessSearch):
 
     def members(self) -> Iterator[SessionMember]:
         """Yields the curves of completed trials. The best trial's curves include fresh seeds."""
-        best_trial = self.history.best if self._unreported is not None else None
+        best_trial = self.history.best if self._unreported_keys is not None else None
         for trial in self.history.trials:
             if trial.state == "done" and (runs := self._runs.get(trial.number)):
                 sessions = [run.session for run in runs]
@@ -91,9 +91,9 @@ class ScriptSearch(ProcessSearch):
         super().begin()
         self._update_trials()
 
-    def _known(self, run: CommandRun) -> TrialState:
+    def _stored_state(self, run: CommandRun) -> TrialState:
         """Returns the state of a session from earlier runs. A stopped session waits for its wave's decision again."""
-        state = super()._known(run)
+        state = super()._stored_state(run)
         return "waiting" if state == "stopped" else state
 
     def _update_trials(self) -> None:
@@ -110,21 +110,21 @@ class ScriptSearch(ProcessSearch):
                 continue
             states = {self._commands.states[run.id] for run in runs}
             if "failed" in states:
-                self._set([trial.number], "failed")
+                self._set_state([trial.number], "failed")
             elif states != {"done"}:
-                self._set([trial.number], "infeasible")
+                self._set_state([trial.number], "infeasible")
             else:
                 self._end_trial(trial, runs)
 
     def _end_trial(self, trial: Trial, runs: Sequence[CommandRun]) -> None:
         name = script_name(runs[0].method)
         sessions = [run.session for run in runs]
-        new_runs = [run for run in runs if not self._scripts.holds(name, [run.session])]
+        new_runs = [run for run in runs if not self._scripts.has_curves(name, [run.session])]
         problems = list(filter(None, map(self._scripts.record, new_runs)))
         for problem in problems:
             self._context.log(f"{runs[0].method.title}: {problem}")
         fitness = None if problems else self._scripts.fitness(name, sessions)
-        self._set([trial.number], "infeasible" if fitness is None else "done", fitness)
+        self._set_state([trial.number], "infeasible" if fitness is None else "done", fitness)
 
     # Stopping.
 
@@ -133,11 +133,11 @@ class ScriptSearch(ProcessSearch):
         runs, suffix = self._runs[trial.number], f" to {share:.0%}"
         name = f"{script_name(runs[0].method)}{suffix}"
         sessions = [run.session for run in runs]
-        if trial.number not in self._held_sessions:
-            self._held_sessions[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
-        if runs := [run for run in runs if run.session not in self._held_sessions[trial.number]]:
+        if trial.number not in self._stored_sessions:
+            self._stored_sessions[trial.number] = {row.key.seed_block.start for row in self._scripts.rows(name)}
+        if runs := [run for run in runs if run.session not in self._stored_sessions[trial.number]]:
             decision_step = round(share * (self.method.until_step or 0))
-            cut_steps_of_runs = [self._cut(run, decision_step) for run in runs]
+            cut_steps_of_runs = [self._last_steps_until(run, decision_step) for run in runs]
             if None in cut_steps_of_runs:
                 if any(
                     self._commands.is_through(run.id)
@@ -158,12 +158,12 @@ class ScriptSearch(ProcessSearch):
                 return  # a running script's files may be readable later
         self._partial_fitnesses[trial.number] = self._scripts.fitness(name, sessions)
 
-    def _cut(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
+    def _last_steps_until(self, run: CommandRun, point: int) -> Mapping[str, int] | None:
         """Returns the last step at or before a point, by case; None until the session has reached the point."""
         if self._commands.states[run.id] == "waiting":
             return None
-        growth = self._scripts.growth(run, is_over=self._commands.is_through(run.id))
-        return None if growth is None else growth.cut(point)
+        growth = self._scripts.progress(run, is_over=self._commands.is_through(run.id))
+        return None if growth is None else growth.last_steps_until(point)
 
     def _judge(self) -> None:
         """Stops the trials below the median of each wave whose trials have all reached the step of the decision."""
@@ -171,7 +171,9 @@ class ScriptSearch(ProcessSearch):
             if wave[0].number in self._judged_trials:
                 continue
             self._judged_trials.update(trial.number for trial in wave)
-            notes_of_stopped = below_median(wave, self._partial_fitnesses, after=f"{self.method.median_stopping:.0%}")
+            notes_of_stopped = trials_below_median(
+                wave, self._partial_fitnesses, after=f"{self.method.median_stopping:.0%}"
+            )
             for trial in wave:
                 name = script_name(self._runs[trial.number][0].method)
                 if trial.number in notes_of_stopped:
@@ -181,30 +183,30 @@ class ScriptSearch(ProcessSearch):
             for number in notes_of_stopped:
                 for run in self._runs[number]:
                     self._commands.stop(run.id)
-            self._set(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
+            self._set_state(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
 
     # The best on fresh seeds: more sessions of the same script.
 
-    def _on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[Given]:
-        num_sessions = num_reported(self.method, self.num_subjects)
+    def _requests_on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[RequestedSubject]:
+        num_sessions = num_report_sessions(self.method, self.num_subjects)
         for run in self._runs_of(self._method_of(best), range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + num_sessions)):
             self._commands.add(run, self._state_of(run))
         return []
 
-    def _forget(self, first_trial: int) -> None:
-        super()._forget(first_trial)
+    def _forget_trials_from(self, first_trial: int) -> None:
+        super()._forget_trials_from(first_trial)
         self._partial_fitnesses = {
             number: fitness for number, fitness in self._partial_fitnesses.items() if number < first_trial
         }
         self._judged_trials = {number for number in self._judged_trials if number < first_trial}
-        self._held_sessions = {
-            number: held_sessions for number, held_sessions in self._held_sessions.items() if number < first_trial
+        self._stored_sessions = {
+            number: held_sessions for number, held_sessions in self._stored_sessions.items() if number < first_trial
         }
 
     def _is_ours(self, key: SearchKey) -> bool:
         return False  # a script's curves are read, and no subject is evaluated
 
-    def _end(self, key: SearchKey, subject: Subject | None) -> None:
+    def _end_trials_of(self, key: SearchKey, subject: Subject | None) -> None:
         raise AssertionError("no subject of a script is evaluated")
 
 

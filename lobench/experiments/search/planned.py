@@ -17,7 +17,7 @@ from lobench.engine.config.space_syntax import search_identity
 from lobench.engine.store.ledger import Ledger
 from lobench.plugins import PluginManager
 
-__all__ = ["KnownTrials", "PlannedSearch", "known_of", "planned_searches", "strategy_of"]
+__all__ = ["KnownTrials", "PlannedSearch", "known_trials_of", "planned_searches", "strategy_of"]
 
 _SEARCH_RESULTS: Mapping[str, Callable[[Any], bool]] = {
     "size": lambda found: found is None or is_integer(found, at_least=0),
@@ -102,16 +102,16 @@ class KnownTrials:
     """Trials of a search in a ledger.
 
     Attributes:
-      form: Id of the experiment's version with the trials. None: no trials are known.
+      experiment_id: Id of the experiment's version with the trials. None: no trials are known.
       is_reported: Whether the best trial was evaluated on fresh seeds.
     """
 
-    form: int | None = None
+    experiment_id: int | None = None
     trials: tuple[Trial, ...] = ()
     is_reported: bool = False
 
 
-def known_of(
+def known_trials_of(
     planned_search: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, form: int | None = None
 ) -> KnownTrials:
     """Returns the trials of a search in a ledger.
@@ -135,7 +135,7 @@ def known_of(
             own_members = (member for member in members if member.method.partition("/")[0] == name)
             session_members = (member for member in own_members if isinstance(member.session, int))
             return KnownTrials(
-                form=row.id,
+                experiment_id=row.id,
                 trials=tuple(recorded_trials[: planned_search.num_trials]),
                 is_reported=any(int(member.session) >= FIRST_REPORT_SEED for member in session_members),
             )

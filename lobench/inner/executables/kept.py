@@ -26,7 +26,7 @@ import jaxlib.version
 from jax.experimental import serialize_executable
 from jax.interpreters import partial_eval
 
-from lobench.core.case import LeftToDefault
+from lobench.core.case import UnboundDefault
 from lobench.inner.backend import CompilationCounter, compiler_options, device_description
 from lobench.inner.executables.reach import (
     EXECUTABLES,
@@ -216,7 +216,7 @@ class KeptExecutables:
             return None
         theta, values = theta_and_settings
         setting_values = [float(value) for value in values]
-        defaults = [isinstance(value, LeftToDefault) for value in values]
+        defaults = [isinstance(value, UnboundDefault) for value in values]
 
         def compute_key() -> str:
             environment_parts = (_VERSION, device_description(), repr(sorted(compiler_options().items())), num_thetas)

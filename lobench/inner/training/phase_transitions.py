@@ -13,7 +13,7 @@ import optax
 
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError
-from lobench.core.phases import clocks
+from lobench.core.phases import update_counts
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper
 from lobench.inner.adapters.scheduled import ScheduledState
 from lobench.inner.optimizer import PyTree, Theta
@@ -79,7 +79,7 @@ def phase_stepper(case: Case, index: int, theta: Theta, replacement: Any = None)
     """
     phase = case.phases[index]
     updates_per_step = num_updates(case)
-    start = clocks(case.phases, updates_per_step=updates_per_step)[index].schedule_start
+    start = update_counts(case.phases, updates_per_step=updates_per_step)[index].schedule_start
     steps = (phase.num_inner_steps or 0) * updates_per_step
     if phase.optimizer is not None:
         return as_stepper(phase.optimizer if replacement is None else replacement, steps, start)
@@ -97,7 +97,7 @@ def later_phases(
       make_stepper: Function of (index of the phase, theta, *settings) that returns a `Stepper`.
       usual: Placeholder values of the settings, by phase.
     """
-    phase_clocks = clocks(case.phases, updates_per_step=num_updates(case))
+    phase_clocks = update_counts(case.phases, updates_per_step=num_updates(case))
     return [
         LaterPhase(
             num_inner_steps=case.phases[index].num_inner_steps or 0,

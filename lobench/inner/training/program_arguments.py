@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.interpreters import partial_eval
 
-from lobench.core.case import LeftToDefault
+from lobench.core.case import UnboundDefault
 from lobench.inner.optimizer import Theta
 from lobench.inner.training.default_arguments import exact_arguments
 
@@ -179,7 +179,7 @@ class Arguments:
 
 
 def _default_positions(values: Sequence[float]) -> frozenset[int]:
-    return frozenset(index for index, value in enumerate(values) if isinstance(value, LeftToDefault))
+    return frozenset(index for index, value in enumerate(values) if isinstance(value, UnboundDefault))
 
 
 def read_settings(traced_program: jax.stages.Traced, theta_and_settings: Given) -> list[bool]:

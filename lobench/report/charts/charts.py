@@ -14,9 +14,9 @@ from lobench.analysis.stats.profiles import ratio_profile, score_profile, time_r
 from lobench.analysis.store.methods import hyperparameters_text
 from lobench.analysis.store.search_history import search_histories_of, search_notes
 from lobench.analysis.tables.accuracy_matrix import accuracy_matrix
-from lobench.core.containment import plugin_errors
+from lobench.core.containment import convert_plugin_errors
 from lobench.core.errors import LobenchError, PluginFailure, StoreError
-from lobench.core.wording import counted, described, headline
+from lobench.core.wording import counted, describe_value, headline
 from lobench.drawing.heat_map import HeatMap, format_share
 from lobench.drawing.svg import STYLES, Chart, Series, inner_chart, needs_log_axis
 from lobench.plugins import Registered, load_plugins
@@ -91,7 +91,7 @@ def _plugin_sections(name: str, registration: Registered, summary: Summary) -> l
             isinstance(section, Section) for section in plugin_sections
         ):
             problem = "the section is not a list of lobench.extend.Section"
-            raise PluginFailure(problem, where=name, got=described(plugin_sections))
+            raise PluginFailure(problem, where=name, got=describe_value(plugin_sections))
         for section in plugin_sections:
             _check_drawn(name, section)
         return list(plugin_sections)
@@ -110,19 +110,19 @@ def _check_drawn(name: str, section: Section) -> None:
     def failure(error: BaseException) -> PluginFailure:
         return PluginFailure("the section cannot be drawn", where=name, got=headline(error))
 
-    with plugin_errors(failure, LobenchError):
+    with convert_plugin_errors(failure, LobenchError):
         for field_name in ("id", "title", "note", "kind", "trained_with", "view"):
             if not isinstance(value := getattr(section, field_name), str):
-                raise PluginFailure(f"the section's {field_name} is not a text", where=name, got=described(value))
+                raise PluginFailure(f"the section's {field_name} is not a text", where=name, got=describe_value(value))
         if section.view not in get_args(View):
             expected = ", ".join(get_args(View))
             raise PluginFailure("the section's view", where=name, got=repr(section.view), expected=expected)
         for figure in section.figures:
             if not isinstance(figure, Figure):
-                raise PluginFailure("a figure is not a lobench.extend.Figure", where=name, got=described(figure))
+                raise PluginFailure("a figure is not a lobench.extend.Figure", where=name, got=describe_value(figure))
             str(figure.svg), figure.legend, str(figure.title), str(figure.note)
         if not all(isinstance(line, str) for line in section.lines):
-            raise PluginFailure("a line of the section is not a text", where=name, got=described(section.lines))
+            raise PluginFailure("a line of the section is not a text", where=name, got=describe_value(section.lines))
 
 
 def _training_note(summary: Summary, indices: Sequence[int]) -> str:

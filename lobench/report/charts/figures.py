@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lobench.analysis.comparisons.summary import Summary
 from lobench.core.errors import LobenchError, StoreError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.drawing.axes import draw, matplotlib_text, wrapped_name
 from lobench.drawing.heat_map import HeatMap
 from lobench.drawing.svg import Chart
@@ -49,7 +49,7 @@ def write_figures(summary: Summary, folder: Path, kind: str, figure: str | None 
     except ImportError as error:
         raise LobenchError("figures need matplotlib", next_step="pip install 'lobench[figures]'") from error
     mpl.use("Agg")
-    with one_line_of(OSError, StoreError, "cannot write the figures", where=folder):
+    with convert_errors(OSError, StoreError, "cannot write the figures", where=folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Type 3 fonts, matplotlib's default, are refused by many publishers.
         settings: dict[Any, Any] = {"pdf.fonttype": 42, "axes.spines.top": False, "axes.spines.right": False}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lobench.analysis.comparisons.best_group import bold_means
 from lobench.analysis.store.groups import run_names, steps_increase
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 from lobench.drawing.curves import evenly_spaced_indices
 from lobench.drawing.svg import STYLES, Chart, Series, format_number
 from lobench.report.charts.sections import Figure, Section
@@ -205,7 +205,7 @@ def _best_sentence(summary: Summary, metric: str, suite: str, indices: Sequence[
     if indices[-1] not in group:
         return ""
     equal_labels = [labels[index] for index in reversed(fair_indices[:-1]) if index in group]
-    undecided_text = f"is not significantly better than {first_of(equal_labels, _MOST_NAMED)}"
+    undecided_text = f"is not significantly better than {shortened_list(equal_labels, _MOST_NAMED)}"
     worse_label = labels[fair_indices[0]] if len(fair_indices) == 2 else "each of the others"
     verdict = undecided_text if equal_labels else f"is better than {worse_label}"
     return f"{labels[indices[-1]]} {verdict} (level .05 for all together)."

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.core.case import replicate_of
+from lobench.core.case import common_replicate_noun
 from lobench.core.errors import LobenchError
 from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import counted
@@ -196,7 +196,7 @@ class _Lines:
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.curves_by_seed) for cell in subject.cells.values())
         share_text = "" if num_done == len(subject.cells) else f"{num_done} of "
-        replicate = replicate_of(cell.case for cell in subject.cells.values() if cell.curves_by_seed)
+        replicate = common_replicate_noun(cell.case for cell in subject.cells.values() if cell.curves_by_seed)
         num_diverged = subject.num_diverged
         seeds = counted(subject.num_seeds, replicate)
         num_exploded = subject.num_exploded

@@ -15,9 +15,9 @@ from lobench.analysis.scores.mean_scores import MeanScore
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.case import CaseInfo
-from lobench.core.planner import Left
+from lobench.core.planner import RemainingWork
 from lobench.core.subject import Subject
-from lobench.core.wording import duration, one_line
+from lobench.core.wording import duration_text, one_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.checkpoint_lines import BEST, difference_from_best
@@ -241,7 +241,7 @@ class MethodCounts:
         num_left = sum(max(planned - self._num_done[name], 0) for name, planned in self._num_planned.items())
         if self._began_at is None or not self._num_finished_now or not num_left:
             return ""
-        return f", about {duration((self._clock() - self._began_at) / self._num_finished_now * num_left)} left"
+        return f", about {duration_text((self._clock() - self._began_at) / self._num_finished_now * num_left)} left"
 
 
 class _MethodProgress(PlainProgress):
@@ -276,7 +276,7 @@ class _MethodProgress(PlainProgress):
             if state.curve_progress and not state.is_finished:
                 self.report_state(state)
 
-    def completed(self, subject: Subject, left: Left) -> None:
+    def completed(self, subject: Subject, left: RemainingWork) -> None:
         """Reports searches that are finished now, because their last trial has its fitness."""
         self.log_compile_times()
         names = self._methods.method_names(subject)

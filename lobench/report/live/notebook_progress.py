@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lobench.core.case import CaseInfo
-from lobench.core.planner import Left
+from lobench.core.planner import RemainingWork
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.drawing.html import paragraph, table
@@ -107,7 +107,7 @@ class NotebookProgress(PlainProgress):
         super().finished(event, lease)
         self._draw(force=not self._running.progress_rows())
 
-    def completed(self, subject: Subject, left: Left) -> None:
+    def completed(self, subject: Subject, left: RemainingWork) -> None:
         super().completed(subject, left)
         self._draw(force=True)
 

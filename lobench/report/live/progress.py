@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TextIO
 
 from lobench.core.case import CaseInfo
 from lobench.core.errors import LobenchError
-from lobench.core.planner import Left
+from lobench.core.planner import RemainingWork
 from lobench.core.result import Outcome, mean_of
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, counted, one_line
@@ -172,7 +172,7 @@ class PlainProgress(SilentProgress):
         if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
             self.log(evaluation_line(event), _colour_of(event))
 
-    def completed(self, subject: Subject, left: Left) -> None:
+    def completed(self, subject: Subject, left: RemainingWork) -> None:
         self.log_compile_times()
         if self._lines is not None:
             self._lines.completed(subject, self._running.remaining_text(left))

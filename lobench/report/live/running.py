@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lobench.core.case import CaseInfo
-from lobench.core.planner import Left
+from lobench.core.planner import RemainingWork
 from lobench.core.subject import Subject
-from lobench.core.wording import counted, duration
+from lobench.core.wording import counted, duration_text
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.tables.text import subject_name
 
@@ -134,15 +134,15 @@ class RunningEvaluations:
         self._compiled_or_loaded_programs.clear()
         if len(longest_first) == 1:
             name = longest_first[0][0]
-            return f"{f'compiled {name}' if num_compiled else f'loaded {name} from a cache'} in {duration(total)}"
-        names = [f"{name} {duration(seconds)}" for name, seconds in longest_first[:_MOST_NAMES]]
+            return f"{f'compiled {name}' if num_compiled else f'loaded {name} from a cache'} in {duration_text(total)}"
+        names = [f"{name} {duration_text(seconds)}" for name, seconds in longest_first[:_MOST_NAMES]]
         if unlisted := longest_first[_MOST_NAMES:]:
-            names.append(f"{len(unlisted)} more {duration(sum(seconds for _, seconds in unlisted))}")
+            names.append(f"{len(unlisted)} more {duration_text(sum(seconds for _, seconds in unlisted))}")
         text_parts = [f"compiled {counted(num_compiled, 'program')}"] * bool(num_compiled)
         text_parts += [f"loaded {counted(num_loaded, 'program')} from a cache"] * bool(num_loaded)
-        return f"{' and '.join(text_parts)} in {duration(total)}: {', '.join(names)}"
+        return f"{' and '.join(text_parts)} in {duration_text(total)}: {', '.join(names)}"
 
-    def remaining_text(self, remaining: Left) -> str:
+    def remaining_text(self, remaining: RemainingWork) -> str:
         """Returns the remaining work: `2 in work, 4 waiting, 24 evaluations left, about 40 s`; "" if none remains."""
         num_left = sum(remaining.evaluations.values())
         text_parts = [f"{remaining.num_waiting} waiting"] * bool(remaining.num_waiting)
@@ -152,9 +152,9 @@ class RunningEvaluations:
             )
             text_parts.append(f"{counted(num_left, 'evaluation')} left")
         seconds = self._remaining_seconds(remaining)
-        return ", ".join([*text_parts, f"about {duration(seconds)}"] if num_left and seconds >= 1 else text_parts)
+        return ", ".join([*text_parts, f"about {duration_text(seconds)}"] if num_left and seconds >= 1 else text_parts)
 
-    def _remaining_seconds(self, remaining: Left) -> float:
+    def _remaining_seconds(self, remaining: RemainingWork) -> float:
         """Returns the estimated seconds for the remaining work on all cores; 0 if nothing has run yet."""
         means = {program: total / count for program, (total, count) in self._core_seconds_by_program.items()}
         if not means:
@@ -176,17 +176,17 @@ class RunningEvaluations:
     def _progress_text(self, lease: _Lease, *, is_narrow: bool) -> str:
         seconds = self._clock() - lease.started_at
         if lease.is_command:
-            return f"runs for {duration(seconds)}"
+            return f"runs for {duration_text(seconds)}"
         if lease.step:
             return f"{lease.step}/{lease.num_steps}"
         if not lease.is_first_run:
             return f"0/{lease.num_steps}"
         total = len((self._planned_programs | self._program_numbers.keys()) - self._command_programs)
         if is_narrow or total < 2:
-            return f"compiling {duration(seconds)}"
+            return f"compiling {duration_text(seconds)}"
         past_seconds = self._past_compile_seconds
-        expected = f" of about {duration(sum(past_seconds) / len(past_seconds))}" if past_seconds else ""
-        return f"compiling {lease.program_number} of {total} programs, {duration(seconds)}{expected}"
+        expected = f" of about {duration_text(sum(past_seconds) / len(past_seconds))}" if past_seconds else ""
+        return f"compiling {lease.program_number} of {total} programs, {duration_text(seconds)}{expected}"
 
     def status_text(self) -> str:
         """Returns one line: `12 evaluations done, 1 running: quick/conv compiling 2 of 3 programs, 35 s`."""

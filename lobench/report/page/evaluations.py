@@ -42,7 +42,7 @@ class ListedEvaluation(NamedTuple):
         case = f"{row.case.suite}/{row.case.name}"
         return cls(
             summary=summary,
-            leading_cells=(case, *outer_position, name, row.key.seed_block.span, str(row.outcome)),
+            leading_cells=(case, *outer_position, name, row.key.seed_block.seed_range_text, str(row.outcome)),
             counts=(summary.num_diverged, summary.num_exploded) if summary.num_diverged >= 0 else (None, None),
         )
 
@@ -144,7 +144,7 @@ def evaluation_record(
         if name in cell.final_values and all(name in curves.shapes for curves, _ in cell.curves_by_seed.values())
     ]
     return record | {
-        "facts": _facts([curves.whole() for curves in cell.blocks]),
+        "facts": _facts([curves.complete() for curves in cell.blocks]),
         "seeds": list(seeds.values()),
         "steps": steps[point_indices].tolist(),
         "metrics": [name for name, _ in metric_rows],

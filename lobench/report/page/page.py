@@ -27,7 +27,7 @@ from lobench.core.errors import StoreError
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE
-from lobench.core.wording import counted, one_line_of
+from lobench.core.wording import convert_errors, counted
 from lobench.drawing.svg import format_number
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.charts import sections
@@ -61,7 +61,7 @@ _NUM_SHADES = 8  # shades in the style sheet
 def write_page(summary: Summary, output: Path, spec: TableSpec | None = None, figure: str | None = None) -> None:
     """Writes the page atomically, because it may be open in a browser."""
     text = render_page(summary, spec, figure)
-    with one_line_of(OSError, StoreError, "cannot write the report", where=output):
+    with convert_errors(OSError, StoreError, "cannot write the report", where=output):
         write_whole(output, text)
 
 
@@ -361,10 +361,10 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
         diverged_texts = [f"{name} at inner step {step}" for name, step in diverged_names(cell).items()]
         texts = [f"{outcome}: {message}" for outcome, message in cell.failures]
         if diverged_texts:
-            num_seeds_text = counted(len(cell.seeds), cell.case.replicate)
+            num_seeds_text = counted(len(cell.seeds), cell.case.replicate_noun)
             texts.insert(0, f"{len(diverged_texts)} of {num_seeds_text} diverged: {', '.join(diverged_texts)}")
         if exploded_texts := exploded_names(cell):
-            num_seeds_text = counted(len(cell.seeds), cell.case.replicate)
+            num_seeds_text = counted(len(cell.seeds), cell.case.replicate_noun)
             texts.append(
                 f"{len(exploded_texts)} of {num_seeds_text} exploded, above twice the start: "
                 f"{', '.join(exploded_texts)}"

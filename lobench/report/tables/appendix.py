@@ -12,7 +12,7 @@ from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.number_checks import is_number
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, one_line, seed_ranges
+from lobench.core.wording import counted, one_line, seed_ranges_text
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.latex import engine_notes, escape
@@ -169,7 +169,7 @@ def _seeds_part(summary: Summary) -> _Part:
         seeds_by_case.setdefault(name, set()).update(() if row.case.has_items else row.key.seed_block.seeds)
     names_by_seeds: dict[str, list[str]] = {}
     for name, seeds in seeds_by_case.items():
-        names_by_seeds.setdefault(seed_ranges(sorted(seeds)) or "items of a data set", []).append(name)
+        names_by_seeds.setdefault(seed_ranges_text(sorted(seeds)) or "items of a data set", []).append(name)
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in names_by_seeds.items()))
 
 

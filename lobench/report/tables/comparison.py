@@ -22,7 +22,7 @@ from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite, record_from
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.core.wording import counted, first_of, groups_text
+from lobench.core.wording import counted, groups_text, shortened_list
 from lobench.drawing.axes import new_axes, plot
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
@@ -417,7 +417,7 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
             *differences,
             p_cell(case_difference.p_holm),
             verdict_words(case_difference.verdict, gate),
-            _gate_words(gate.verdict, gate, comparison.cases[case_difference.case].replicate),
+            _gate_words(gate.verdict, gate, comparison.cases[case_difference.case].replicate_noun),
             _margin_cell(effect, case_difference.case),
             effect.notes.get(case_difference.case, ""),
         ]
@@ -603,7 +603,7 @@ def tests_line(comparison: MethodComparison) -> str:
         (tests.passed, "passed on both sides"),
     ]
     texts = [
-        f"{len(test_names)} {template.format(names=first_of(test_names, _MAX_NAMED_TESTS))}"
+        f"{len(test_names)} {template.format(names=shortened_list(test_names, _MAX_NAMED_TESTS))}"
         for test_names, template in groups
         if test_names
     ]

@@ -11,7 +11,7 @@ from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps
 from lobench.analysis.comparisons.summary import improvement_note
 from lobench.analysis.stats.comparison import CaseEffect, Effect, comparison_words
-from lobench.core.wording import counted, first_of, one_line
+from lobench.core.wording import counted, one_line, shortened_list
 from lobench.report.tables.comparison import (
     case_means,
     case_rows,
@@ -98,7 +98,7 @@ def _where_text(pair: MethodComparison) -> str:
     gate = pair.primary.gate
     mean = ["in the mean"] if len(gate.cases) > 1 and gate.overall.verdict is gate.verdict else []
     names = sorted(case.case for case in gate.cases if case.verdict is gate.verdict)
-    return " and ".join([*mean, *([f"on {first_of(names, _MAX_NAMED_CASES)}"] if names else [])])
+    return " and ".join([*mean, *([f"on {shortened_list(names, _MAX_NAMED_CASES)}"] if names else [])])
 
 
 def _sentence(pair: MethodComparison) -> str:
@@ -277,7 +277,9 @@ def _case_notes(comparison: MethodComparison, max_notes: int | None) -> list[str
     lines = []
     for note, names in cases.items():
         where = (
-            "each case" if len(names) == len(comparison.primary.comparison.cases) > 1 else first_of(sorted(names), 3)
+            "each case"
+            if len(names) == len(comparison.primary.comparison.cases) > 1
+            else shortened_list(sorted(names), 3)
         )
         lines.append(f"{where}: {note}")
     num_hidden = len(lines) - max_notes if max_notes is not None else 0

@@ -13,7 +13,7 @@ from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.tables.table import CellStyle, Entry, Heading, Panel, TableSpec, Tabulated, cell_text
 from lobench.analysis.tables.tabulate import SEARCHED_NOTE, tabulate
 from lobench.core.errors import UsageError
-from lobench.core.wording import one_line, significant
+from lobench.core.wording import one_line, significant_text
 
 __all__ = ["Numbers", "engine_notes", "latex_table"]
 
@@ -278,7 +278,7 @@ def _latex_number(value: float, digits: int | None) -> str:
         return "\\mathrm{nan}" if math.isnan(value) else "\\infty" if value > 0 else "-\\infty"
     if digits is None:
         return f"{value:z.3f}"
-    mantissa, _, power = significant(value, digits).partition("e")
+    mantissa, _, power = significant_text(value, digits).partition("e")
     return f"{mantissa} \\times 10^{{{int(power)}}}" if power else mantissa
 
 

@@ -15,9 +15,9 @@ from lobench.analysis.store.methods import hyperparameters_text
 from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.subjects import StoredSubject
 from lobench.analysis.tables.tabulate import race_notes
-from lobench.core.case import CaseInfo, replicate_of
+from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.result import Outcome, mean_of
-from lobench.core.wording import counted, duration, first_of, one_line
+from lobench.core.wording import counted, duration_text, one_line, shortened_list
 from lobench.report.tables.text import interval_cell, text_table
 
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
@@ -137,9 +137,9 @@ def _answer(summary: Summary, rows: Sequence[_Row], best_rows: Sequence[_Row]) -
     if len(rows) == 1:
         return f"{_row_label(best)}: score {score} (95%), {extent_text}"
     if equal_rows:
-        return f"{text}; not significantly worse: {first_of([_row_label(row) for row in equal_rows], _MAX_NAMED)}"
+        return f"{text}; not significantly worse: {shortened_list([_row_label(row) for row in equal_rows], _MAX_NAMED)}"
     worse_text = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
-    replicates = f"{replicate_of(summary.snapshot.cases)}s"
+    replicates = f"{common_replicate_noun(summary.snapshot.cases)}s"
     where = f" on {replicates} that converge" if _has_lost_seeds(summary, rows) else ""
     has_lost_case = any(row.is_ranked and not best.score.survived_cases <= row.score.survived_cases for row in rows)
     lost_note = f", or lost all {replicates} of a case" if has_lost_case else ""
@@ -155,13 +155,13 @@ def _has_lost_seeds(summary: Summary, rows: Sequence[_Row]) -> bool:
 def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
     if all(math.isnan(row.score.mean) for row in rows):
         return "no score"
-    noun = replicate_of(summary.snapshot.cases)
+    noun = common_replicate_noun(summary.snapshot.cases)
     return f"each lacks a case or a planned {noun}, or diverged on every {noun}"
 
 
 def _seeds_text(score: MeanScore, summary: Summary) -> str:
     seed_counts = sorted({len(seeds) for seeds in score.scores.values()})
-    noun = replicate_of(case for case in summary.snapshot.cases if case.identity in score.scores)
+    noun = common_replicate_noun(case for case in summary.snapshot.cases if case.identity in score.scores)
     return counted(seed_counts[0], noun) if len(seed_counts) == 1 else f"{seed_counts[0]} to {seed_counts[-1]} {noun}s"
 
 
@@ -176,7 +176,7 @@ def _next_steps(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     if not is_checkpoint or sum(row.is_ranked for row in rows) < 2:
         return []
     if not has_fresh_seeds:
-        replicates = f"{replicate_of(summary.snapshot.cases)}s"
+        replicates = f"{common_replicate_noun(summary.snapshot.cases)}s"
         return [
             f"optimistic, because the score's {replicates} chose the best, and they are the same in each evaluation"
         ]
@@ -233,7 +233,7 @@ def _time_cell(summary: Summary, row: _Row) -> str:
     cells = summary.snapshot.subjects[row.index].cells.values()
     curves = {id(block): block for cell in cells for block in cell.blocks}
     seconds = math.fsum(curve.wall_seconds for curve in curves.values())
-    return duration(seconds) if seconds > 0 else "-"
+    return duration_text(seconds) if seconds > 0 else "-"
 
 
 def _best_settings_lines(summary: Summary, rows: Sequence[_Row]) -> list[str]:
@@ -262,7 +262,7 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     lines += race_notes(summary, has_bounds=False)
     chosen = [row.labels[0] for row in rows if (search := snapshot.search_of(row.index)) and not search.has_fresh_seeds]
     if chosen:
-        lines.append(f"optimistic, on the seeds that chose the setting: {first_of(chosen, _MAX_NAMED)}")
+        lines.append(f"optimistic, on the seeds that chose the setting: {shortened_list(chosen, _MAX_NAMED)}")
     outcomes = Counter(str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED)
     if outcomes:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))

@@ -128,7 +128,7 @@ def _row(
     cells = [
         case,
         subject,
-        "items" if row.case.has_items else seed_block.span,
+        "items" if row.case.has_items else seed_block.seed_range_text,
         str(row.outcome),
         *(f"{summary.final_means[name]:.4g}" if name in summary.final_means else "-" for name in finals),
     ]

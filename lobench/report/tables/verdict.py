@@ -18,10 +18,10 @@ from lobench.analysis.stats.comparison import Effect, MeanDifference, PairCompar
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.core.case import replicate_of
+from lobench.core.case import common_replicate_noun
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, duration, one_line
+from lobench.core.wording import counted, duration_text, one_line
 from lobench.drawing.svg import format_number
 from lobench.report.tables.text import interval_cell, p_cell, subjects_in_words
 
@@ -223,12 +223,12 @@ def _cost_cards(snapshot: Snapshot) -> list[Card]:
     num_trials = len(snapshot.experiment.trials)
     trials_text = f"; {counted(num_trials, 'trial')} of searches included" if num_trials else ""
     is_trained = any(not case.evaluator for case in snapshot.cases)
-    compile_note = f"; {duration(compile_seconds)} more to compile" if is_trained else ""
+    compile_note = f"; {duration_text(compile_seconds)} more to compile" if is_trained else ""
     note = f"{counted(len(snapshot.rows), 'evaluation')}{compile_note}{trials_text}"
     return [
         Card(
             label=f"Time of all {'trainings' if is_trained else 'evaluations'}",
-            value=duration(train_seconds),
+            value=duration_text(train_seconds),
             note=note,
         )
     ]
@@ -240,7 +240,7 @@ def _warning_cards(summary: Summary) -> list[Card]:
     num_diverged = sum(subject.num_diverged for subject in snapshot.subjects)
     num_exploded = sum(subject.num_exploded for subject in snapshot.subjects)
     num_seeds = sum(subject.num_seeds for subject in snapshot.subjects)
-    replicates = f"{replicate_of(snapshot.cases)}s"
+    replicates = f"{common_replicate_noun(snapshot.cases)}s"
     kind = "bad" if num_diverged or num_exploded else "good" if num_seeds else ""
     warning_cards = [
         Card(
@@ -272,7 +272,7 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
     """Returns a sentence on the meaning of each headline number."""
     snapshot = summary.snapshot
     subject_label = snapshot.capitalized_labels[summary.headline_index]
-    replicate = replicate_of(snapshot.cases)
+    replicate = common_replicate_noun(snapshot.cases)
     limits_text = "" if replicate == "item" else "clipped to [-1, 2], "
     lines = [f"On the scale {summary.scale_label}; {limits_text}a diverged {replicate} counts as -1."]
     lines += [f"{line[:1].upper()}{line[1:]}." for line in summary.scales.best_subject_lines()]

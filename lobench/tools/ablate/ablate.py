@@ -19,11 +19,11 @@ from lobench.analysis.store.entrants import entrants_of
 from lobench.analysis.store.subjects import StoredSubject, subject_of
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.rounds import RunningProgress
-from lobench.api.settings import EvaluateIntoKeywords, command_text, texts
+from lobench.api.settings import EvaluateIntoKeywords, as_texts, command_text
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.experiment import SessionBlocks
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
-from lobench.core.subject import Given, Subject
+from lobench.core.subject import RequestedSubject, Subject
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
@@ -113,22 +113,22 @@ def ablate(
     progress = progress or default_progress()
     check_keywords("ablate", options, AblateKeywords)
     settings = settings_from(AblateSettings, options)
-    gin_params = texts(options.get("gin_params", ()))
+    gin_params = as_texts(options.get("gin_params", ()))
     folder = Path(store) if store else None
     if b is None:
-        if texts(suites) and is_experiment(a):
-            raise UsageError("an experiment names its suites", got=f"--suite {texts(suites)[0]}", where=str(a))
-        sides = experiment_sides(Path(a), texts(methods), folder, gin_params, progress)
-    elif texts(methods):
+        if as_texts(suites) and is_experiment(a):
+            raise UsageError("an experiment names its suites", got=f"--suite {as_texts(suites)[0]}", where=str(a))
+        sides = experiment_sides(Path(a), as_texts(methods), folder, gin_params, progress)
+    elif as_texts(methods):
         raise UsageError("--method is of an experiment's file", got=f"{a} and {b}", next_step="leave it out")
     else:
-        sides = named_sides(str(a), str(b), texts(suites), folder, gin_params, progress)
+        sides = named_sides(str(a), str(b), as_texts(suites), folder, gin_params, progress)
     seed_counts = _seed_counts(settings.seeds, sides.max_seeds)
     rules = AblateRules(margin=settings.margin, alpha=settings.alpha, seed_counts=seed_counts)
     knobs = differing_knobs(*sides.requested, _default_lookup(sides), sides.knob_groups)
     if len(knobs) > _MAX_KNOBS:
         raise UsageError("too many settings differ", got=str(len(knobs)), expected=f"{_MAX_KNOBS} at most")
-    baseline_paths = tuple(Path(path) for path in texts(baselines)) or tuple(Path(path) for path in sides.suites)
+    baseline_paths = tuple(Path(path) for path in as_texts(baselines)) or tuple(Path(path) for path in sides.suites)
     check_baselines(baseline_paths)
     configurations = _StoredConfigurations(
         sides=sides,
@@ -161,12 +161,12 @@ def ablate(
         scale=configurations.scales.describe(),
         command=command_text(
             *("lobench", "ablate", str(a), *([] if b is None else [str(b)])),
-            suite=texts(suites),
-            method=texts(methods),
+            suite=as_texts(suites),
+            method=as_texts(methods),
             **changed_fields(settings),
-            baseline=texts(baselines),
+            baseline=as_texts(baselines),
             store=store,
-            gin_file=texts(options.get("gin_files", ())),
+            gin_file=as_texts(options.get("gin_files", ())),
             gin_param=gin_params,
         ),
     )
@@ -227,7 +227,7 @@ class _StoredConfigurations:
     num_first_seeds: int
     progress: WatchProgress
     evaluator: StoreEvaluator
-    _configurations: dict[Subset, Given] = field(default_factory=dict)
+    _configurations: dict[Subset, RequestedSubject] = field(default_factory=dict)
     _stored_subjects: dict[Subset, StoredSubject] = field(default_factory=dict)
     _scales: Scales | None = None
 
@@ -273,11 +273,11 @@ class _StoredConfigurations:
             # results that come later, or were left by an earlier call, change no decision.
             self._scales = Scales.of(first_subjects, self.baselines)
 
-    def _subject_of(self, configuration: Given) -> Subject:
+    def _subject_of(self, configuration: RequestedSubject) -> Subject:
         return (
             configuration
             if isinstance(configuration, Subject)
-            else configuration.read_as(self.sides.stored_subject.checkpoint)
+            else configuration.to_subject(self.sides.stored_subject.checkpoint)
         )
 
     def _check_complete(self, subset: Subset, num_seeds: int) -> None:

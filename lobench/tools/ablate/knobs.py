@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lobench.core.errors import UsageError
-from lobench.core.subject import Given, GivenCheckpoint, Subject, optimizer_sha256
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, optimizer_sha256
 from lobench.engine.config.syntax import Binding, Import, binding_text, gin_text, parse_text, references_in
 from lobench.tools.ablate.change_search import Subset
 
@@ -45,14 +45,14 @@ class Knobs:
       knobs: The settings that differ.
     """
 
-    base: Given
+    base: RequestedSubject
     base_lines: Mapping[str, str]
     knobs: tuple[Knob, ...]
 
     def __len__(self) -> int:
         return len(self.knobs)
 
-    def configuration(self, subset: Subset) -> Given:
+    def configuration(self, subset: Subset) -> RequestedSubject:
         """Returns A with the values of B for a subset of the knobs."""
         lines = dict(self.base_lines)
         for index in sorted(subset):
@@ -67,8 +67,8 @@ class Knobs:
 
 
 def differing_knobs(
-    a: Given,
-    b: Given,
+    a: RequestedSubject,
+    b: RequestedSubject,
     default_text: Callable[[Binding], str] = lambda binding: "",
     groups: Sequence[Sequence[str]] = (),
 ) -> Knobs:
@@ -159,7 +159,7 @@ def _make_knob(pairs: Mapping[str, tuple[_Statement, _Statement]]) -> Knob:
     )
 
 
-def _parse_statements(subject: Given) -> dict[str, _Statement]:
+def _parse_statements(subject: RequestedSubject) -> dict[str, _Statement]:
     """Returns the statements of a subject by path."""
     statements = {}
     for statement in parse_text("\n".join(subject.variant.bindings), _subject_text(subject)):
@@ -175,5 +175,5 @@ def _parse_statements(subject: Given) -> dict[str, _Statement]:
     return statements
 
 
-def _subject_text(subject: Given) -> str:
+def _subject_text(subject: RequestedSubject) -> str:
     return subject.label or subject.uri

@@ -10,7 +10,7 @@ from lobench.api.compare import named_subjects, read_given
 from lobench.api.components import plugins_of
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Method
-from lobench.core.subject import Given, Subject
+from lobench.core.subject import RequestedSubject, Subject
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
@@ -37,7 +37,7 @@ class Sides:
     """
 
     names: tuple[str, str]
-    requested: tuple[Given, Given]
+    requested: tuple[RequestedSubject, RequestedSubject]
     stored_subject: Subject
     store: Path
     suites: tuple[str, ...]

@@ -18,14 +18,14 @@ from lobench.api.components import make_sinks, plugins_of
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import is_store
-from lobench.api.settings import EvaluationKeywords, WatchSettings, command_text, texts
+from lobench.api.settings import EvaluationKeywords, WatchSettings, as_texts, command_text
 from lobench.api.watched_run import WatchedRun
-from lobench.core.case import replicate_of
-from lobench.core.containment import plugins_contained
+from lobench.core.case import common_replicate_noun
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject
-from lobench.core.wording import cause, first_of, headline, one_line
+from lobench.core.wording import cause, headline, one_line, shortened_list
 from lobench.engine.checkpoints.kept import kept_copies, readable_place
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
@@ -128,7 +128,7 @@ def alarm(
     >>> lobench.alarm("run", "quadratic.gin").is_empty
     False
     """
-    alarm_kinds = parse_kinds(texts(kinds))
+    alarm_kinds = parse_kinds(as_texts(kinds))
     check_keywords("alarm", options, AlarmKeywords)
     rules = settings_from(AlarmRules, options)
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
@@ -140,7 +140,7 @@ def alarm(
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(suite_paths, progress)
     settings = WatchSettings(
-        location=run.location, suites=suite_paths, name=name, sinks=texts(options.get("sinks", ()))
+        location=run.location, suites=suite_paths, name=name, sinks=as_texts(options.get("sinks", ()))
     )
     evaluation_options = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
     with contextlib.ExitStack() as stack:
@@ -166,13 +166,13 @@ def alarm(
             stored_run = follower.process_new_checkpoints(is_over=run_ended)
     command = command_text(
         *("lobench", "alarm", str(location)),
-        suite=texts(suites),
+        suite=as_texts(suites),
         alarm=",".join(alarm_kinds),
         **changed_fields(rules),
         name=name,
         store=store,
-        gin_file=texts(options.get("gin_files", ())),
-        gin_param=texts(options.get("gin_params", ())),
+        gin_file=as_texts(options.get("gin_files", ())),
+        gin_param=as_texts(options.get("gin_params", ())),
     )
     alarms = follower.alarms
     return AlarmResult(
@@ -321,7 +321,7 @@ class _Follower:
         subjects = [stored_run.subjects[index] for index in (confirmation.reference, confirmation.position)]
         block = confirmation_block(confirmation.kind, confirmation.number, self._rules.seeds)
         steps = [subject.outer_step for subject in subjects]
-        replicates = f"{replicate_of(stored_run.cases.values())}s"
+        replicates = f"{common_replicate_noun(stored_run.cases.values())}s"
         size = (
             f"since more {replicates} diverge"
             if math.isnan(confirmation.harm)
@@ -337,7 +337,9 @@ class _Follower:
             cases = names_on_fresh_seeds(case_infos)
         paths = [self._readable_path(subject) for subject in subjects]
         readable_subjects = [
-            self._run.given(replace(subject, uri=path)) for path, subject in zip(paths, subjects, strict=True) if path
+            self._run.request_for(replace(subject, uri=path))
+            for path, subject in zip(paths, subjects, strict=True)
+            if path
         ]
         if len(readable_subjects) < len(subjects):
             gone_uris = ", ".join(subject.uri for path, subject in zip(paths, subjects, strict=True) if not path)
@@ -489,7 +491,7 @@ class _Notifier:
             if not missing_deliveries:
                 continue
             try:
-                with plugins_contained():
+                with contain_plugins():
                     sink.deliver(missing_deliveries)
             except KeyboardInterrupt:
                 raise
@@ -505,7 +507,7 @@ class _Notifier:
     def close(self) -> None:
         for address, sink in self._sinks.items():
             try:
-                with plugins_contained():
+                with contain_plugins():
                     sink.close()
             except KeyboardInterrupt:
                 raise
@@ -537,7 +539,7 @@ def _message(event: AlarmRaised, alarm: Alarm, rules: AlarmRules, location: str,
         line = f"from outer step {reference_step} to {step} the score gains {event.value:.3g} per 1,000 steps"
         return one_line(f"ALARM stall: {line}, at most {event.bound:.3g}; {rules.least_gain:g} was asked for")
     names = [f"{case.suite}/{case.name}" for case in event.cases]
-    first_names = first_of(names, _MAX_NAMED_CASES)
+    first_names = shortened_list(names, _MAX_NAMED_CASES)
     comparison = "is worse than" if event.kind == "regress" else "is worse out of distribution than in it, against"
     bound = "" if math.isnan(event.bound) else f", at least {event.bound:.3f}"
     size = "more seeds diverge" if math.isnan(event.value) else f"by {event.value:.3f}{bound}"

@@ -247,7 +247,7 @@ def read_run(
         (name, sighted_subject, is_ready and sighted_subject.sha256 not in unfinished_hashes)
         for name, sighted_subject, is_ready in standings
     ]
-    standings_of_run = [standing for standing in standings if standing[1].has_theta and run.holds(standing[1].uri)]
+    standings_of_run = [standing for standing in standings if standing[1].has_theta and run.contains(standing[1].uri)]
     if len(names := {standing[1].run for standing in standings_of_run}) > 1:
         raise UsageError(
             "several runs", where=run.location, got=", ".join(sorted(names)), expected="the folder of one of them"

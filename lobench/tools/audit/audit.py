@@ -19,7 +19,7 @@ from lobench.core.case import COMMAND
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
-from lobench.core.wording import headline, one_line_of
+from lobench.core.wording import convert_errors, headline
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.suite_files import modules_meanwhile
 from lobench.engine.store.bundle import ResultBundle, make_ledger
@@ -164,7 +164,7 @@ def audit(
         _extract_files(bundle, folder)
         make_ledger(bundle, folder)
         with (
-            one_line_of(
+            convert_errors(
                 _ROW_ERRORS, StoreError, "a part of the bundle has not the form that lobench writes", where=path
             ),
             Ledger.open(folder, read_only=True) as ledger,

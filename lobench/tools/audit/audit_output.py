@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypedDict
 
 from lobench.analysis.stats.rounding import NUM_PERTURBED
 from lobench.core.json_numbers import record_from
-from lobench.core.wording import counted, first_of, one_line
+from lobench.core.wording import counted, one_line, shortened_list
 from lobench.report.tables.text import escape_controls
 from lobench.tools.audit.audit import Audit, AuditedEvaluation
 from lobench.tools.audit.draw import Escape
@@ -157,12 +157,12 @@ def _group_claims(claims: Sequence[str]) -> list[str]:
         key = (claim, "") if match is None else (match["before"], match["after"])
         names.setdefault(key, {}).update({match["names"]: None} if match is not None else {})
     return [
-        f"{prefix}{first_of(list(names_of_claim), _MOST_FILES)}{suffix}" if names_of_claim else prefix
+        f"{prefix}{shortened_list(list(names_of_claim), _MOST_FILES)}{suffix}" if names_of_claim else prefix
         for (prefix, suffix), names_of_claim in names.items()
     ]
 
 
 def _check_line(check: AuditedEvaluation) -> str:
-    seeds = f"seeds {check.row.key.seed_block.span}"
+    seeds = f"seeds {check.row.key.seed_block.seed_range_text}"
     label = check.row.sightings[0].label
     return f"  {check.verdict}: {label} on {check.row.case.suite}/{check.row.case.name}, {seeds}: {one_line(check.why)}"

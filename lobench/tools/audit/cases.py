@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from pathlib import PurePosixPath
 
 from lobench.core.case import CaseInfo
-from lobench.core.code import parts_of_code
-from lobench.core.wording import first_of
+from lobench.core.code import split_code
+from lobench.core.wording import shortened_list
 from lobench.engine.config.bound import BoundCase
 from lobench.engine.config.reached_files import names_code
 from lobench.engine.config.user_code import tree_sha256
@@ -201,7 +201,7 @@ def codes_without_files(ledger: Ledger, rows: Sequence[EvaluationRow], file_name
     paths = [_absolute_path(member) for member in file_names]
     return {
         code
-        for code in {code for row in rows for code in parts_of_code(row.key.code)}
+        for code in {code for row in rows for code in split_code(row.key.code)}
         for name, digest in (ledger.code_parts(code) or {}).items()
         if _is_file_digest(digest) and not any(names_code(path, [name]) for path in paths)
     }
@@ -211,7 +211,7 @@ def code_findings(
     ledger: Ledger, rows: Sequence[EvaluationRow], contents_by_name: Mapping[str, bytes]
 ) -> Iterator[Finding]:
     """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
-    rows_by_code = {code: row for row in reversed(rows) for code in parts_of_code(row.key.code) if code}
+    rows_by_code = {code: row for row in reversed(rows) for code in split_code(row.key.code) if code}
     for code, row in rows_by_code.items():
         digests_by_name = ledger.code_parts(code)
         if digests_by_name is None:
@@ -235,7 +235,7 @@ def code_findings(
             elif digest not in digests:
                 yield Contradiction("code", f"{row.where}: made by another {name} than the bundle has")
         if missing_names:
-            yield Unaudited(f"code that the bundle does not have: {first_of(sorted(missing_names), 3)}")
+            yield Unaudited(f"code that the bundle does not have: {shortened_list(sorted(missing_names), 3)}")
 
 
 def files_of_codes(ledger: Ledger, codes: Iterable[str], contents_by_name: Mapping[str, bytes]) -> set[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from lobench.core.code import parts_of_code
+from lobench.core.code import split_code
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.items import item_seed
 from lobench.core.subject import Subject, optimizer_sha256
@@ -151,7 +151,7 @@ def _plan_findings(
         if planned_subject.problem:
             yield Contradiction("plan", f"the plan of {planned_subject.label}: {planned_subject.problem}")
     for planned_subject, case, blocks in absent(planned_subjects, rows):
-        seeds = ", ".join(block.span for block in blocks)
+        seeds = ", ".join(block.seed_range_text for block in blocks)
         yield Contradiction(
             "absent", f"{planned_subject.label} on {case.name}: seeds {seeds} were planned, and have no outcome"
         )
@@ -259,7 +259,7 @@ def _file_findings(
     ledger: Ledger,
 ) -> Iterator[Finding]:
     """Yields files of suites that were changed after the plan. Files that no result depends on are only named."""
-    names = {name for row in rows for code in parts_of_code(row.key.code) for name in ledger.code_parts(code) or ()}
+    names = {name for row in rows for code in split_code(row.key.code) for name in ledger.code_parts(code) or ()}
     binding_texts = {text for row in rows for sighting in row.sightings for text in sighting.variant.bindings}
     reached_paths: set[Path] = set()
     bundle_folders = sorted({Path(*Path(name).parts[:3]) for name in members})
@@ -275,7 +275,7 @@ def _file_findings(
         {name for subject in planned_subjects for name, digest in subject.files.items() if digest != last_digests[name]}
     ):
         yield Unaudited(f"what {name} was under an earlier plan")
-    codes = {code for subject in planned_subjects for case in subject.cases for code in parts_of_code(case.code)}
+    codes = {code for subject in planned_subjects for case in subject.cases for code in split_code(case.code)}
     code_members = files_of_codes(ledger, codes, members)
     for changed_file, line in changed_files(planned_subjects, members, code_members):
         if changed_file is None:

@@ -13,7 +13,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.experiment import Experiment, Method
 from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
-from lobench.core.wording import first_of, headline
+from lobench.core.wording import headline, shortened_list
 from lobench.engine.checkpoints.given import given_method, optimizer_text
 from lobench.engine.config.experiment.file import read_experiment
 from lobench.engine.config.syntax import gin_text, only_bindings, parse_text
@@ -65,7 +65,7 @@ def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: 
         if methods_without_results and memberships:
             yield Unaudited(
                 f"why experiment {experiment_row.name!r} has no result of "
-                f"{first_of(methods_without_results, _MOST_NAMED)}"
+                f"{shortened_list(methods_without_results, _MOST_NAMED)}"
             )
 
 
@@ -160,7 +160,7 @@ def _left_out_findings(
     ]
     if left_out_seeds:
         message = f"why experiment {experiment_row.name!r} leaves out results of its methods on its seeds"
-        yield Unaudited(f"{message}: {first_of(left_out_seeds, _MOST_NAMED)}")
+        yield Unaudited(f"{message}: {shortened_list(left_out_seeds, _MOST_NAMED)}")
 
 
 def _read_configuration(experiment_row: ExperimentRow, folders: Sequence[Path]) -> Experiment:
@@ -304,7 +304,7 @@ def _trial_findings(
         trial_numbers = {trial.number for trial in trials if trial.method == name}
         missing_trials = sorted(set(range(max(trial_numbers, default=0))) - trial_numbers)
         if missing_trials:
-            missing_numbers = first_of([str(number) for number in missing_trials], _MOST_NAMED)
+            missing_numbers = shortened_list([str(number) for number in missing_trials], _MOST_NAMED)
             yield Contradiction(
                 "record",
                 f"search {name!r} of {experiment_row.name!r} counts trials from 0, and lacks {missing_numbers}",
@@ -378,7 +378,9 @@ def seed_findings(
         if key not in seeds or seeds[key].issuperset(row.key.seed_block.seeds):
             continue
         label = row.sightings[0].label
-        message = f"{label} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.span} were not planned"
+        message = (
+            f"{label} on {row.case.suite}/{row.case.name}: seeds {row.key.seed_block.seed_range_text} were not planned"
+        )
         yield Unaudited(message) if has_gate else Contradiction("plan", message)
     differing_cases = []
     for (name, _), seeds_of_methods in sorted(seeds_by_case.items()):

@@ -12,7 +12,7 @@ from lobench.core.code import CodeFingerprint
 from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject, Variant
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.current import CURRENT, PLAN, PLANNED
 from lobench.engine.store.ledger import EvaluationRow
@@ -270,7 +270,7 @@ def _payload_findings(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
         if differing_fields:
             yield Contradiction(
                 "result",
-                f"{row.where}: its curves say {first_of(sorted(differing_fields), 3)}, which have another form",
+                f"{row.where}: its curves say {shortened_list(sorted(differing_fields), 3)}, which have another form",
             )
         if row.payload[claimed_end:] != encoded[our_end:]:
             yield Contradiction("result", f"{row.where}: its curves have bytes that are not values")

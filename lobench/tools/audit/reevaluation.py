@@ -119,7 +119,7 @@ class SuiteCases:
     def _find_case(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
         specs = [spec for spec in self._specs if spec.suite == row.case.suite and is_of_spec(spec, row.case)]
         name = row.case.name.partition("[")[0]  # without the values of its parameters
-        if not specs and any(test.suite == row.case.suite and test.is_called(name) for test in self._tests):
+        if not specs and any(test.suite == row.case.suite and test.has_name(name) for test in self._tests):
             raise OrdinaryTest("an ordinary test, which an audit does not repeat", where=row.where)
         if not specs and any(spec.suite == row.case.suite for spec in self._specs):
             raise OtherCase("the suite's files have no such case", where=row.where)

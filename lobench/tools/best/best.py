@@ -98,7 +98,7 @@ def best(
         names = ", ".join(map(subject_name, subjects))
         reporter.log(f"evaluating {names} on seeds from {first_seed} on")
         num_seeds_bindings = [] if seeds is None else [f"Case.num_seeds = {seeds}"]
-        given_subjects = [run.given(subject) for subject in subjects]
+        given_subjects = [run.request_for(subject) for subject in subjects]
         replace(evaluator, store=folder).evaluate(
             given_subjects, [f"Case.first_seed = {first_seed}", *num_seeds_bindings], cases=cases
         )
@@ -116,7 +116,7 @@ def best(
         thetas = [
             subject.subject
             for subject in snapshot.subjects
-            if subject.subject.has_theta and run.holds(subject.subject.uri)
+            if subject.subject.has_theta and run.contains(subject.subject.uri)
         ]
         readable_subjects = [
             readable_subject
@@ -130,11 +130,11 @@ def best(
         if readable_subjects:
             repeated_store = store / "best" / "again"
             replace(evaluator, store=repeated_store).evaluate(
-                [run.given(readable_theta) for readable_theta in readable_subjects]
+                [run.request_for(readable_theta) for readable_theta in readable_subjects]
             )
             snapshot = read_store(repeated_store)
     ranked_metric, scales, all_ranked = rank_checkpoints(snapshot, suite_paths, metric)
-    ranked = [ranked_subject for ranked_subject in all_ranked if run.holds(ranked_subject.subject.subject.uri)]
+    ranked = [ranked_subject for ranked_subject in all_ranked if run.contains(ranked_subject.subject.subject.uri)]
     top_ranked, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
     if not top_ranked:
         raise _no_checkpoint_error(store, suite_paths, ranked, gone_uris)
@@ -272,7 +272,7 @@ def _readable_subject(
         for stored_subject in stored_subjects
         if stored_subject.subject.has_theta
         and stored_subject.subject.sha256 == sha256
-        and run.holds(stored_subject.subject.uri)
+        and run.contains(stored_subject.subject.uri)
     )
     located_subjects = [replace(sighting, uri=run.path_of(sighting.uri)) for sighting in sightings]
     located_subjects.sort(key=lambda sighting: not has_number(sighting.uri))  # stable

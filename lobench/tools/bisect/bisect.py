@@ -25,10 +25,10 @@ from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.fresh_seeds import note_on_fixed_seeds
 from lobench.api.resolve import RunFolder, is_store
 from lobench.api.rounds import RoundProgress
-from lobench.api.settings import EvaluationKeywords, command_text, num_workers, texts
+from lobench.api.settings import EvaluationKeywords, as_texts, command_text, num_workers
 from lobench.api.watched_run import WatchedRun
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
-from lobench.core.checkpoint import Checkpoint, digests_of
+from lobench.core.checkpoint import Checkpoint, theta_digests
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject, Variant
@@ -102,8 +102,8 @@ def bisect(
     """
     check_keywords("bisect", options, BisectKeywords)
     settings = settings_from(BisectSettings, options, case=case)
-    gin_files = texts(options.get("gin_files", ()))
-    gin_params = texts(options.get("gin_params", ()))
+    gin_files = as_texts(options.get("gin_files", ()))
+    gin_params = as_texts(options.get("gin_params", ()))
     metric = settings.metric
     from_step = settings.from_step
     to_step = settings.to_step
@@ -121,7 +121,7 @@ def bisect(
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
         given_subjects = [
-            run.given(
+            run.request_for(
                 Subject.of_checkpoint(
                     replace(checkpoint, uri=readable_path_of(checkpoint) or checkpoint.uri), variant_of(checkpoint)
                 )
@@ -136,7 +136,7 @@ def bisect(
         rows_of_case = [
             row
             for row in watch_snapshot.rows
-            if watch_snapshot.current.is_current(row) and any(map(row.case.is_called, names))
+            if watch_snapshot.current.is_current(row) and any(map(row.case.has_name, names))
         ]
         if line := edited_code_line(rows_of_case, watch_snapshot.edited_codes):
             progress.log(f"{line}, and are not used; --keep-results uses them")
@@ -173,7 +173,7 @@ def bisect(
         sighting
         for row in rows
         for sighting in row.sightings
-        if sighting.has_theta and sighting.uri and run.holds(sighting.uri)
+        if sighting.has_theta and sighting.uri and run.contains(sighting.uri)
     }:
         paths_by_hash.setdefault(subject.sha256, []).append(run.path_of(subject.uri))
 
@@ -190,7 +190,7 @@ def bisect(
             store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current
         )
 
-    layers = layers_at(location, manager, gin_files=texts(gin_files), gin_params=run_params)
+    layers = layers_at(location, manager, gin_files=as_texts(gin_files), gin_params=run_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
     max_evaluations = max(len(checkpoints) // 5, _MIN_BUDGET) if settings.most is None else settings.most
     search = _Search(
@@ -221,12 +221,12 @@ def bisect(
         is_exhausted=search.is_exhausted,
         command=command_text(
             *("lobench", "bisect", str(given_location)),
-            suite=texts(suites),
+            suite=as_texts(suites),
             **changed_fields(replace(settings, most=None)),
             name=name,
             store=given_store,
-            gin_file=texts(gin_files),
-            gin_param=texts(gin_params),
+            gin_file=as_texts(gin_files),
+            gin_param=as_texts(gin_params),
         ),
     )
 
@@ -460,7 +460,12 @@ def _variant_lookup(
     variants_by_folder: dict[str, Variant] = {}
     for row in sorted(rows, key=current.last_planned):
         for sighting in row.present:
-            if sighting.has_theta and sighting.uri and run.holds(sighting.uri) and current.has_bindings(row, sighting):
+            if (
+                sighting.has_theta
+                and sighting.uri
+                and run.contains(sighting.uri)
+                and current.has_bindings(row, sighting)
+            ):
                 variant = Variant(trainer_config=sighting.variant.trainer_config)
                 variants_by_hash[sighting.sha256] = variants_by_folder[os.path.dirname(run.path_of(sighting.uri))] = (
                     variant
@@ -508,7 +513,7 @@ def _run_checkpoints(
             if (
                 sighting.has_theta
                 and sighting.uri
-                and run.holds(sighting.uri)
+                and run.contains(sighting.uri)
                 and sighting.sha256 not in deleted_hashes
                 and sighting not in excluded
             ):
@@ -529,7 +534,7 @@ def _run_checkpoints(
                 hashes: tuple[str, ...] = (checkpoint.sha256,)
             else:
                 checkpoint, leaves = load_checkpoint(file.uri, manager, allow_pickle=False)
-                hashes = digests_of(leaves)
+                hashes = theta_digests(leaves)
         except CheckpointError as error:
             progress.log(f"left out: {error}")
             continue

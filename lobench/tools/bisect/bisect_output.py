@@ -10,7 +10,7 @@ __all__ = ["bisection_text"]
 
 def bisection_text(bisection: Bisection) -> str:
     """Returns the step, its probability, the interval, the cost, and the command that repeats the call."""
-    posterior, noun = bisection.posterior, bisection.case.replicate
+    posterior, noun = bisection.posterior, bisection.case.replicate_noun
     interval_start, interval_end = bisection.interval
     num_checkpoints = len(bisection.checkpoints)
     num_stored = bisection.probed_case.num_evaluations - bisection.num_new

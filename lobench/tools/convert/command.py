@@ -9,7 +9,7 @@ import click
 
 from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 
 __all__ = ["convert"]
 
@@ -88,7 +88,7 @@ def convert(
     for file in weights:
         _, file_leaves = load_checkpoint(file, load_plugins(), allow_pickle=False)
         if repeated_names := sorted(leaves.keys() & file_leaves.keys()):
-            raise UsageError("two files have a weight of one name", where=file, got=first_of(repeated_names, 3))
+            raise UsageError("two files have a weight of one name", where=file, got=shortened_list(repeated_names, 3))
         leaves |= file_leaves
     conversion = convert_leaves(leaves, optimizer, ", ".join(weights))
     write_theta(output, conversion)
@@ -111,7 +111,7 @@ def _export(
     from lobench.tools.convert.model_card import ExportedCheckpoint
 
     if len(weights) != 1:
-        raise UsageError("--to takes one checkpoint", got=first_of(list(weights), 3))
+        raise UsageError("--to takes one checkpoint", got=shortened_list(list(weights), 3))
     _, theta, name = load_learned(weights[0], optimizer=optimizer)
     exported_checkpoint = ExportedCheckpoint.find(weights[0], name, optimizer, stores)
     if target == "algoperf":

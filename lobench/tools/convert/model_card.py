@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.store.snapshot import read_store
-from lobench.api.resolve import find_trained
+from lobench.api.resolve import find_training_setup
 from lobench.core.subject import optimizer_bindings
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import given_checkpoint
@@ -52,7 +52,7 @@ class ExportedCheckpoint:
           optimizer: The class with its settings, if the user gave it: "ELO(step_mult=0.1)".
           stores: Stores to look into. (): that of the name, or those in `lobench_results` next to the checkpoint.
         """
-        training_setup = find_trained(text, "checkpoint", None)
+        training_setup = find_training_setup(text, "checkpoint", None)
         config = training_setup.trainer_config
         if config is None:
             config = given_checkpoint(training_setup.checkpoint).variant.trainer_config or ""

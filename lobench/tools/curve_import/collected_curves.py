@@ -15,7 +15,7 @@ from pathlib import Path
 from lobench.api.settings import ImportSettings, RunNaming
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction, direction_of, metric_name, usual_direction
-from lobench.core.wording import cause, counted, first_of
+from lobench.core.wording import cause, counted, shortened_list
 from lobench.engine.store.imports import ImportedFile
 from lobench.tools.curve_import.formats.kinds import (
     content_sha256,
@@ -141,7 +141,7 @@ def combined_error(problems: Sequence[UsageError], noun: str) -> UsageError:
     """Combines several errors into one."""
     if len(problems) == 1:
         return problems[0]
-    texts_of_problems = first_of([str(error) for error in problems], _MAX_SHOWN)
+    texts_of_problems = shortened_list([str(error) for error in problems], _MAX_SHOWN)
     return UsageError(f"{len(problems)} {noun} cannot be imported", got=texts_of_problems)
 
 
@@ -177,7 +177,7 @@ def _sources_of_path(source: _NamedPath, format_name: str, notes: list[str]) -> 
             else []
         )
         if unread_tables and detected_name != "mlflow":
-            unread_text = first_of([str(path) for path in unread_tables], _MAX_SHOWN)
+            unread_text = shortened_list([str(path) for path in unread_tables], _MAX_SHOWN)
             notes.append(
                 f"{source.path} is read as {detected_name}; "
                 f"{counted(len(unread_tables), 'table')} there not read: {unread_text}"
@@ -207,7 +207,7 @@ def left_out_note(errors: Sequence[UsageError]) -> str:
     verb = "is not a curve and is" if len(errors) == 1 else "are not curves and are"
     return (
         f"{counted(len(errors), 'file')} {verb} left out: "
-        f"{first_of([_shorten(str(error)) for error in errors], _MAX_SHOWN)}"
+        f"{shortened_list([_shorten(str(error)) for error in errors], _MAX_SHOWN)}"
     )
 
 
@@ -457,7 +457,7 @@ class CollectedCurves:
             restriction = " of the requested metrics" if self.request.metrics else ""
             self.notes.append(
                 f"{counted(len(empty_files), 'file')} without values{restriction} left out: "
-                f"{first_of(empty_files, _MAX_SHOWN)}"
+                f"{shortened_list(empty_files, _MAX_SHOWN)}"
             )
 
     def _read_source(self, source: CurveFile, number: int) -> None:

@@ -12,7 +12,7 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import CaseInfo
 from lobench.core.result import Curves, EvaluationKey
 from lobench.core.subject import Subject
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.store.imports import imported_curves
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.collected_curves import CurveFile
@@ -94,7 +94,8 @@ class CopyFinder:
     def notes(self) -> list[str]:
         """Returns a line for each method and case with copies."""
         return [
-            f"{where}: {counted(len(copies), 'run')} left out as a copy of another one: {first_of(copies, _MOST_SHOWN)}"
+            f"{where}: {counted(len(copies), 'run')} left out as a copy of another one: "
+            f"{shortened_list(copies, _MOST_SHOWN)}"
             for where, copies in self._found_copies.items()
         ]
 

@@ -20,7 +20,7 @@ from lobench.core.metric import direction_of, is_named_loss
 from lobench.core.result import Curves, EvaluationKey, Provenance
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.imports import (
     Added,
@@ -72,8 +72,8 @@ class Imported:
 
     def describe(self, printed_notes: Collection[str] = ()) -> str:
         """Returns lines for the terminal, without the notes that are already printed."""
-        methods = f"{counted(len(self.methods), 'method')} ({first_of(self.methods, _NUM_NAMED)})"
-        counts_text = f"{methods} on {counted(len(self.cases), 'case')} ({first_of(self.cases, _NUM_NAMED)})"
+        methods = f"{counted(len(self.methods), 'method')} ({shortened_list(self.methods, _NUM_NAMED)})"
+        counts_text = f"{methods} on {counted(len(self.cases), 'case')} ({shortened_list(self.cases, _NUM_NAMED)})"
         counts = [counted(self.num_new, "new curve")]
         counts += [f"{self.num_known:,} known already"] * bool(self.num_known)
         counts += [f"{self.num_replaced:,} replaced"] * bool(self.num_replaced)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lobench.api.settings import RunNaming
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import Direction, metric_name, stored_spelling
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 
 __all__ = [
     "UNNAMED_CASE",
@@ -362,7 +362,7 @@ def _runs_with_values(logged_runs: Sequence[LoggedRun], request: CurveRequest, n
         runs_without_value = [logged_run for logged_run in runs_with_values if key and not logged_run.fact(key)]
         if not runs_without_value:
             continue
-        runs_text = first_of(
+        runs_text = shortened_list(
             [f"{logged_run.name!r} ({logged_run.id})" for logged_run in runs_without_value], _MOST_SHOWN
         )
         if len(runs_without_value) == len(runs_with_values):
@@ -414,7 +414,7 @@ def _check_pooled_runs(method: str, case: str, members: Sequence[LoggedRun], req
     case_text = f" on {case!r}" if case else ""
     raise UsageError(
         f"{len(members)} runs are called {method!r}{case_text}, and differ in more than a seed",
-        got=first_of(differences, _MOST_SHOWN),
+        got=shortened_list(differences, _MOST_SHOWN),
         next_step=f"--case-from {first_key} if these are problems, --method-from {first_key} if they are methods, "
         f"--seed-from {first_key} if they only distinguish seeds",
     )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, Unpack
 import numpy as np
 
 from lobench.api.components import plugins_of
-from lobench.api.resolve import find_trained
-from lobench.api.settings import command_text, texts
+from lobench.api.resolve import find_training_setup
+from lobench.api.settings import as_texts, command_text
 from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.settings_field import changed_fields, check_keywords, settings_from
@@ -88,7 +88,7 @@ def debug(
     variant = Variant()
     if checkpoint or optimizer:
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
-        trained_subject = find_trained(checkpoint or optimizer, kind, None if store is None else Path(store))
+        trained_subject = find_training_setup(checkpoint or optimizer, kind, None if store is None else Path(store))
         checkpoint = trained_subject.checkpoint
         optimizer = trained_subject.optimizer
         trained_params = (*trained_subject.gin_params, *gin_params)
@@ -139,7 +139,7 @@ def debug(
             suite=str(suite),
             **{**changed_fields(settings), "seed": seed},
             store=str(store or ""),
-            gin_file=texts(gin_files),
+            gin_file=as_texts(gin_files),
             gin_param=tuple(gin_params),
         )
         + " --home ''" * (not home_suite)

@@ -11,7 +11,7 @@ from typing import Annotated, TypedDict
 from lobench.core.case import SeedBlock
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import record_from
-from lobench.core.wording import one_line, one_line_of
+from lobench.core.wording import convert_errors, one_line
 from lobench.drawing.svg import Chart, Series, format_number
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure, Section
@@ -152,7 +152,7 @@ def debug_text(result: DebugResult) -> str:
 
 def _trained_seeds_text(result: DebugResult) -> str:
     start, size = map(int, result.block.split("+"))
-    return f"one program trained seeds {SeedBlock(start=start, size=size).span}"
+    return f"one program trained seeds {SeedBlock(start=start, size=size).seed_range_text}"
 
 
 def _layer_table(result: DebugResult) -> list[list[str]]:
@@ -177,7 +177,7 @@ def write_debug_page(result: DebugResult, output: Path) -> None:
         rows=rows[1:],
         sections=_page_sections(result),
     )
-    with one_line_of(OSError, StoreError, "cannot write the page", where=output):
+    with convert_errors(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
 

@@ -18,7 +18,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import LobenchError, StoreError, UsageError
-from lobench.core.wording import counted, one_line_of
+from lobench.core.wording import convert_errors, counted
 
 __all__ = ["DoctorRecord", "ReplayRecord", "doctor"]
 
@@ -182,7 +182,7 @@ def _check_programs() -> str:
 
     folder = wanted_cache_folder()
     advice = "set LOBENCH_CACHE_DIR to a folder that can be written and has room"
-    with one_line_of(OSError, LobenchError, "compiled programs cannot be kept", where=folder, next_step=advice):
+    with convert_errors(OSError, LobenchError, "compiled programs cannot be kept", where=folder, next_step=advice):
         if user_cache_folder() is None:
             raise PermissionError(errno.EACCES, "the folder cannot be written", str(folder))
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -19,13 +19,13 @@ from lobench.analysis.store.subjects import StoredSubject, subjects_of
 from lobench.api.compare import named_subjects
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.rounds import RunningProgress
-from lobench.api.settings import EvaluateIntoKeywords, texts
+from lobench.api.settings import EvaluateIntoKeywords, as_texts
 from lobench.core.case import SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.settings_field import check_keywords, keywords_in, settings_from
-from lobench.core.subject import Given, Subject
-from lobench.core.wording import counted, first_of
+from lobench.core.subject import RequestedSubject, Subject
+from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.given import layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import bind_case
@@ -132,7 +132,7 @@ def falsify(
     """
     check_keywords("falsify", options, FalsifyKeywords)
     rules = settings_from(FalsifySettings, options)
-    gin_params = texts(options.get("gin_params", ()))
+    gin_params = as_texts(options.get("gin_params", ()))
     if not 4 <= rules.seeds <= MOST_SEEDS:
         raise UsageError("--seeds", got=str(rules.seeds), expected=f"4 to {MOST_SEEDS}")
     path = find_suite(str(suite))
@@ -143,7 +143,7 @@ def falsify(
     requested_subject, subject = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
     bindings = tuple(binding.strip() for binding in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
-    cells = read_cells(spec, layers, texts(rules.axes))
+    cells = read_cells(spec, layers, as_texts(rules.axes))
     # Binds with the checkpoint's bindings before any cell is evaluated, since they may name a missing module.
     role = bind_case(spec, replace(layers, gin_params=(*bindings, *gin_params)), build=False).info.role
     stored_cells = _StoredCells(
@@ -199,7 +199,7 @@ class _StoredCells:
 
     folder: Path
     cells: Cells
-    checkpoint_subjects: tuple[Given, Subject]
+    checkpoint_subjects: tuple[RequestedSubject, Subject]
     baseline_grid: BaselineGrid
     layers: Layers
     rules: FalsifySettings
@@ -208,7 +208,7 @@ class _StoredCells:
     _sizes: dict[CellIndex, tuple[int, int]] = field(default_factory=dict)
 
     def gaps(self, cells: Sequence[CellIndex]) -> list[float]:
-        names = first_of([self._cell_text(cell) for cell in cells], _MAX_NAMED_CELLS)
+        names = shortened_list([self._cell_text(cell) for cell in cells], _MAX_NAMED_CELLS)
         self.progress.log(f"looking at {counted(len(cells), 'cell')}: {names}")
         block = SeedBlock(start=0, size=_NUM_SCREENING_SEEDS)
         tuned_cells = [cell for cell in cells if self._tune_cell(cell, _COARSE_GRID) is not None]
@@ -289,7 +289,7 @@ class _StoredCells:
             score_version=SCORE_VERSION,
         )
 
-    def _tuned_optimizer(self, cell: CellIndex) -> tuple[Given, Subject]:
+    def _tuned_optimizer(self, cell: CellIndex) -> tuple[RequestedSubject, Subject]:
         """Returns the tuned optimizer of a cell."""
         return named_subjects([self.tuned_text(cell)], self.folder, (str(self.cell_file(cell)),), self.progress)[0]
 
@@ -332,7 +332,7 @@ class _StoredCells:
         replace(baseline, cases={**baseline.cases, key: baseline_case}).save(path)
         return baseline_case
 
-    def _evaluate(self, subjects: Sequence[Given], files: Sequence[Path], block: SeedBlock) -> None:
+    def _evaluate(self, subjects: Sequence[RequestedSubject], files: Sequence[Path], block: SeedBlock) -> None:
         bindings = f"Case.first_seed = {block.start}", f"Case.block_sizes = {block_sizes(block)}"
         self.evaluator.evaluate(subjects, bindings, suites=tuple(map(str, files)))
 

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from lobench.core.errors import StoreError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.whole_file import require_folder, write_whole
 from lobench.tools.falsify.falsify import FalsifyResult, block_sizes
 
@@ -40,7 +40,9 @@ def require_case_folder(folder: Path) -> None:
     Raises:
       StoreError: The folder cannot be written.
     """
-    with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step="choose another --output"):
+    with convert_errors(
+        OSError, StoreError, "cannot write the case", where=folder, next_step="choose another --output"
+    ):
         require_folder(folder)
 
 
@@ -54,7 +56,7 @@ def write_case(result: FalsifyResult, folder: Path) -> tuple[Path, ...]:
     """
     stem = re.sub(r"\W+", "_", f"{Path(result.checkpoint_label.split(';')[0]).stem}_{result.cells.scope}")
     next_step = "choose another --output; the same command trains nothing again"
-    with one_line_of(OSError, StoreError, "cannot write the case", where=folder, next_step=next_step):
+    with convert_errors(OSError, StoreError, "cannot write the case", where=folder, next_step=next_step):
         folder.mkdir(parents=True, exist_ok=True)
         for name in itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(2))):
             files = _case_files(result, name, folder)

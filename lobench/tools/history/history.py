@@ -20,12 +20,12 @@ from lobench.analysis.stats.intervals import Interval, stratified_t_mean
 from lobench.analysis.store.names import match_name, subject_index_named
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
-from lobench.api.resolve import snapshot_with
-from lobench.core.case import case_name
+from lobench.api.resolve import snapshot_with_name
+from lobench.core.case import canonical_case_name
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.metric import stored_spelling
 from lobench.core.program import Program
-from lobench.core.wording import first_of
+from lobench.core.wording import shortened_list
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["CaseHistory", "CaseRun", "HistoryRecord", "ScoreChange", "history_of"]
@@ -216,7 +216,7 @@ def history_of(
         case=f"{case_info.suite}/{case_info.name}",
         metric=metric or case_info.primary_metric,
         scale=scales.short_description(),
-        replicate=case_info.replicate,
+        replicate=case_info.replicate_noun,
         seeds=tuple(seeds),
         runs=tuple(runs),
         changes=tuple(sorted(_find_changes(runs, 0, len(runs), probability), key=lambda change: change.run_index)),
@@ -250,13 +250,13 @@ def _grouped_evaluations(stores: Sequence[Path], case: str) -> Iterator[tuple[Sn
         snapshot = read_store(store, all_codes=True)
         for row in snapshot.rows:
             names.update(row.case.names)
-            if row.payload is not None and row.case.is_called(case):
+            if row.payload is not None and row.case.has_name(case):
                 codes_of_case = codes.setdefault(row.case.key, [])
                 if row.code not in codes_of_case:
                     codes_of_case.append(row.code)
                 groups.setdefault((_revision_text(row), row.program, codes_of_case.index(row.code)), []).append(row)
         yield from ((snapshot, rows) for rows in groups.values())
-    if case not in names and case_name(case) not in names:
+    if case not in names and canonical_case_name(case) not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
 
 
@@ -292,7 +292,7 @@ def _refuse_several_subjects(snapshots: Sequence[Snapshot], case: str) -> None:
         raise UsageError(
             "several subjects, and each has a history of its own",
             where=case,
-            got=first_of(sorted(map(repr, labels)), _MAX_NAMED_SUBJECTS),
+            got=shortened_list(sorted(map(repr, labels)), _MAX_NAMED_SUBJECTS),
             next_step=f"--subject {shlex.quote(min(labels))} shows one of them",
         )
 
@@ -305,7 +305,7 @@ def _named_subject(snapshot: Snapshot, name: str) -> StoredSubject | None:
     """
     if not name:
         return last_subject(snapshot.subjects)
-    named_snapshot = snapshot_with(snapshot.store, name)
+    named_snapshot = snapshot_with_name(snapshot.store, name)
     if not match_name(named_snapshot, name).indices:
         return None
     key = named_snapshot.subjects[subject_index_named(named_snapshot, name)].subject.key

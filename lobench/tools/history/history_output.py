@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import record_from
 from lobench.core.number_checks import unless_nan
-from lobench.core.wording import counted, one_line, one_line_of
+from lobench.core.wording import convert_errors, counted, one_line
 from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
 from lobench.report.page.templates import plain_page
@@ -96,7 +96,7 @@ def write_history_page(case_history: CaseHistory, output: Path) -> None:
     body = Markup("<p class='quiet'>{}</p><figure>{}</figure><pre class='scroll'>{}</pre>").format(
         case_history.scale, _history_chart(case_history).svg(), history_text(case_history)
     )
-    with one_line_of(OSError, StoreError, "cannot write the page", where=output):
+    with convert_errors(OSError, StoreError, "cannot write the page", where=output):
         write_whole(output, plain_page(f"History of {escape(case_history.case)}", body))
 
 

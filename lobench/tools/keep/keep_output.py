@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from lobench.core.json_numbers import record_from
-from lobench.core.wording import counted, duration, one_line, seed_ranges
+from lobench.core.wording import counted, duration_text, one_line, seed_ranges_text
 from lobench.report.tables.text import text_table
 from lobench.tools.keep.keep import KeepResult, MeasuredTotal
 from lobench.tools.keep.sequence import Decision, DecisionSequence, Terms, Total
@@ -52,7 +52,7 @@ def kept_text(outcome: KeepResult) -> str:
         _difference_text(decision, outcome.decisions.terms),
         _divergence_text(decision),
         f"{counted(decision.pairs, 'pair')}, {decision.fresh_pairs} of them on fresh seeds",
-        duration(decision.core_seconds) + " of runs",
+        duration_text(decision.core_seconds) + " of runs",
     ]
     return "\n".join([one_line("; ".join(clause for clause in clauses if clause)), _rate_text(outcome)])
 
@@ -95,7 +95,7 @@ def log_text(measured_total: MeasuredTotal) -> str:
                 f"{1 / decision.level:.3g}" if decision.test else "",
                 f"{decision.difference:.3g}" if decision.difference is not None else "",
                 str(decision.pairs),
-                seed_ranges(decision.seeds),
+                seed_ranges_text(decision.seeds),
                 f"{decision.core_seconds:.3g}",
             ]
         )
@@ -115,7 +115,7 @@ def _total_text(sequence: DecisionSequence) -> str:
     total = sequence.total
     if total is None:
         return "not measured; lobench keep --log --measure 8 runs both ends of the chain on 8 fresh seeds"
-    clauses = [f"{counted(total.pairs, 'pair')} on fresh seeds {seed_ranges(total.seeds)}"]
+    clauses = [f"{counted(total.pairs, 'pair')} on fresh seeds {seed_ranges_text(total.seeds)}"]
     if total.difference is not None:
         direction = "better" if total.difference >= 0 else "worse"
         text = f"{sequence.terms.metric} {direction} by {abs(total.difference):.3g}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import cause, first_of
+from lobench.core.wording import cause, shortened_list
 from lobench.engine.config.origin import git_environment
 from lobench.engine.whole_file import write_whole
 
@@ -406,4 +406,6 @@ def ignored_note(names: Sequence[str]) -> str:
     """Returns advice on folders that git ignores, for a run that failed; "" without such folders."""
     if not names:
         return ""
-    return f"runs do not see what git ignores, such as {first_of(names, _MOST_NAMED)}; --link PATH shows it to them"
+    return (
+        f"runs do not see what git ignores, such as {shortened_list(names, _MOST_NAMED)}; --link PATH shows it to them"
+    )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.config.shipped import shipped_folder
 from lobench.plugins import load_plugins
 
@@ -233,7 +233,7 @@ def _distribution_name(module: str) -> str:
 def _write_files(contents: dict[Path, str], *, new_folder: Path | None) -> None:
     """Writes new files. If one fails, all are removed."""
     written_paths = list[Path]()
-    with one_line_of(OSError, UsageError, "cannot write this", where=next(iter(contents)).parent):
+    with convert_errors(OSError, UsageError, "cannot write this", where=next(iter(contents)).parent):
         try:
             for path, text in contents.items():
                 path.parent.mkdir(parents=True, exist_ok=True)

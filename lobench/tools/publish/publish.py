@@ -17,7 +17,7 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
-from lobench.core.wording import counted, first_of, headline
+from lobench.core.wording import counted, headline, shortened_list
 from lobench.engine.checkpoints.kept import readable_place
 from lobench.engine.checkpoints.readers import load_readers, reader_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
@@ -184,7 +184,7 @@ def _private_content_lines(
         yield f"will be readable in the file: the paths of the checkpoints, below {os.path.commonpath(folders)}"
     hosts = sorted({curves.provenance.host for row in rows if (curves := row.curves) and curves.provenance.host})
     if hosts:
-        yield f"will be readable in the file: {counted(len(hosts), 'host')}: {first_of(hosts, _MAX_LISTED_HOSTS)}"
+        yield f"will be readable in the file: {counted(len(hosts), 'host')}: {shortened_list(hosts, _MAX_LISTED_HOSTS)}"
 
 
 def _suite_lines(suites: BundledSuites) -> Iterator[str]:
@@ -196,7 +196,7 @@ def _suite_lines(suites: BundledSuites) -> Iterator[str]:
             for member in suites.members
             if member.startswith(f"{suite_folder}/")
         )
-        names_text = first_of(files, _MAX_LISTED_FILES)
+        names_text = shortened_list(files, _MAX_LISTED_FILES)
         yield f"{counted(len(files), 'file')} of suite {name} go into it: {names_text}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from lobench.analysis.scores.baseline_places import folder_of_suite
 from lobench.core.case import CaseInfo
-from lobench.core.code import parts_of_code
+from lobench.core.code import split_code
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
 from lobench.engine.config.reached_files import data_files_beside, imported_modules, names_code, reached_files
@@ -72,7 +72,7 @@ def bundle_suites(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequ
         code_names = {
             name
             for row in suite_rows
-            for code in parts_of_code(row.key.code)
+            for code in split_code(row.key.code)
             for name in recorded_files.files_by_code.get(code, ())
         }
         cases = list(dict.fromkeys(row.case for row in suite_rows))
@@ -143,7 +143,7 @@ class _RecordedFiles:
 
 
 def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _RecordedFiles:
-    codes = {code for row in rows for code in parts_of_code(row.key.code)}
+    codes = {code for row in rows for code in split_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
         files = ledger.described_files() if store.is_dir() else {"around": [], "loaded": []}
         files_by_code = {

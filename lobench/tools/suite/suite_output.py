@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 from lobench.core.errors import StoreError
 from lobench.core.json_numbers import record_from
-from lobench.core.wording import counted, one_line, one_line_of
+from lobench.core.wording import convert_errors, counted, one_line
 from lobench.drawing.svg import Chart, Series
 from lobench.engine.whole_file import write_whole
 from lobench.report.charts.sections import Figure
@@ -100,7 +100,7 @@ def write_suite_page(suite: SuiteWorth, output: Path) -> None:
         ],
         figures=[_signal_figure(suite), _subset_figure(suite)],
     )
-    with one_line_of(OSError, StoreError, "cannot write the page", where=output):
+    with convert_errors(OSError, StoreError, "cannot write the page", where=output):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, text)
 

@@ -137,7 +137,7 @@ class WorkerPool:
                     if self._jobs.pop(job_number, None) is not None:
                         yield job_number - first_job, payload
         finally:
-            self._machine.take(schedule.Drop(tuple(self._jobs)))
+            self._machine.apply(schedule.Drop(tuple(self._jobs)))
             self._jobs = {}
 
     def _scheduled_work(self, job_number: int) -> schedule.Work:

@@ -48,7 +48,7 @@ def test_commands_go_first_in_workers_of_their_size_and_evaluations_take_what_is
     assert isinstance(lease, Lease) and lease.worker == 1
     planner.handle(RunEnded())
     planner.handle(Finished(1, lease.lease, Outcome.PASSED, 2.0))
-    assert planner.num_left == 0
+    assert planner.num_remaining == 0
     last = planner.handle(Finished(0, 0, Outcome.PASSED, 3.0))
     assert of_kind(last, CommandEnded, Done) == [CommandEnded(WIDE, ""), Done()]
 

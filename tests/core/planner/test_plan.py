@@ -121,7 +121,7 @@ def test_subjects_of_two_variants_are_evaluated_on_the_cases_of_each() -> None:
     world.finish(0)
     assert world.finished == {0} and not world.done, "the cases of v are not known yet"
     world.send(RunEnded())
-    assert not world.done and world.planner.num_left == 1
+    assert not world.done and world.planner.num_remaining == 1
     world.send(CasesKnown((A, B), "v"))
     assert [lease.evaluation for lease in world.leases.values()] == [EvaluationId("theta0", B.key, B.blocks()[0])]
     world.finish(0)
@@ -134,12 +134,12 @@ def test_what_two_variants_want_alike_is_evaluated_once_and_finishes_both() -> N
         world.send(SubjectSeen(position, SubjectKey("theta", variant)))
         world.send(CasesKnown((A,), variant))
     world.ready((A,))
-    assert world.planner.num_left == 1
-    left = world.planner.left
+    assert world.planner.num_remaining == 1
+    left = world.planner.remaining_work
     assert (dict(left.evaluations), left.num_admitted, left.num_waiting) == ({A.program_key: 1}, 2, 0)
     world.finish(0)
     assert world.finished == {0, 1} and len(world.recorded) == 1
-    assert not world.planner.left.evaluations
+    assert not world.planner.remaining_work.evaluations
 
 
 def test_a_worker_is_started_for_the_cases_of_a_further_variant_where_none_is_left() -> None:

@@ -138,7 +138,7 @@ def test_whatever_happens_each_work_that_is_not_dropped_ends_once(
     crew.run_out()
     assert len(set(keys(crew.ended))) == len(crew.ended), "ended twice"
     assert added - dropped <= set(keys(crew.ended)) <= added
-    assert not crew.machine.keys()
+    assert not crew.machine.work_keys()
 
 
 def busy_crew(*works: Work, max_cores: int = 1, rules: Rules | None = None) -> Crew:
@@ -223,7 +223,7 @@ def test_a_machine_that_lost_a_work_or_holds_one_twice_says_so() -> None:
     with pytest.raises(AssertionError, match=SHOWN["lost-or-ended-and-kept"]):
         crew.machine.check()
     crew = busy_crew(work(1), work(2))
-    crew.machine._queue.push(Size(1), crew.machine._workers.busy()[0][2].entry)
+    crew.machine._queue.push(Size(1), crew.machine._workers.busy_workers()[0][2].entry)
     with pytest.raises(AssertionError, match=SHOWN["in-two-states"]):
         crew.machine.check()
 

@@ -38,7 +38,7 @@ def test_a_queue_gives_what_a_sorted_list_would(steps: list[int | str]) -> None:
             queue.push(ONE, entry(key, step))
             expected = sorted([*expected, entry(key, step)])
         elif step == "drop":
-            queue.drop({key // 2, key // 3})
+            queue.remove({key // 2, key // 3})
             expected = [one for one in expected if one.key not in {key // 2, key // 3}]
         elif expected:
             index = 0 if step == "first" else min(2, len(expected) - 1)
@@ -50,4 +50,4 @@ def test_a_queue_gives_what_a_sorted_list_would(steps: list[int | str]) -> None:
                 assert queue.take_alike(ONE, taken, lambda found: found[:2]) == alike[:2]
                 expected = [one for one in expected if one not in alike[:2]]
         assert sorted(queue) == expected
-        assert queue.count(ONE) == len(expected) and queue.sizes() == ([ONE] if expected else [])
+        assert queue.num_waiting(ONE) == len(expected) and queue.sizes() == ([ONE] if expected else [])

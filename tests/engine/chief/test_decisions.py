@@ -17,7 +17,7 @@ from tiny import make_run, make_suite, watch
 from lobench.core.errors import StoreError
 from lobench.core.planner import Finished, History, Planner, Size, Tick, WorkerReady
 from lobench.core.planner.events import CommandId, RunCommands
-from lobench.core.planner.log import RecordedPlanner, Start, read_start, read_step
+from lobench.core.planner.log import PlannerStart, RecordedPlanner, read_start, read_step
 from lobench.core.planner.planner_replay import Replay
 from lobench.core.result import Outcome
 from lobench.engine.chief.decisions import DecisionLog, read_decisions, starts_of
@@ -29,7 +29,7 @@ class RecordedWorld(World):
     """A world whose planner is recorded, the last start alone."""
 
     def make_planner(self, history: History) -> Planner:
-        self.start = Start(max_cores=self.max_cores, together=self.together, history=history)
+        self.start = PlannerStart(max_cores=self.max_cores, together=self.together, history=history)
         self.recorded_planner = RecordedPlanner(self.start, POLICIES[self.policy]())
         return self.recorded_planner
 
@@ -46,7 +46,7 @@ def test_a_replay_from_its_lines_decides_the_same(policy: str, together: int, ev
     start = read_start(world.start.to_line())
     assert start == world.start
     replay = Replay(start)
-    lines = list(replay.lines(read_step(step.to_line()) for step in world.recorded_planner.take()))
+    lines = list(replay.lines(read_step(step.to_line()) for step in world.recorded_planner.take_steps()))
     assert replay.differs_at is None and replay.num_steps <= len(world.log) and lines[-1].endswith(SHOWN["left-to-do"])
 
 
@@ -54,7 +54,7 @@ def a_log(store: Path, num_events: int = 50, **limits: int) -> list[str]:
     """Writes the log of a start; returns what was said."""
     output: list[str] = []
     world = RecordedWorld(max_cores=2)
-    log = DecisionLog(store, world.start, world.recorded_planner.take, log=output.append, **limits)
+    log = DecisionLog(store, world.start, world.recorded_planner.take_steps, log=output.append, **limits)
     chance = random.Random(0)
     for _ in range(num_events):
         world.see("".join(chance.choices("0123456789abcdef", k=64)))
@@ -104,24 +104,24 @@ def test_where_it_cannot_be_written_that_is_said_once_and_all_goes_on(tmp_path: 
 def test_quiet_ticks_leave_no_trace() -> None:
     world = RecordedWorld()
     world.see()
-    list(world.recorded_planner.take())
+    list(world.recorded_planner.take_steps())
     for _ in range(10):
         world.now += 1.0
         world.send(Tick(world.now))
-    assert not list(world.recorded_planner.take())
+    assert not list(world.recorded_planner.take_steps())
     world.see()
-    assert next(step.event for step in world.recorded_planner.take()) == Tick(world.now)
+    assert next(step.event for step in world.recorded_planner.take_steps()) == Tick(world.now)
 
 
 def test_commands_are_in_the_log() -> None:
-    start = Start(max_cores=1)
+    start = PlannerStart(max_cores=1)
     planner = RecordedPlanner(start, POLICIES["all"]())
     planner.handle(RunCommands(((CommandId("train", 3), Size(1)),)))
     planner.handle(WorkerReady(0, 1.0))
     planner.handle(Finished(0, 0, Outcome.ERROR, 2.0, "exit status 1"))
     planner.check()
     replay = Replay(start)
-    lines = list(replay.lines(read_step(step.to_line()) for step in planner.take()))
+    lines = list(replay.lines(read_step(step.to_line()) for step in planner.take_steps()))
     assert replay.differs_at is None
     assert lines[-1].endswith(SHOWN["train-session-3-a-command"])
 

@@ -13,7 +13,7 @@ import gin.config as gin_state
 import pytest
 from case_infos import case_info
 
-from lobench.core.case import CaseInfo, LeftToDefault
+from lobench.core.case import CaseInfo, UnboundDefault
 from lobench.engine.config.arguments import Settings
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
@@ -91,7 +91,7 @@ def test_real_numbers_that_an_optimizer_reaches_are_settings_and_nothing_else_is
     text += "rule.table = [0.1, 0.2]\nNothing.size = 2.0\nhidden.bound = 3.0\nCase.timeout_seconds = 60.5\n"
     found = settings(bound(text))
     assert found == {"rule.decay": 0.0, "rule.rate": 0.2}
-    assert [isinstance(value, LeftToDefault) for value in found.values()] == [True, False]
+    assert [isinstance(value, UnboundDefault) for value in found.values()] == [True, False]
 
 
 def test_a_default_and_its_value_bound_have_one_program_and_two_keys(bound: Any) -> None:

@@ -10,7 +10,7 @@ from shown import texts_of
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
-from lobench.core.phases import Clock, Phase, clocks
+from lobench.core.phases import Clock, Phase, update_counts
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
@@ -195,7 +195,9 @@ def test_what_is_wrong_is_said_in_a_line_before_anything_is_built(
 
 def test_where_optimizers_stand_at_the_first_update_of_their_phase() -> None:
     def of(*phases: tuple[int, str, str]) -> list[Clock]:
-        return clocks([Phase(num_inner_steps=n, opt_state=state, schedule=schedule) for n, state, schedule in phases])
+        return update_counts(
+            [Phase(num_inner_steps=n, opt_state=state, schedule=schedule) for n, state, schedule in phases]
+        )
 
     assert of((10, "reset", "new"), (5, "keep", "new")) == [(0, 0), (10, 10)]
     assert of((10, "reset", "new"), (5, "keep", "continue")) == [(0, 0), (10, 0)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from shown import texts_of
 
-from lobench.core.code import CodeFingerprint, changed_code_line, is_same_code, united
+from lobench.core.code import CodeFingerprint, canonical_fingerprints, changed_code_line, is_same_code
 from lobench.engine.config.user_code import fingerprint_of, tree_sha256
 
 SHOWN = texts_of("config")
@@ -147,7 +147,7 @@ def test_fingerprint_of_two_files_of_one_name_has_both(tree: Path) -> None:
 def test_fingerprint_with_missing_module_differs_once_the_module_exists(tree: Path) -> None:
     (tree / "lazy.py").write_text("try:\n    import fast_path\nexcept ImportError:\n    fast_path = None\n")
     then = code_of(tree, "lazy.py")
-    assert str(tree / "fast_path.py") in then.missing
+    assert str(tree / "fast_path.py") in then.missing_files
     (tree / "fast_path.py").write_text("X = 1\n")
     assert code_of(tree, "lazy.py").id != then.id
 
@@ -332,7 +332,7 @@ def test_fingerprint_names_data_of_code_and_of_bindings(tree: Path) -> None:
         (tree / name).write_text("1")
     (tree / "lazy.py").write_text("open('rates.toml')\nfrom glob import glob\nX = glob('data/*.csv')\n")
     found = fingerprint_of([tree / "lazy.py"], texts=["bound.npz", "unrelated.py"], folders=[str(tree)])
-    assert {Path(file).name for file in found.data} == {"rates.toml", "a.csv", "b.csv", "bound.npz"}
+    assert {Path(file).name for file in found.data_files} == {"rates.toml", "a.csv", "b.csv", "bound.npz"}
     assert {"lazy.py", "unrelated.py"} == {*found.parts}
 
 
@@ -344,10 +344,10 @@ def test_fingerprint_names_the_configurations_of_hydra_as_data(tree: Path) -> No
         'import hydra\n@hydra.main(version_base=None, config_path="conf", config_name="config")\ndef main(cfg): ...\n'
     )
     (tree / "lazy.py").write_text(text)
-    found = {os.path.relpath(file, tree) for file in code_of(tree, "lazy.py").data}
+    found = {os.path.relpath(file, tree) for file in code_of(tree, "lazy.py").data_files}
     assert found == {"conf/config.yaml", "conf/model/big.yaml"}
     (tree / "lazy.py").write_text(text.replace('"conf"', "None"))
-    assert not code_of(tree, "lazy.py").data, "without a folder of configurations"
+    assert not code_of(tree, "lazy.py").data_files, "without a folder of configurations"
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,7 @@ def test_is_same_code_takes_unknown_parts_for_any() -> None:
 
 
 def test_is_same_code_follows_what_was_accepted() -> None:
-    same = united([("b", "c"), ("c", "d"), ("x", "y")])
+    same = canonical_fingerprints([("b", "c"), ("c", "d"), ("x", "y")])
     assert is_same_code("a:b", "a:d", same) and not is_same_code("a:b", "a:x", same)
 
 

@@ -95,20 +95,20 @@ def test_replaced_result_of_unknown_code_gets_todays(ledger: Ledger) -> None:
 def test_plan_asks_for_results_of_other_code(ledger: Ledger, stored: str, todays: str, is_missing: bool) -> None:
     record(ledger, stored, 1.0)
     plan = Plan(ledger.history([PROGRAM]))
-    assert [part for part, _ in plan.missing(SUBJECT.sha256, [of_code(todays)])] == [PART] * is_missing
-    assert plan.outdated(SUBJECT.sha256, [of_code(todays)]) == [(PART, stored, todays)] * is_missing
+    assert [part for part, _ in plan.missing_evaluations(SUBJECT.sha256, [of_code(todays)])] == [PART] * is_missing
+    assert plan.outdated_evaluations(SUBJECT.sha256, [of_code(todays)]) == [(PART, stored, todays)] * is_missing
     kept = Plan(ledger.history([PROGRAM], keeps_code=True))
-    assert not list(kept.missing(SUBJECT.sha256, [of_code(todays)]))
+    assert not list(kept.missing_evaluations(SUBJECT.sha256, [of_code(todays)]))
 
 
 def test_plan_of_returned_code_takes_its_results(ledger: Ledger) -> None:
     record(ledger, "a:b", 1.0)
     record(ledger, "a:c", 2.0)
     plan = Plan(ledger.history([PROGRAM]))
-    assert not list(plan.missing(SUBJECT.sha256, [of_code("a:b")]))
-    assert list(plan.missing(SUBJECT.sha256, [of_code("a:d")]))
+    assert not list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:b")]))
+    assert list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:d")]))
     plan.record(PART, of_code("a:d"))
-    assert not list(plan.missing(SUBJECT.sha256, [of_code("a:d")]))
+    assert not list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:d")]))
 
 
 def test_accepted_code_counts_from_then_on(ledger: Ledger) -> None:
@@ -116,8 +116,8 @@ def test_accepted_code_counts_from_then_on(ledger: Ledger) -> None:
     ledger.accept_code([("a:b", "a:c"), ("a:c", "a:d")])
     with contextlib.closing(ledger.reader()) as again:
         plan = Plan(again.history([PROGRAM]))
-        assert not list(plan.missing(SUBJECT.sha256, [of_code("a:d")]))
-        assert list(plan.missing(SUBJECT.sha256, [of_code("a:e")]))
+        assert not list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:d")]))
+        assert list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:e")]))
     events = len(ledger.events("same_code"))
     ledger.accept_code([("a:b", "a:d")])
     assert len(ledger.events("same_code")) == events == 2
@@ -128,7 +128,9 @@ def test_error_of_other_code_is_no_error_of_todays(ledger: Ledger) -> None:
     record(ledger, "a:c", 2.0)
     case = of_code("a:c")
     plan = Plan(ledger.history([PROGRAM], retried=[Outcome.ERROR]))
-    assert not plan.retried(SUBJECT.sha256, [case]) and plan.retried(SUBJECT.sha256, [of_code("a:b")])
+    assert not plan.evaluations_to_retry(SUBJECT.sha256, [case]) and plan.evaluations_to_retry(
+        SUBJECT.sha256, [of_code("a:b")]
+    )
     counted = ledger.outcomes([PROGRAM], [case.key], [SUBJECT.sha256], {case.key: case.code})
     assert counted == {Outcome.PASSED: 1}
     ledger.forget([PART], programs=[PROGRAM], codes={case.key: "a:b"})
@@ -193,7 +195,7 @@ def test_old_store_is_read_as_it_is(old_store: Path, tmp_path: Path) -> None:
     before = (old_store / "ledger.sqlite").read_bytes()
     with Ledger.open(old_store, read_only=True) as ledger:
         assert finals(ledger) == [("", 1.0)]
-        assert not list(Plan(ledger.history([PROGRAM])).missing(SUBJECT.sha256, [of_code("a:b")]))
+        assert not list(Plan(ledger.history([PROGRAM])).missing_evaluations(SUBJECT.sha256, [of_code("a:b")]))
     (merged,) = merge_stores([old_store], tmp_path / "both")
     assert merged.taken == 1 and (old_store / "ledger.sqlite").read_bytes() == before
 

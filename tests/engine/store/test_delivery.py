@@ -17,7 +17,7 @@ from shown import texts_of
 
 from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store import delivery
@@ -434,7 +434,7 @@ def test_plugins_neither_leave_the_folder_nor_close_the_streams(tmp_path: Path, 
     manager = PluginManager()
     manager.register(SimpleNamespace(lobench_checkpoint_seen=misbehave), name="mine")
     add(ledger, 1)
-    with plugins_contained():
+    with contain_plugins():
         subject = Subject.of_checkpoint(Checkpoint(uri="c", sha256="0", outer_step=0))
         notify(manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), lambda where, error: None)
         assert Path.cwd() == folder

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from shown import texts_of
 
-from lobench.core.case import LeftToDefault, SeedBlock
+from lobench.core.case import SeedBlock, UnboundDefault
 from lobench.core.errors import ConfigError
 from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import BoundCase, bind_case
@@ -109,7 +109,7 @@ def test_a_required_one_trains_a_network_with_all_its_real_settings_as_arguments
     suite.write_text(f"import network_of_tanh\n{lines}Case.eval_batches = 0\n")
     settings = "".join(f"; {name}.{setting} = {value}" for setting, value in REQUIRED[name].items())
     bound = bind(suite, f"{name}(){settings}")
-    is_bound = [not isinstance(value, LeftToDefault) for value in bound.settings.values]
+    is_bound = [not isinstance(value, UnboundDefault) for value in bound.settings.values]
     assert sorted(itertools.compress(bound.settings.values, is_bound)) == sorted(REQUIRED[name].values())
     warm = Programs().warm_program(bound, 2)
     curves = warm.program.run({}, SeedBlock(start=0, size=2), settings=bound.settings.values)

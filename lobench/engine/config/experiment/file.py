@@ -19,7 +19,7 @@ from typing import Any
 
 from lobench.core.case import Case
 from lobench.core.errors import ConfigError, UsageError, suggestion
-from lobench.core.experiment import METHOD_KINDS, Experiment, Method, problem_of
+from lobench.core.experiment import METHOD_KINDS, Experiment, Method, expected_value_text
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.experiment.environments import library_at, portable_python, python_at
 from lobench.engine.config.experiment.reach import Reach, suite_statements
@@ -250,7 +250,7 @@ def _check_value(kind: str, key: str, binding: Binding) -> None:
         is_valid = isinstance(value, Reference) and (value.evaluate or key == "optimizer")
         expected = "" if is_valid else _REFERENCES[key]
     else:
-        expected = problem_of(key, value)
+        expected = expected_value_text(key, value)
     if expected:
         raise ConfigError(f"{kind}.{key}", where=binding.where, got=gin_text(value), expected=expected)
 

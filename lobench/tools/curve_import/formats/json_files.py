@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import cause, one_line_of
+from lobench.core.wording import cause, convert_errors
 from lobench.engine.csv_files import UNREADABLE, opened, text_of
 from lobench.tools.curve_import.points import NotCurves
 
@@ -87,7 +87,7 @@ def _document(path: Path) -> Any:
 
 @functools.lru_cache(maxsize=2)  # each file is read for its format, its columns and its rows
 def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
-    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+    with convert_errors(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         lines = (line for line in file if line.strip())
         first_line = next(lines, "")
         has_more = next(lines, None) is not None
@@ -225,7 +225,7 @@ def _is_nested(value: object) -> bool:
 
 
 def _line_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with one_line_of(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+    with convert_errors(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from lobench.core.case import CaseInfo
-from lobench.core.containment import plugins_contained
+from lobench.core.containment import contain_plugins
 from lobench.core.errors import LobenchError, PluginFailure, UsageError, suggestion
 from lobench.core.metric import Direction
-from lobench.core.wording import described, headline, one_line_of
+from lobench.core.wording import convert_errors, describe_value, headline
 from lobench.plugins import GuardedPlugin, Registered, load_plugins
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats import (
@@ -80,7 +80,7 @@ def _guarded_format(name: str, registration: Registered) -> FileKind:
     try:
         kind = registration.make(where="lobench import")
         if not isinstance(kind, FileKind):
-            raise plugin_failure("the factory returned something else", described(kind))
+            raise plugin_failure("the factory returned something else", describe_value(kind))
     except LobenchError as error:
         format_error = error
         print(f"lobench: {format_error}; going on", file=sys.stderr)
@@ -90,7 +90,7 @@ def _guarded_format(name: str, registration: Registered) -> FileKind:
 
         return FileKind(about=f"cannot be used: {format_error}", read=refuse)
     summary = kind.about or registration.declaration.summary
-    plugin_format = dataclasses.replace(kind, about=summary if isinstance(summary, str) else described(summary))
+    plugin_format = dataclasses.replace(kind, about=summary if isinstance(summary, str) else describe_value(summary))
 
     def read(path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
         used_options: set[str] = set()
@@ -100,7 +100,7 @@ def _guarded_format(name: str, registration: Registered) -> FileKind:
                 plugin_format.read, path, recording_request(request, used_options), plugin_notes
             ):
                 if not isinstance(points, Points):
-                    raise plugin_failure("read() yielded something else", described(points))
+                    raise plugin_failure("read() yielded something else", describe_value(points))
                 _check_points(points)
                 yield points
             notes += map(str, plugin_notes)
@@ -138,7 +138,7 @@ def _read_contained(read_points: Callable[..., Iterator[Points]], *arguments: An
 
     def call_contained(call: Callable[[], Any]) -> Any:
         try:
-            with plugins_contained():
+            with contain_plugins():
                 return call()
         except GeneratorExit as error:
             raise RuntimeError("it raised GeneratorExit") from error
@@ -190,7 +190,7 @@ def detect_format(path: Path, format_name: str = "") -> str:
         raise UsageError("this is neither a file nor a folder", where=str(path), next_step="write a pipe to a file")
     if format_name:
         return "" if path.is_dir() and formats[format_name].files is None else format_name
-    with one_line_of(OSError, UsageError, "cannot read this file", where=path):
+    with convert_errors(OSError, UsageError, "cannot read this file", where=path):
         detected_name = next((name for name, kind in formats.items() if kind.recognises(path)), "")
         detected_name = detected_name or (_folder_format(path) if path.is_dir() else _file_format(path))
     return detected_name

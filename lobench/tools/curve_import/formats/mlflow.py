@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.csv_files import opened
 from lobench.tools.curve_import.file_kind import FileKind, read_database
 from lobench.tools.curve_import.formats.folders import files_below
@@ -111,7 +111,7 @@ def _metric_points(run: CurveRun, metric: str, lines: Iterable[tuple[int, float,
 
 def _database_points(database_path: Path, request: CurveRequest, notes: list[str]) -> Iterator[Points]:
     with (
-        one_line_of(sqlite3.Error, UsageError, "not a database of MLflow", where=database_path),
+        convert_errors(sqlite3.Error, UsageError, "not a database of MLflow", where=database_path),
         read_database(database_path) as database,
     ):
         run_rows = database.execute(

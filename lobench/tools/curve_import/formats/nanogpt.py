@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import counted, one_line_of
+from lobench.core.wording import convert_errors, counted
 from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
@@ -143,7 +143,7 @@ def _read_runs(path: Path) -> Iterator[list[_Row]]:
     """Yields the rows of each run of a log. A new run begins if the step does not grow."""
     rows: list[_Row] = []
     step_metrics = set[str]()  # metrics of the last step, since training and validation may log separate lines
-    with one_line_of(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
+    with convert_errors(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
         for line in file:
             if not line.startswith("step:") or (match := _ROW.match(line.rstrip())) is None:
                 continue

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_named_loss
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.engine.csv_files import UNREADABLE, opened
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.json_files import STEPS, is_json, json_rows
@@ -74,7 +74,10 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
     if is_json(path):
         rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _NUM_SNIFFED))
         return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
-    with one_line_of((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path), opened(path) as file:
+    with (
+        convert_errors((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path),
+        opened(path) as file,
+    ):
         header = _CsvHeader.read(file)
     if not any(header.names):
         raise NotCurves("the file is empty", where=str(path))
@@ -242,7 +245,7 @@ def _parquet_file(path: Path) -> Any:
         raise UsageError(
             "parquet needs pyarrow", where=str(path), next_step="pip install 'lobench[parquet]', or import a csv"
         ) from error
-    with one_line_of((OSError, ValueError), UsageError, "this is not a parquet file", where=path):
+    with convert_errors((OSError, ValueError), UsageError, "this is not a parquet file", where=path):
         return pyarrow.parquet.ParquetFile(path)
 
 
@@ -325,7 +328,7 @@ def read_chunks(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()
     import pandas as pd
 
     error_types = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
-    with one_line_of(error_types, UsageError, "this is not a csv file", where=path):
+    with convert_errors(error_types, UsageError, "this is not a csv file", where=path):
         with opened(path) as file:
             body = _CsvBody(file)
             line = body.head.num_lines + 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from lobench.core.errors import UsageError
 from lobench.core.metric import split_name
-from lobench.core.wording import counted, one_line_of
+from lobench.core.wording import convert_errors, counted
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import read_chunks
@@ -54,7 +54,7 @@ def read_events(root: Path, request: CurveRequest, notes: list[str]) -> Iterator
     for file in files:
         curves: dict[str, list[tuple[int, float]]] = {}
         kind_names = set[str]()
-        with one_line_of((OSError, ValueError), UsageError, "not an event file of TensorBoard", where=file):
+        with convert_errors((OSError, ValueError), UsageError, "not an event file of TensorBoard", where=file):
             for event in EventFileLoader(str(file)).Load():
                 for value in event.summary.value:
                     scalar = _scalar(value)

@@ -16,7 +16,7 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 from lobench.core.number_checks import is_number
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.tools.curve_import.file_kind import FileKind, read_database
 from lobench.tools.curve_import.points import CurveRequest, LoggedRun, Points, named_runs
 
@@ -42,7 +42,7 @@ def read_trackio(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
       UsageError: The database is not trackio's.
     """
     with (
-        one_line_of((sqlite3.Error, ValueError), UsageError, "not a database of trackio", where=path),
+        convert_errors((sqlite3.Error, ValueError), UsageError, "not a database of trackio", where=path),
         read_database(path) as database,
     ):
         configs = dict(database.execute("SELECT run_id, config FROM configs"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lobench.core.errors import UsageError
-from lobench.core.wording import counted, first_of
+from lobench.core.wording import counted, shortened_list
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.formats.tables import column_names, read_chunks
@@ -154,7 +154,7 @@ def read_runs(root: Path, request: CurveRequest, notes: list[str]) -> Iterator[P
     if errors and not files:
         raise errors[0]
     if errors:
-        left_out_text = first_of(list(map(str, errors)), _MOST_SHOWN)
+        left_out_text = shortened_list(list(map(str, errors)), _MOST_SHOWN)
         notes.append(f"{counted(len(errors), 'file')} of {len(errors) + len(files):,} left out: {left_out_text}")
     runs = dict(named_runs(list({file.id: file for file in files.values()}.values()), request, notes))
     runs_without_values = list[str]()
@@ -182,13 +182,13 @@ def read_runs(root: Path, request: CurveRequest, notes: list[str]) -> Iterator[P
     if runs_without_values and len(runs_without_values) < len(files):
         notes.append(
             f"{counted(len(runs_without_values), 'run')} without values left out: "
-            f"{first_of(runs_without_values, _MOST_SHOWN)}"
+            f"{shortened_list(runs_without_values, _MOST_SHOWN)}"
         )
     if cut_files:
         verb = "ends" if len(cut_files) == 1 else "end"
         notes.append(
             f"{counted(len(cut_files), 'file')} {verb} before the run did (it was killed or still runs, or the file is "
-            f"cut off or damaged), and only the rows before are taken: {first_of(cut_files, _MOST_SHOWN)}"
+            f"cut off or damaged), and only the rows before are taken: {shortened_list(cut_files, _MOST_SHOWN)}"
         )
 
 

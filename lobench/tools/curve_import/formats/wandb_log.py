@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from lobench.core.errors import UsageError
 from lobench.core.number_checks import is_number
-from lobench.core.wording import one_line_of
+from lobench.core.wording import convert_errors
 from lobench.tools.curve_import.points import LoggedRun
 
 __all__ = ["WandbEnd", "WandbRow", "is_log", "wandb_rows", "wandb_run"]
@@ -129,7 +129,7 @@ def _read_messages(path: Path, start: int = 0) -> Iterator[tuple[Any, int]]:
 
 def _read_records(path: Path, start: int) -> Iterator[tuple[bytes, int]]:
     """Yields the complete records with their end positions. Stops at the first incomplete record."""
-    with one_line_of(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
+    with convert_errors(OSError, UsageError, "cannot read this file", where=path), path.open("rb") as file:
         if file.read(len(_FILE_HEADER)) != _FILE_HEADER:
             raise UsageError("not a file of a W&B run", where=str(path))
         record = b""
