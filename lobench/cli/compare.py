@@ -20,7 +20,7 @@ __all__ = ["compare"]
 _RACE_OPTIONS = {"seeds": 24, "block": 2}  # options of races, and their defaults
 _FLAG_BY_OPTION = {"metrics": "metric", "cases": "case"}
 _NO_RACE_OPTIONS = ("metrics", "cases", "target", "until_step", "strict", "independent_cases", "seed_means", "details")
-_RULE_OPTIONS = ("subjects", "store", "target", "strict", "rule", "kind")
+_RULE_OPTIONS = ("subjects", "store", "target", "strict", "rule", "output_format")
 
 
 @click.command(
@@ -95,6 +95,7 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     "table",
     "json",
     "markdown",
+    name="output_format",
     help="json: one document on standard output, see `lobench schema`; markdown: a comment of a pull request.",
     prints={
         "compare": "lobench.report.tables.comparison:ComparisonRecords",
@@ -106,22 +107,24 @@ accepted (with --strict: or B, C, ... is not shown to beat A), 2 usage."""
     "--details", is_flag=True, help="Add costs, values at equal time, gate margins, effect sizes and all notes."
 )
 @evaluation_options
-def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, kind: str, **options: Any) -> None:
+def compare(
+    subjects: tuple[str, ...], strict: bool, race: bool, rule: str | None, output_format: str, **options: Any
+) -> None:
     """Compare B, C, ... with A: the verdict, then the difference on each case. The exit code is the gate's verdict.
 
     With --race, find the best of all methods with few trainings. A round trains one more block of seeds of every
     remaining method. You may look after every round and stop at any time: --alpha holds for the whole race. The same
     command continues a stopped race.
     """
-    if kind == "markdown":
+    if output_format == "markdown":
         _refuse_options(
             [*(["--rule"] if rule is not None else []), *(["--race"] if race else [])], "not for --format markdown"
         )
     if rule is not None:
-        _judge_by_track3(subjects, options["store"], options["target"], strict=strict, output_format=kind)
+        _judge_by_track3(subjects, options["store"], options["target"], strict=strict, output_format=output_format)
         return
     if race:
-        _run_race(subjects, {"strict": strict, **options}, kind)
+        _run_race(subjects, {"strict": strict, **options}, output_format)
         return
     _refuse_options([f"--{name}" for name in _RACE_OPTIONS if options.pop(name) is not None], "of --race alone")
     from lobench.api.compare import compare as compare_subjects
@@ -129,17 +132,17 @@ def compare(subjects: tuple[str, ...], strict: bool, race: bool, rule: str | Non
     from lobench.report.tables.comparison_text import comparison_text
 
     details = options.pop("details")
-    if details and kind != "table":
-        raise UsageError("--details is of --format table", got=f"--format {kind}")
+    if details and output_format != "table":
+        raise UsageError("--details is of --format table", got=f"--format {output_format}")
     comparisons = call_with_progress(compare_subjects, *subjects, **options)
-    if kind == "json":
+    if output_format == "json":
         emit(
             "compare",
             comparison_records(
                 comparisons.pairs, scale=comparisons.scale, steps=comparisons.steps, costs=comparisons.costs
             ),
         )
-    elif kind == "markdown":
+    elif output_format == "markdown":
         from lobench.report.tables.comparison_markdown import comparison_markdown
 
         emit_text(comparison_markdown(comparisons.pairs, scale=comparisons.scale, steps=comparisons.steps))

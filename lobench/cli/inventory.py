@@ -105,8 +105,8 @@ _KIND_SUMMARIES = {
 @click.option(
     "-v", "--verbose", is_flag=True, help="For names of gin (tasks, optimizers, ...): show settings and sources too."
 )
-@format_option("text", "json", name="form", prints={"list": f"{__name__}:ListRecord"})
-def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: str) -> None:
+@format_option("text", "json", name="output_format", prints={"list": f"{__name__}:ListRecord"})
+def list_things(kind: str, case: str, folder: Path | None, verbose: bool, output_format: str) -> None:
     """List the names that gin files, suites and options accept.
 
     KIND: tasks, optimizers, weighters, continual, schedules, suites, parameters, sources, readers, sinks, executors,
@@ -129,7 +129,7 @@ def list_things(kind: str, case: str, folder: Path | None, verbose: bool, form: 
         items = _list_declared(_HOOK_BY_KIND[kind])
     else:
         items = _list_configurables(kind, verbose=verbose)
-    if form == "json":
+    if output_format == "json":
         emit("list", ListRecord(kind=kind, items=items, broken=[str(error) for error in errors]))
     if errors:
         sys.exit(ExitCode.USAGE)
@@ -346,8 +346,8 @@ def _source_text(doc_lines: Iterable[str]) -> str:
 
 
 @click.command()
-@format_option("text", "json", name="form", prints={"plugins": f"{__name__}:PluginsRecord"})
-def plugins(form: str) -> None:
+@format_option("text", "json", name="output_format", prints={"plugins": f"{__name__}:PluginsRecord"})
+def plugins(output_format: str) -> None:
     """Show every plugin with the hooks that it implements, and those that do not import."""
     from lobench.plugins import load_plugins
 
@@ -357,5 +357,5 @@ def plugins(form: str) -> None:
         show(f"{plugin['name']}: {', '.join(plugin['hooks']) or 'no hooks'}")
     for broken_plugin in manager.broken:
         click.echo(str(broken_plugin), err=True)
-    if form == "json":
+    if output_format == "json":
         emit("plugins", PluginsRecord(plugins=listed_plugins, broken=manager.broken))

@@ -68,6 +68,7 @@ Examples:
 )
 @format_option(
     *_FORMATS,
+    name="output_format",
     help="json: the verdict, see `lobench schema`; badge: an SVG; appendix: Markdown, or LaTeX in a .tex.",
     prints={"report": "lobench.cli.command_records:ReportRecord"},
 )
@@ -93,7 +94,7 @@ Examples:
 def report(
     store: Path,
     output: Path | None,
-    kind: str,
+    output_format: str,
     baselines: tuple[Path, ...],
     table: Path | None,
     figure: str | None,
@@ -107,42 +108,44 @@ def report(
     from lobench.core.errors import UsageError
 
     latex = settings_from(LatexSettings, options)
-    kind = _report_format(kind, output)
-    if output is None and kind not in _PRINTED_FORMATS:
-        raise UsageError(f"{kind} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and kind in (*_PRINTED_FORMATS, "latex"):
-        raise UsageError(f"{kind} has no charts", next_step="give --format html, png or pdf, or leave --figure out")
+    output_format = _report_format(output_format, output)
+    if output is None and output_format not in _PRINTED_FORMATS:
+        raise UsageError(f"{output_format} is not for a terminal", next_step="give --output, or --format text")
+    if figure is not None and output_format in (*_PRINTED_FORMATS, "latex"):
+        raise UsageError(
+            f"{output_format} has no charts", next_step="give --format html, png or pdf, or leave --figure out"
+        )
     spec = read_table(table) if table is not None else None
     snapshot = read_methods(store, options["experiment"] or None, include_all=options["every"], summarized=True)
     summary = summary_of(store, baselines or None, snapshot=snapshot)
     # Omitted methods still define the scale.
     summary = Summary(select_subjects(summary.snapshot, selected_methods), summary.scales)
-    if output is None or kind in _PRINTED_FORMATS:
+    if output is None or output_format in _PRINTED_FORMATS:
         from lobench.cli.results_output import atomic_output
         from lobench.report.tables.text import wrap_lines
 
-        if kind == "appendix":
+        if output_format == "appendix":
             from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 
             text = (appendix_latex if output is not None and output.suffix == ".tex" else appendix_markdown)(summary)
-        elif kind == "badge":
+        elif output_format == "badge":
             from lobench.report.page.badge import badge_svg
 
             text = badge_svg(summary)
         else:
-            text = _verdict_output(summary, spec, kind, latex.precision) + "\n"
+            text = _verdict_output(summary, spec, output_format, latex.precision) + "\n"
         if output is None:
-            emit_text(wrap_lines(text) if kind == "text" else text)
+            emit_text(wrap_lines(text) if output_format == "text" else text)
         else:
             with atomic_output(output) as file:
                 file.write_text(text, encoding="utf-8")
         return
     paths = [output]
-    if kind == "html":
+    if output_format == "html":
         from lobench.report.page.page import write_page
 
         write_page(summary, output, spec, figure)
-    elif kind == "latex":
+    elif output_format == "latex":
         from lobench.cli.results_output import atomic_output
         from lobench.report.tables.latex import latex_table
 
@@ -153,7 +156,7 @@ def report(
         from lobench.analysis.tables.tabulate import summary_for_table
         from lobench.report.charts.figures import write_figures
 
-        paths = write_figures(summary_for_table(summary, spec) if spec else summary, output, kind, figure)
+        paths = write_figures(summary_for_table(summary, spec) if spec else summary, output, output_format, figure)
     for path in paths:
         click.echo(f"{path}: {path.stat().st_size / 1000:,.0f} kB")
 
@@ -168,7 +171,7 @@ def _report_format(requested_format: str, output: Path | None) -> str:
 
     if output is None or output.is_dir() or (requested_format in _FOLDER_FORMATS and not output.suffix):
         return requested_format
-    is_given = click.get_current_context().get_parameter_source("kind") is ParameterSource.COMMANDLINE
+    is_given = click.get_current_context().get_parameter_source("output_format") is ParameterSource.COMMANDLINE
     formats = _FORMATS_BY_SUFFIX.get(output.suffix.lower(), ())
     if formats and formats[0] in _FOLDER_FORMATS:
         name = formats[0]

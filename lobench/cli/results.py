@@ -109,6 +109,7 @@ Examples:
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="Result store.")
 @format_option(
     *("table", "json", "csv", "parquet", "every-eval-ever"),
+    name="output_format",
     help="csv and parquet have a row for each checkpoint, case, seed and metric; `lobench schema` describes json; "
     "every-eval-ever writes a file for each checkpoint or optimizer into the folder --output.",
     prints={
@@ -119,7 +120,7 @@ Examples:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
 @options_of(ResultsSettings)
-def results(store: Path, kind: str, output: Path | None, **options: Any) -> None:
+def results(store: Path, output_format: str, output: Path | None, **options: Any) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
     from lobench.cli.results_output import (
         atomic_output,
@@ -144,35 +145,35 @@ def results(store: Path, kind: str, output: Path | None, **options: Any) -> None
             with path.open("w", encoding="utf-8", newline="") as file:
                 file.writelines([content] if isinstance(content, str) else content)
 
-    settings = ResultsSettings(**options).with_implied_options(kind)
+    settings = ResultsSettings(**options).with_implied_options(output_format)
     if settings.patch is not None:
         from lobench.analysis.comparisons.run_history import patch_of
 
         write(patch_of(store, settings.patch))
         return
-    if kind == "every-eval-ever":
+    if output_format == "every-eval-ever":
         export_every_eval_ever(store, output)
         return
-    if kind in _EXPORTS:
-        export_frame(store, kind, output, settings.pattern)
+    if output_format in _EXPORTS:
+        export_frame(store, output_format, output, settings.pattern)
         return
-    if settings.by is None and not settings.history and kind == "json":
+    if settings.by is None and not settings.history and output_format == "json":
         with json_chunks(store, settings.pattern, curves=settings.curves) as chunks:
             write(chunks)
         return
     if settings.by is not None:
         text = method_table_text(
             store,
-            kind,
+            output_format,
             settings.experiment,
             include_all=settings.include_all,
             table=settings.table,
             metrics=settings.metrics,
         )
     elif settings.history:
-        text = history_text(store, kind)
+        text = history_text(store, output_format)
     elif not settings.evaluations:
         text = store_ranking_text(store, include_all=settings.include_all)
     else:
         text = evaluations_text(store, settings.pattern, sort=settings.sort or "case", metrics=settings.metrics)
-    write((wrap_lines(text) if kind == "table" else text) + "\n")
+    write((wrap_lines(text) if output_format == "table" else text) + "\n")

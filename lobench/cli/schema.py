@@ -41,8 +41,8 @@ Examples:
 Exit codes: 0, 2 usage."""
 )
 @click.argument("name", default="", metavar="[NAME]")
-@format_option("text", "json", prints={"schema": f"{__name__}:SchemaRecord"})
-def schema(name: str, kind: str) -> None:
+@format_option("text", "json", name="output_format", prints={"schema": f"{__name__}:SchemaRecord"})
+def schema(name: str, output_format: str) -> None:
     """Print the JSON Schema of a command's output under --format json; without NAME, list the schemas.
 
     NAME is a command, with a dot and a word if it prints several documents: run, run.plan, results.history. A document
@@ -53,7 +53,7 @@ def schema(name: str, kind: str) -> None:
     if name:
         emit_text(json.dumps(document_schema(_known_schema_name(name, type_paths)), indent=1) + "\n")
         return
-    if kind == "json":
+    if output_format == "json":
         emit(
             "schema",
             SchemaRecord(

@@ -36,6 +36,7 @@ the output has closed it."""
 @format_option(
     "text",
     "json",
+    name="output_format",
     prints={
         "watch": "lobench.cli.command_records:WatchRecord",
         "watch.costs": "lobench.cli.command_records:CostsRecord",
@@ -46,7 +47,7 @@ the output has closed it."""
 )
 def watch(
     dry_run: bool,
-    kind: str,
+    output_format: str,
     verbose: bool,
     color: Colour,
     **options: object,
@@ -63,12 +64,12 @@ def watch(
         costs = expected_costs(settings, progress)
         for line in cost_lines(costs):
             progress.log(line)
-        if kind == "json":
+        if output_format == "json":
             emit("watch.costs", costs_record(costs))
         return
     with progress:
         outcome = run_watch(settings, progress)
     log_ending(settings, outcome, progress.log)
-    if kind == "json":
+    if output_format == "json":
         emit("watch", watch_record(outcome))
     sys.exit(exit_code(outcome.ending))

@@ -62,14 +62,14 @@ algorithm best/ (the best of the population), evolve.sqlite and logs/."""
     "of its store.",
 )
 @click.option("--gin-param", "gin_params", multiple=True, help="gin binding that overrides the file's.")
-@format_option("text", "json", prints={"evolve": "lobench_evolve.experiments:EvolveRecord"})
-def evolve(kind: str, executor: str, ray_address: str, insecure: bool, **options: object) -> None:
+@format_option("text", "json", name="output_format", prints={"evolve": "lobench_evolve.experiments:EvolveRecord"})
+def evolve(output_format: str, executor: str, ray_address: str, insecure: bool, **options: object) -> None:
     """Meta-train theta by a genetic algorithm or evolution strategies, and write checkpoints for `lobench watch`."""
     from lobench_evolve.experiments import EvolveCommand, run_command
     from lobench_evolve.run import ExecutorOptions
 
     executor_options = ExecutorOptions(executor=executor, address=ray_address, insecure=insecure)
     outcome = run_command(EvolveCommand(executor_options=executor_options, **options))  # type: ignore[arg-type]  # click's values, checked by click
-    if kind == "json":
+    if output_format == "json":
         emit("evolve", outcome)
     sys.exit(outcome.exit_code)

@@ -56,12 +56,12 @@ def serve(study: Path, store: Path, listen: str, token_file: Path, tls_cert: Pat
 @_STORE_OPTION
 @_STUDY_OPTION
 @click.option("--tree/--no-tree", default=True, show_default=True, help="Show the lineage tree below the table.")
-@format_option("text", "json", "html", prints={"pbt.status": "lobench_pbt.show:StatusRecord"})
-def status(store: Path, study: str, tree: bool, kind: str) -> None:
+@format_option("text", "json", "html", name="output_format", prints={"pbt.status": "lobench_pbt.show:StatusRecord"})
+def status(store: Path, study: str, tree: bool, output_format: str) -> None:
     """Show a study: its trials, the best one (or the Pareto front of several objectives), and the lineage."""
     from lobench_pbt.show import show_status
 
-    show_status(store, study, tree=tree, output_format=kind)
+    show_status(store, study, tree=tree, output_format=output_format)
 
 
 @pbt.command()
@@ -90,8 +90,8 @@ def stop(store: Path, study: str, token_file: Path | None, ca: Path | None) -> N
 @_STUDY_OPTION
 @click.option("--from-step", type=int, default=0, show_default=True, help="First outer step.")
 @click.option("--to-step", type=int, help="Outer step to stop before.")
-@format_option("json", prints={"pbt.replay": "lobench_pbt.show:TrialReplayRecord"})
-def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None, kind: str) -> None:
+@format_option("json", name="output_format", prints={"pbt.replay": "lobench_pbt.show:TrialReplayRecord"})
+def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | None, output_format: str) -> None:
     """Print the schedule of a trial as JSON, to train it again on the same data or on other data."""
     from lobench_pbt.show import show_replay
 
@@ -101,8 +101,8 @@ def replay(trial: int, store: Path, study: str, from_step: int, to_step: int | N
 @pbt.command()
 @_STORE_OPTION
 @_STUDY_OPTION
-@format_option("json", prints={"pbt.export": "lobench_pbt.show:ExportRecord"})
-def export(store: Path, study: str, kind: str) -> None:
+@format_option("json", name="output_format", prints={"pbt.export": "lobench_pbt.show:ExportRecord"})
+def export(store: Path, study: str, output_format: str) -> None:
     """Print a study with all its trials and measurements as JSON."""
     from lobench_pbt.show import show_export
 
