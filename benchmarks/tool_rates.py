@@ -51,7 +51,7 @@ from lobench.analysis.scores.mean_scores import rank_subjects
 from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
-from lobench.core.trials import trials_below_median, stop_fitness_and_median
+from lobench.core.trials import stop_fitness_and_median, trials_below_median
 from lobench.tools.ablate.change_search import AblateRules, Need, Subset, search_changes
 from lobench.tools.alarm.rule import (
     OverfitTest,

@@ -149,7 +149,7 @@ class CaseFinding:
       scores: Mean score by metric of the headline, with Student's interval over the seeds.
       num_seeds, num_diverged, num_exploded: Numbers of seeds.
       best_single, envelope: Speed-ups over the tuned baseline. None without a tuned baseline.
-      effect: Difference from the first subject. None for a single subject.
+      effect: Difference from the reference subject. None for a single subject.
     """
 
     case_index: int
@@ -239,10 +239,10 @@ class Summary:
 
     @functools.cached_property
     def reference_index(self) -> int:
-        """Index of the subject with which the shown subject is compared.
+        """Index of the subject with which the headline subject is compared.
 
-        For a checkpoint it is the first checkpoint of its run. For a method it is the first other method, or the shown
-        method itself if there is no other.
+        For a checkpoint it is the first checkpoint of its run. For a method it is the first other method, or the
+        headline method itself if there is no other.
         """
         if run := self.snapshot.groups.run_of(self.headline_index):
             return run[0]
@@ -334,7 +334,7 @@ class Summary:
         return (f"{text} ({lacking_subjects})" if with_names else text) if missing else ""
 
     def scores_by_role(self, metric: str) -> dict[str, tuple[Interval, int]]:
-        """Returns the shown subject's mean score and number of cases, for each role that its suites declare."""
+        """Returns the headline subject's mean score and number of cases, for each role that its suites declare."""
         cells = self.snapshot.subjects[self.headline_index].cells
         overall_score = self.mean_score(self.headline_index, metric)
         identities_by_role: dict[str, list[str]] = {}
@@ -361,7 +361,7 @@ class Summary:
         )
 
     def speedups(self) -> tuple[Interval, int, int]:
-        """Returns VeLO's headline number of the shown subject: its speed-up over the envelope.
+        """Returns VeLO's headline number of the headline subject: its speed-up over the envelope.
 
         Returns:
           The interquartile mean over cases and seeds, with its interval; the number of cases; and the number of seeds
@@ -431,7 +431,7 @@ class Summary:
         return scores
 
     def comparison_with_tuned(self, metric: str) -> PairComparison | None:
-        """Compares the shown subject with the final values of the tuned baselines, on the baselines' own seeds.
+        """Compares the headline subject with the final values of the tuned baselines, on the baselines' own seeds.
 
         "Better" is above tuned. None without a case that has a baseline.
         """
@@ -449,7 +449,7 @@ class Summary:
         """Compares two subjects, paired by seed. Returns None if they share no case.
 
         Args:
-          before, after: Places of the subjects A and B.
+          index_a, index_b: Indices of the subjects A and B.
           metric: Name of the metric, or "primary".
           alpha: Level of the verdicts.
           suite: Suite whose cases are compared. "": all suites.
@@ -468,14 +468,14 @@ class Summary:
         )
 
     def headline_improvement(self) -> Interval:
-        """Returns the probability that a seed of the shown subject ends better than a seed of the first subject."""
+        """Returns the probability that a seed of the headline subject ends better than a seed of the reference."""
         first_subject, shown_subject = (
             self.snapshot.subjects[index] for index in (self.reference_index, self.headline_index)
         )
         return improvement_probability(first_subject, shown_subject, None, self.scales)
 
     def headline_comparison(self) -> PairComparison | None:
-        """Compares the shown subject with the first one. Returns None if they are the same, or share no case."""
+        """Compares the headline subject with the reference. Returns None if they are the same, or share no case."""
         return (
             None
             if self.reference_index == self.headline_index
@@ -483,7 +483,7 @@ class Summary:
         )
 
     def shown_cases(self, comparison: PairComparison | None) -> list[CaseFinding]:
-        """Returns the results of the shown subject on each case for which it has curves."""
+        """Returns the results of the headline subject on each case for which it has curves."""
         case_indices = range(len(self.snapshot.cases))
         return [
             finding

@@ -32,7 +32,7 @@ class ViewerIndex:
       finals: Mean, lower and upper bound over the seeds after the last step, by metric:
         float64[num_subjects, num_cases, 3]. NaN without results.
       directions: Direction of each metric. None if it is not declared.
-      runs: Places of the checkpoints of each run, in order.
+      runs: Indices of the checkpoints of each run, in order.
       best_indices: For each run, the index of the checkpoint with the highest mean score among the checkpoints with the
         most cases. None without scores.
     """

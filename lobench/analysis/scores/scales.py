@@ -126,7 +126,7 @@ class Scales:
       all_cells: Cells of all subjects read, by identity of the case.
       baselines: Tuned baselines of the cases.
       cases: Cases for which a baseline was looked for, by identity.
-      label_by_cell_id: Label of the subject of each cell in `among`, by the cell's `id`.
+      label_by_cell_id: Label of the subject of each cell in `all_cells`, by the cell's `id`.
     """
 
     all_cells: Mapping[str, Sequence[Cell]]
@@ -399,7 +399,7 @@ class Scales:
         return direction_of(metric, self._directions[identity])
 
     def _stored_identity(self, case: CaseInfo) -> str:
-        """Returns the identity of a case in `among`, or "".
+        """Returns the identity of a case in `all_cells`, or "".
 
         Other seeds or another budget change the identity. A case whose identity is not stored is looked up by its name.
         """

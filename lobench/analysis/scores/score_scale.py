@@ -195,13 +195,13 @@ class ScoreScale:
         minimum: float | None = None,
         is_either_way: bool = False,
     ) -> ScoreScale:
-        """Returns the scale of `among`, from the final values of all subjects in one array.
+        """Returns the scale of `of_subjects`, from the final values of all subjects in one array.
 
         Args:
           finals: Final values, subject after subject: float64[num_values].
           seeds: Seeds of each subject, at least one, with the number of consecutive subjects that have just these.
           is_either_way: As `ScoreScale.uses_largest_change`.
-          metric, direction, starts, declared, minimum: As in `among`.
+          metric, direction, starts, declared, minimum: As in `of_subjects`.
         """
         low = minimum or 0.0
         start_values = np.asarray([value for value in starts.values() if math.isfinite(value)], np.float64) - low

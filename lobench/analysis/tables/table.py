@@ -151,7 +151,7 @@ class Tabulated:
       legend: Bindings of each method, if its name does not contain them.
       bold: Meaning of a bold cell; "" if no cell is bold.
       notes: Notes for readers, such as undeclared directions and content that is not shown.
-      edge_notes: Lines of `edges_of` for each method with a search. They are also in the notes.
+      edge_notes: Lines of `edge_notes_of` for each method with a search. They are also in the notes.
     """
 
     row_kind: str

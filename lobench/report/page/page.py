@@ -281,7 +281,7 @@ def _case_table(
 
 
 def _cost_columns(summary: Summary, cases: Sequence[CaseFinding]) -> _CellColumns:
-    """Returns columns with the cost of a step of the shown subject, per class of machines."""
+    """Returns columns with the cost of a step of the headline subject, per class of machines."""
     columns: dict[str, dict[int, TableCell]] = {}
     for case in (case.case_index for case in cases):
         cell = summary.snapshot.cell(summary.headline_index, case)
