@@ -204,7 +204,7 @@ def _names_by_case(cases: Iterable[str], specs: Sequence[CaseSpec]) -> dict[str,
 
 
 def compare_stored(
-    chosen: Sequence[FoundSubject],
+    found_subjects: Sequence[FoundSubject],
     names: Sequence[str],
     settings: CompareSettings,
     *,
@@ -216,7 +216,7 @@ def compare_stored(
     """Compares stored subjects with the first of them. Evaluates nothing.
 
     Args:
-      chosen: A, B, ...
+      found_subjects: A, B, ...
       names: Text by which each was given. It replaces the label if two subjects have the same label.
       settings: Settings of the comparison.
       baselines: Files or suites of baselines that the caller named. One that is stale is an error.
@@ -228,14 +228,14 @@ def compare_stored(
     """
     rules, design, target = _rules_of(settings)
     scales = Scales.of(
-        subjects_of_snapshots(chosen),
+        subjects_of_snapshots(found_subjects),
         baselines or suites or None,
-        all_subjects=subjects_setting_scales(chosen),
+        all_subjects=subjects_setting_scales(found_subjects),
     )
     stale_problem = next((problem for problem in scales.baselines.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale_problem is not None:
         raise stale_problem
-    labelled_subjects = _with_distinct_labels([stored.subject for stored in chosen], names)
+    labelled_subjects = _with_distinct_labels([stored.subject for stored in found_subjects], names)
     if cases:
         labelled_subjects = _restrict_to_cases(labelled_subjects, cases)
     if settings.until_step is not None:
@@ -253,11 +253,11 @@ def compare_stored(
         for pair in pairs:
             case_steps = compare_steps(pair.a, pair.b, target, scales, alpha=rules.alpha)
             steps.append(_with_case_names(pair, case_steps))
-    edges_of_first, *edges_of_others = map(_edge_notes, chosen)
+    edges_of_first, *edges_of_others = map(_edge_notes, found_subjects)
     pairs = [
         replace(pair, edge_notes=(*edges_of_first, *edges)) for pair, edges in zip(pairs, edges_of_others, strict=True)
     ]
-    lines_of_first, *lines_of_others = map(_other_code_notes, chosen)
+    lines_of_first, *lines_of_others = map(_other_code_notes, found_subjects)
     pairs = [
         replace(pair, edited_code_notes=(*lines_of_first, *lines))
         for pair, lines in zip(pairs, lines_of_others, strict=True)
@@ -477,7 +477,7 @@ def named_subjects(
     manager = plugins_of(suites, progress)
     readers = readers_for(suites, manager, allow_pickle=False)
     takes_any = takes_any_checkpoint(*suites)
-    read_subject = partial(read_given, manager=manager, is_whole=takes_any)
+    read_subject = partial(read_given, manager=manager, accepts_any_format=takes_any)
     return [
         _pin_theta(*_find_subject(name, readers, suites, store, read_subject, candidates, choices)) for name in names
     ]
@@ -540,19 +540,19 @@ def _checkpoint_paths(folder: str, readers: Mapping[str, CheckpointReader], suit
     return [file.uri for file in files]
 
 
-def read_given(request: RequestedSubject, manager: PluginManager, *, is_whole: bool = False) -> Who:
+def read_given(request: RequestedSubject, manager: PluginManager, *, accepts_any_format: bool = False) -> Who:
     """Returns the subject that a store will record for a given checkpoint or optimizer.
 
     Args:
       request: The checkpoint or optimizer.
       manager: Plugins, whose readers read the checkpoint.
-      is_whole: Whether to accept a checkpoint in any format, for suites of commands.
+      accepts_any_format: Whether to accept a checkpoint in any format, for suites of commands.
     Raises:
       CheckpointError: The checkpoint cannot be read.
     """
     if isinstance(request, Who):
         return request
-    if is_whole:
+    if accepts_any_format:
         return request.to_subject(whole_checkpoint(request.uri))
     checkpoint, _ = load_checkpoint(request.uri, manager, allow_pickle=False)
     return request.to_subject(checkpoint)

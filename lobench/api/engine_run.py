@@ -55,7 +55,7 @@ class RunExtension(Protocol):
 
     def begin(self, ledger: Ledger, readers: Mapping[str, CheckpointReader], progress: WatchProgress) -> Arrivals: ...
 
-    def end(self, ledger: Ledger, watched: WatchPlan) -> None: ...
+    def end(self, ledger: Ledger, watch_plan: WatchPlan) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +80,17 @@ def run_rounds(
     progress: WatchProgress,
     *,
     before_first: Callable[[], None] = lambda: None,
-    given: Sequence[RequestedSubject] = (),
+    requests: Sequence[RequestedSubject] = (),
     has_source: bool = True,
-    guest: RunExtension | None = None,
+    extension: RunExtension | None = None,
 ) -> WatchOutcome:
     """Runs the chief until it is done or interrupted.
 
     Args:
       before_first: Called once all components were found and before anything is written.
-      given: Subjects to evaluate besides those that the source finds.
+      requests: Subjects to evaluate besides those that the source finds.
       has_source: Whether checkpoints come from the source that the settings name.
-      guest: Experiment that adds commands to run, and records.
+      extension: Experiment that adds commands to run, and records.
     Raises:
       LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, or no
         checkpoint.
@@ -125,19 +125,19 @@ def run_rounds(
                 store = settings.store_folder
                 stack.enter_context(removed_if_refused(store))
             options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
-            ending = _run_round(options, store, components, source, given, progress, guest)
+            ending = _run_round(options, store, components, source, requests, progress, extension)
             outcomes.update(ending.outcomes)
             core_seconds += ending.core_seconds
             num_rounds += 1
-            is_outdated = guest is not None and guest.is_outdated
+            is_outdated = extension is not None and extension.is_outdated
             if not ending.suite_changed or ending.interrupted or ending.over_budget or is_outdated:
                 break
         left_out = {path: file.reason for path, file in source.pending().items()} if source is not None else {}
         found_any = ending.num_checkpoints or ending.unbound or ending.unread
-        if not found_any and not ending.interrupted and guest is None:
+        if not found_any and not ending.interrupted and extension is None:
             raise CheckpointError(
                 "no checkpoint to evaluate",
-                where=settings.location or ", ".join(subject.uri for subject in given),
+                where=settings.location or ", ".join(subject.uri for subject in requests),
                 got="; ".join(f"{path} ({reason})" for path, reason in left_out.items()),
                 next_step=_hint_of_runs(settings, components)
                 or "`lobench list readers` shows the formats that can be read",
@@ -182,18 +182,18 @@ def _run_round(
     store: Path,
     components: WatchComponents,
     source: CheckpointSource | None,
-    given: Sequence[RequestedSubject],
+    requests: Sequence[RequestedSubject],
     progress: WatchProgress,
-    guest: RunExtension | None,
+    extension: RunExtension | None,
 ) -> Ending:
     run_config = partial(trainer_config_at, settings.location)
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
     # Workers may have another working directory, and a plugin may leave this one.
     folder = store.absolute()
-    only_checkpoints = bool(source is not None or given) and all(
-        isinstance(subject, GivenCheckpoint) for subject in given
+    only_checkpoints = bool(source is not None or requests) and all(
+        isinstance(subject, GivenCheckpoint) for subject in requests
     )
-    with_tests = guest is None and only_checkpoints
+    with_tests = extension is None and only_checkpoints
     make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
@@ -203,19 +203,19 @@ def _run_round(
         _open_for_display(progress, ledger, settings.suites),
     ):
         activity = (
-            f"watching {settings.location}" if source is not None else f"evaluating {counted(len(given), 'subject')}"
+            f"watching {settings.location}" if source is not None else f"evaluating {counted(len(requests), 'subject')}"
         )
-        activity = f"running {settings.watch_name}" if guest is not None else activity
+        activity = f"running {settings.watch_name}" if extension is not None else activity
         progress.announce(f"{activity}; results: {store}")
         for location in (
             settings.location,
-            *(subject.uri for subject in given if isinstance(subject, GivenCheckpoint)),
+            *(subject.uri for subject in requests if isinstance(subject, GivenCheckpoint)),
         ):
             ledger.take_location(location)
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):
             progress.warn(line)
-        arrivals = guest.begin(ledger, components.readers, progress) if guest is not None else None
+        arrivals = extension.begin(ledger, components.readers, progress) if extension is not None else None
 
         def make_executor(wakeup: Connection) -> Executor:
             if settings.suites and (line := unshared_cache_line(store)):
@@ -228,7 +228,7 @@ def _run_round(
             if takes_any
             else Spool(spool_folder, progress.log),
             source=source,
-            given=given,
+            given=requests,
             arrivals=arrivals,
             known=KnownCases(ledger, make_config, suite),
             readers=components.readers,
@@ -245,8 +245,8 @@ def _run_round(
             has_run_configs=source is not None and has_run_configs(settings.location),
         )
         ending = chief.run()
-        if guest is not None:
-            guest.end(ledger, ending.plan)
+        if extension is not None:
+            extension.end(ledger, ending.plan)
         return ending
 
 

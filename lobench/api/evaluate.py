@@ -74,7 +74,7 @@ def evaluate(
     >>> result.final("train/loss").shape
     (2,)
     """
-    from lobench.evaluation.notebook import evaluate as evaluated
+    from lobench.evaluation.notebook import evaluate as evaluate_in_notebook
 
     python_case = _case_of(suite, case, task, optimizer)
     optimizer = optimizer if isinstance(optimizer, str) else ""
@@ -82,7 +82,7 @@ def evaluate(
     if bool(checkpoint) != bool(optimizer):
         kind: Literal["checkpoint", "optimizer"] = "checkpoint" if checkpoint else "optimizer"
         training_setup = find_training_setup(str(checkpoint or optimizer), kind, None if store is None else Path(store))
-    return evaluated(
+    return evaluate_in_notebook(
         str(suite or ""),
         case=case if isinstance(case, str) else None,
         python_case=python_case,
@@ -155,7 +155,7 @@ def evaluate_into(
         retry_errors=True,
     )
     requests = [_to_request(subject, has_run=bool(location)) for subject in subjects]
-    outcome = run_rounds(settings, progress or default_progress(), given=requests, has_source=not requests)
+    outcome = run_rounds(settings, progress or default_progress(), requests=requests, has_source=not requests)
     if outcome.ending.interrupted:
         raise KeyboardInterrupt
     return outcome

@@ -120,7 +120,7 @@ def race(
         rules,
         baseline_paths or [Path(suite) for suite in suite_paths],
         progress.log,
-        count=len(names),
+        num_methods=len(names),
     )
 
 
@@ -141,29 +141,29 @@ def _without_fixed_cases(entrant: Entrant) -> Entrant:
 
 def run_race(
     evaluate: Callable[[Sequence[int], int], bool],
-    entrants: Callable[[], Sequence[Entrant]],
+    read_entrants: Callable[[], Sequence[Entrant]],
     rules: Race,
     suite_paths: Sequence[Path],
     log: Callable[[str], None],
     *,
-    count: int,
+    num_methods: int,
 ) -> RaceResult:
     """Evaluates a race round by round, from the first one, until it ends.
 
     Args:
       evaluate: Evaluates methods, given by index, on all rounds up to one. Returns whether the race goes on.
-      entrants: Returns all methods with their stored results.
-      count: Number of methods.
+      read_entrants: Returns all methods with their stored results.
+      num_methods: Number of methods.
     Raises:
       LobenchError: An evaluation gave no result, or no case has a score scale.
     """
     # Nothing can be decided with fewer seeds, so the first rounds are evaluated together.
-    num_rounds = min(math.ceil(least_seeds(count, rules.alpha) / rules.block), rules.rounds)
-    racing_indices: Sequence[int] = range(count)
+    num_rounds = min(math.ceil(least_seeds(num_methods, rules.alpha) / rules.block), rules.rounds)
+    racing_indices: Sequence[int] = range(num_methods)
     while True:
         log(f"{counted(num_rounds * rules.block, 'seed')} a case of {counted(len(racing_indices), 'method')}")
         may_continue = evaluate(racing_indices, num_rounds)
-        result = race_result(entrants(), rules, suite_paths, last_look=num_rounds)
+        result = race_result(read_entrants(), rules, suite_paths, last_look=num_rounds)
         if result.ending is not None or not may_continue:
             return result
         if result.looks < num_rounds:

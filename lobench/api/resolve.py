@@ -129,14 +129,16 @@ class RunFolder:
         """Returns whether a checkpoint of the store belongs to this run."""
         return not self.shares_store or _is_below(uri, self.location)
 
-    def request_for(self, seen: Who) -> GivenCheckpoint:
+    def request_for(self, evaluated_subject: Who) -> GivenCheckpoint:
         """Returns a checkpoint that a watch evaluated, to be evaluated again with the `config.gin` texts of that watch.
 
         For a run below the watched folder, these include the texts of the folders above it. If the watch used the
         `config.gin` in the watched folder, the checkpoint uses the `config.gin` in the folder of this run.
         """
-        variant = Variant(trainer_config=seen.variant.trainer_config)  # its other bindings are `self.bindings`
-        return GivenCheckpoint(uri=seen.uri, sha256=seen.sha256, variant=variant)
+        variant = Variant(
+            trainer_config=evaluated_subject.variant.trainer_config
+        )  # its other bindings are `self.bindings`
+        return GivenCheckpoint(uri=evaluated_subject.uri, sha256=evaluated_subject.sha256, variant=variant)
 
     def path_of(self, uri: str) -> str:
         """Returns the path of a checkpoint in this run. The store may have it relative to another working directory."""

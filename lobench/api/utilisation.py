@@ -74,7 +74,9 @@ class UtilisationProgress(WatchProgress):
     def advice(self, *, num_workers: int, num_cores: int) -> str:
         """Returns advice on the number of workers or cores, or "", and ends the sampling."""
         gpu_share = self._devices.close() if self._devices is not None else None
-        return utilisation_line(list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu=gpu_share)
+        return utilisation_line(
+            list(self._uses.values()), num_workers=num_workers, num_cores=num_cores, gpu_share=gpu_share
+        )
 
 
 class _Devices:

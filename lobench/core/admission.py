@@ -113,9 +113,9 @@ class PerRun:
         return sorted(admitted_positions), sorted(skipped_positions)
 
 
-def _require_no_argument(argument: str, name: str) -> None:
+def _require_no_argument(argument: str, policy_name: str) -> None:
     if argument:
-        raise UsageError(f"--checkpoints {name} takes no argument", got=repr(argument))
+        raise UsageError(f"--checkpoints {policy_name} takes no argument", got=repr(argument))
 
 
 def latest(argument: str) -> Latest:

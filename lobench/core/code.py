@@ -83,25 +83,25 @@ def split_code(code: str) -> tuple[str, str]:
     return case, subject
 
 
-def is_same_code(stored_codes: str, current_codes: str, accepted: Mapping[str, str] | None = None) -> bool:
-    """Returns whether a result of the code `stored_codes` counts as a result of the current code.
+def is_same_code(stored_code: str, current_code: str, accepted: Mapping[str, str] | None = None) -> bool:
+    """Returns whether a result of the code `stored_code` counts as a result of the current code.
 
     Args:
-      stored_codes, current_codes: Codes as returned by `join_code`. A part that is "" in either matches any code.
+      stored_code, current_code: Codes as returned by `join_code`. A part that is "" in either matches any code.
       accepted: Canonical fingerprint by fingerprint, for code that was declared equivalent (`--keep-results`).
 
     >>> is_same_code("1f:2a", "1f:2a"), is_same_code("", "1f:2a"), is_same_code("1f:2a", "1f:3b")
     (True, True, False)
     """
-    if stored_codes == current_codes or not stored_codes or not current_codes:
+    if stored_code == current_code or not stored_code or not current_code:
         return True
     canonical_codes = accepted or {}
-    code_pairs = zip(split_code(stored_codes), split_code(current_codes), strict=True)
+    code_pairs = zip(split_code(stored_code), split_code(current_code), strict=True)
     return all(
-        not stored_code
-        or not current_code
-        or canonical_codes.get(stored_code, stored_code) == canonical_codes.get(current_code, current_code)
-        for stored_code, current_code in code_pairs
+        not stored_part
+        or not current_part
+        or canonical_codes.get(stored_part, stored_part) == canonical_codes.get(current_part, current_part)
+        for stored_part, current_part in code_pairs
     )
 
 

@@ -38,12 +38,12 @@ _SECONDS = struct.Struct("<dd")  # wall and compile
 _NUM_COLUMNS = 4  # per metric: first, last, lowest and highest value of each seed
 
 
-def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
+def summarize(curves: Curves, primary_metric: str) -> tuple[str, bytes]:
     """Returns the summary of an evaluation's curves: a text that many evaluations share, and its own numbers.
 
     Args:
       curves: Curves to summarize.
-      primary: Metric whose mean curve is included, at `NUM_SPARKS` of its points.
+      primary_metric: Metric whose mean curve is included, at `NUM_SPARKS` of its points.
     """
     shapes = {name: curves.metrics[name].shape or () for name in sorted(curves.metrics)}
     shared_fields = {
@@ -72,11 +72,11 @@ def summarize(curves: Curves, primary: str) -> tuple[str, bytes]:
             [high for _, high in finite_ranges],
         ]
         encoded_parts += [struct.pack(f"<{len(column)}f", *column) for column in columns]
-        if name == primary:
+        if name == primary_metric:
             encoded_parts.append(struct.pack(f"<{NUM_SPARKS}d", *_spark_values(rows)))
     if curves.cost is not None:
         encoded_parts.append(json.dumps(curves.cost.header()).encode())
-    text = json.dumps(shared_fields | {"primary": primary}, separators=(",", ":"))
+    text = json.dumps(shared_fields | {"primary": primary_metric}, separators=(",", ":"))
     return text, b"".join(encoded_parts)
 
 
@@ -224,9 +224,9 @@ class CurveSummary:
         self._head, self._numbers, self._load = shared_head, packed_numbers, load
 
     @classmethod
-    def of(cls, curves: Curves, primary: str) -> CurveSummary:
+    def of(cls, curves: Curves, primary_metric: str) -> CurveSummary:
         """Returns the summary of curves in memory."""
-        return read_summary(*summarize(curves, primary), curves.complete)
+        return read_summary(*summarize(curves, primary_metric), curves.complete)
 
     def complete(self) -> Curves:
         """Returns the complete curves from the store."""

@@ -149,8 +149,8 @@ class Provenance:
         """Reason why a result planned together with others was computed alone; "" otherwise."""
         return self.together.removeprefix(_ALONE_PREFIX) if self.together.startswith(_ALONE_PREFIX) else ""
 
-    def computed_alone(self, why: str) -> Provenance:
-        return replace(self, together=f"{_ALONE_PREFIX}{why}")
+    def computed_alone(self, reason: str) -> Provenance:
+        return replace(self, together=f"{_ALONE_PREFIX}{reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

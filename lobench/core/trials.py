@@ -154,7 +154,9 @@ def is_over(state: TrialState) -> bool:
     return state in ("done", "failed", "infeasible", "stopped")
 
 
-def trials_below_median(trials: Iterable[Trial], so_far: Mapping[int, float | None], *, after: str) -> dict[int, str]:
+def trials_below_median(
+    trials: Iterable[Trial], fitness_by_number: Mapping[int, float | None], *, after: str
+) -> dict[int, str]:
     """Returns the trials of a wave that are stopped at a point of the training, with the reason, by number.
 
     A trial is stopped if its fitness is below the median of all trials that reached the point. The order of arrival
@@ -162,18 +164,18 @@ def trials_below_median(trials: Iterable[Trial], so_far: Mapping[int, float | No
 
     Args:
       trials: Trials of one wave.
-      so_far: Fitness of trials at that point, by number. None: no fitness. Trials of later waves are ignored.
+      fitness_by_number: Fitness of trials at that point. None: no fitness. Trials of later waves are ignored.
       after: Name of the point in the reason, such as "25%".
     """
     wave = sorted(trials, key=lambda trial: trial.number)
     last_number = wave[-1].number
-    values = [value for number, value in so_far.items() if number <= last_number and value is not None]
+    values = [value for number, value in fitness_by_number.items() if number <= last_number and value is not None]
     if not values:
         return {}
     median = statistics.median(values)
     reasons = {}
     for trial in wave:
-        value = so_far[trial.number]
+        value = fitness_by_number[trial.number]
         if value is not None and value < median:
             reasons[trial.number] = (
                 f"fitness {value:.4g} after {after}, below {median:.4g}, the median of {len(values)}"

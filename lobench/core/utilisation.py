@@ -37,22 +37,25 @@ class CoreUse:
         return self.cpu_seconds / self.wall_seconds
 
 
-def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: int, gpu: float | None = None) -> str:
+def utilisation_line(
+    uses: Sequence[CoreUse], *, num_workers: int, num_cores: int, gpu_share: float | None = None
+) -> str:
     """Returns advice if cores or devices were idle or overcommitted; "" otherwise.
 
     Args:
       uses: Use of cores by each case.
       num_workers: Number of cores of all workers.
       num_cores: Number of cores of this machine. If workers run on other machines: `num_workers`.
-      gpu: Mean fraction of the time in which the devices were busy; None if unknown.
+      gpu_share: Mean fraction of the time in which the devices were busy; None if unknown.
     """
     cpu_uses = [use for use in uses if use.num_gpus == 0 and use.wall_seconds >= _MIN_SECONDS and use.cpu_seconds > 0]
     advice = []
     core_seconds = sum(use.wall_seconds * use.num_cpus for use in cpu_uses)
-    share = sum(use.cpu_seconds for use in cpu_uses) / core_seconds if core_seconds else 1.0
-    if num_workers > num_cores and share < _THRASHING_FRACTION:
+    busy_share = sum(use.cpu_seconds for use in cpu_uses) / core_seconds if core_seconds else 1.0
+    if num_workers > num_cores and busy_share < _THRASHING_FRACTION:
         advice.append(
-            f"{num_workers} cores of workers on {num_cores}: each had {share:.0%} of a core; take --workers {num_cores}"
+            f"{num_workers} cores of workers on {num_cores}: each had {busy_share:.0%} of a core; "
+            f"take --workers {num_cores}"
         )
     # On an overcommitted machine the number of usable cores is unknown.
     elif idle_uses := [use for use in cpu_uses if use.num_cpus > 1 and use.cores < _IDLE_FRACTION * use.num_cpus]:
@@ -64,9 +67,9 @@ def utilisation_line(uses: Sequence[CoreUse], *, num_workers: int, num_cores: in
             f"bind Case.num_cpus = {num_cpus_needed}, "
             "or give a block more seeds (Case.seed_block)"
         )
-    if gpu is not None and gpu < _IDLE_GPU and any(use.num_gpus > 0 for use in uses):
+    if gpu_share is not None and gpu_share < _IDLE_GPU and any(use.num_gpus > 0 for use in uses):
         advice.append(
-            f"the devices were busy {gpu:.0%} of the time; give a block more seeds (Case.seed_block), bind a share "
-            "(Case.num_gpus = 0.5), or compute checkpoints --together"
+            f"the devices were busy {gpu_share:.0%} of the time; give a block more seeds (Case.seed_block), bind a "
+            "share (Case.num_gpus = 0.5), or compute checkpoints --together"
         )
     return "; ".join(advice)

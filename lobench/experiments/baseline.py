@@ -100,23 +100,24 @@ def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) ->
     return command_text("lobench", "baseline", name_of(suite), optimizer=optimizer_option, **changed_settings)
 
 
-def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], None]) -> None:
+def _tune_suite(suite: Path, settings: BaselineSettings, log: Callable[[str], None]) -> None:
     """Tunes each optimizer on each case whose baseline is stale or missing, and writes the file after each."""
     from lobench.evaluation.tuning import reevaluate_baseline, tune
 
-    grids = {name: _grid_or_search(command, name) for name in command.optimizers}
+    grids = {name: _grid_or_search(settings, name) for name in settings.optimizers}
     layers = default_layers()
-    bound_cases = list(_bound_cases(suite, command, layers))
+    bound_cases = list(_bound_cases(suite, settings, layers))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
         require_writable(path)
-        baseline = _stored_or_empty(path, suite, command, optimizer, grid)
-        for spec, bound in bound_cases:
+        baseline = _stored_or_empty(path, suite, settings, optimizer, grid)
+        for spec, bound_case in bound_cases:
             name = case_key(spec, suite)
-            tuned_case = _up_to_date_case(baseline, spec, bound, command, grid)
+            tuned_case = _up_to_date_case(baseline, spec, bound_case, settings, grid)
             if (
                 tuned_case is None
-                and (case_and_path := _case_of_other_suite(path, spec, bound, command, baseline, grid)) is not None
+                and (case_and_path := _case_of_other_suite(path, spec, bound_case, settings, baseline, grid))
+                is not None
             ):
                 tuned_case, other_path = case_and_path
                 log(f"{optimizer} {name}: taken from {name_of(other_path)}")
@@ -124,11 +125,15 @@ def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], Non
                 if baseline.cases.get(name) is not tuned_case:  # found in another suite, or under an earlier name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
                     baseline.save(path)
-                if tuned_case.training.program and tuned_case.has_scoring(bound.case.scale, bound.case.minimum):
+                if tuned_case.training.program and tuned_case.has_scoring(
+                    bound_case.case.scale, bound_case.case.minimum
+                ):
                     log(f"{optimizer} {name}: up to date")
                     continue
                 if tuned_case.training.program:
-                    rescored_case = dataclasses.replace(tuned_case, scale=bound.case.scale, minimum=bound.case.minimum)
+                    rescored_case = dataclasses.replace(
+                        tuned_case, scale=bound_case.case.scale, minimum=bound_case.case.minimum
+                    )
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: rescored_case})
                     baseline.save(path)
                     log(f"{optimizer} {name}: tuned as before, scored by the case's present settings")
@@ -139,7 +144,7 @@ def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], Non
                     log(f"{optimizer} {name}: tuned as before, its best point evaluated again")
                     continue
             started_at = time.perf_counter()
-            case = tune(spec, layers, optimizer, grid, num_seeds=command.seeds, horizon_factor=command.horizon_factor)
+            case = tune(spec, layers, optimizer, grid, num_seeds=settings.seeds, horizon_factor=settings.horizon_factor)
             baseline = _with_case(baseline, name, case, spec)
             baseline.save(path)
             values = case.grid[case.best[0]].values
@@ -149,7 +154,7 @@ def _tune_suite(suite: Path, command: BaselineSettings, log: Callable[[str], Non
             seconds = time.perf_counter() - started_at
             log(f"{optimizer} {name}: {best_text}, train/loss {loss:.4g}, {points_text} in {seconds:.0f} s")
         # If all cases of the suite were tuned, remove those that it no longer has.
-        if not command.cases and suite.is_dir():
+        if not settings.cases and suite.is_dir():
             case_keys = {case_key(spec, suite) for spec, _ in bound_cases}
             current_cases = {name: case for name, case in baseline.cases.items() if name in case_keys}
             if current_cases.keys() != baseline.cases.keys():
@@ -171,35 +176,35 @@ def _with_case(baseline: Baseline, name: str, case: BaselineCase, spec: CaseSpec
     return dataclasses.replace(baseline, provenance=case_provenance, cases={**baseline.cases, name: case})
 
 
-def problems_in(suite: Path, command: BaselineSettings) -> list[str]:
+def problems_in(suite: Path, settings: BaselineSettings) -> list[str]:
     """Returns a line for every case whose baseline is stale or missing."""
     problems: list[str] = []
-    grids = {name: _grid_or_search(command, name) for name in command.optimizers}
-    bound_cases = list(_bound_cases(suite, command, default_layers()))
+    grids = {name: _grid_or_search(settings, name) for name in settings.optimizers}
+    bound_cases = list(_bound_cases(suite, settings, default_layers()))
     for optimizer, grid in grids.items():
         path = baseline_path(suite, optimizer, grid.name)
-        refresh_command = _refresh_command(command, suite, optimizer)
+        refresh_command = _refresh_command(settings, suite, optimizer)
         if not path.is_file():
             problems.append(f"{path}: no such baseline; run `{refresh_command}`")
             continue
         baseline = Baseline.load(path)
         is_other_search = isinstance(grid, BaselineSearch) and not _is_same_search(baseline.refresh, refresh_command)
-        for spec, bound in bound_cases:
-            case = baseline.find_case(bound.info.problem, spec.name)
+        for spec, bound_case in bound_cases:
+            case = baseline.find_case(bound_case.info.problem, spec.name)
             name = case_key(spec, suite)
-            training = case.training if case is not None and baseline.has_problem(bound.info.problem) else None
-            if case is None or training is None or not training.matches_code(bound.info.task_code):
+            training = case.training if case is not None and baseline.has_problem(bound_case.info.problem) else None
+            if case is None or training is None or not training.matches_code(bound_case.info.task_code):
                 problems.append(f"{path}: {name} is stale or missing; run `{refresh_command}`")
             elif is_other_search or not _is_tuned_over(case, grid):
                 problems.append(f"{path}: {name} was tuned over other values; run `{refresh_command}`")
-            elif training.program and training.program != training_code_id(bound.phase_lines):
+            elif training.program and training.program != training_code_id(bound_case.phase_lines):
                 problems.append(
                     f"{path}: {name} was trained by another program, or in other phases; run `{refresh_command}`"
                 )
             elif not training.program:
                 problem = "is of an older lobench, its best point not evaluated alone"
                 problems.append(f"{path}: {name} {problem}; run `{refresh_command}`, which keeps the grid where it can")
-            elif not case.has_scoring(bound.case.scale, bound.case.minimum):
+            elif not case.has_scoring(bound_case.case.scale, bound_case.case.minimum):
                 problems.append(
                     f"{path}: {name} has another scale or minimum; run `{refresh_command}`, which takes seconds"
                 )
@@ -214,19 +219,28 @@ def case_key(spec: CaseSpec, suite: Path) -> str:
 
 
 def _up_to_date_case(
-    baseline: Baseline, spec: CaseSpec, bound: BoundCase, command: BaselineSettings, grid: BaselineGrid | BaselineSearch
+    baseline: Baseline,
+    spec: CaseSpec,
+    bound_case: BoundCase,
+    settings: BaselineSettings,
+    grid: BaselineGrid | BaselineSearch,
 ) -> BaselineCase | None:
     """Returns the stored result of tuning if it is up to date."""
-    case = baseline.find_case(bound.info.problem, spec.name)
-    if command.force or case is None or not baseline.has_problem(bound.info.problem) or not _is_tuned_over(case, grid):
-        return None
-    training = case.training
-    if training.program not in ("", training_code_id(bound.phase_lines)) or not training.matches_code(
-        bound.info.task_code
+    case = baseline.find_case(bound_case.info.problem, spec.name)
+    if (
+        settings.force
+        or case is None
+        or not baseline.has_problem(bound_case.info.problem)
+        or not _is_tuned_over(case, grid)
     ):
         return None
-    has_same_length = training.horizon_factor == (1 if training.ends_with_budget else command.horizon_factor)
-    return case if has_same_length and len(case.seeds) == command.seeds else None
+    training = case.training
+    if training.program not in ("", training_code_id(bound_case.phase_lines)) or not training.matches_code(
+        bound_case.info.task_code
+    ):
+        return None
+    has_same_length = training.horizon_factor == (1 if training.ends_with_budget else settings.horizon_factor)
+    return case if has_same_length and len(case.seeds) == settings.seeds else None
 
 
 def _is_tuned_over(case: BaselineCase, grid: BaselineGrid | BaselineSearch) -> bool:
@@ -244,35 +258,35 @@ def _is_same_search(old_command: str, new_command: str) -> bool:
 def _case_of_other_suite(
     path: Path,
     spec: CaseSpec,
-    bound: BoundCase,
-    command: BaselineSettings,
+    bound_case: BoundCase,
+    settings: BaselineSettings,
     baseline: Baseline,
     grid: BaselineGrid | BaselineSearch,
 ) -> tuple[BaselineCase, Path] | None:
     """Returns the baseline that another suite in the same folder has for the same problem, and the path of its file."""
     own_path = path.resolve()  # the relative path of a suite in the working directory would not have a folder's name
     for other_path in sorted(own_path.parent.parent.parent.glob(f"*/{own_path.parent.name}/{own_path.name}")):
-        if other_path != own_path and bound.info.problem in other_path.read_text(encoding="utf-8"):
+        if other_path != own_path and bound_case.info.problem in other_path.read_text(encoding="utf-8"):
             other_baseline = Baseline.load(other_path)
             if isinstance(grid, BaselineSearch) and not _is_same_search(other_baseline.refresh, baseline.refresh):
                 continue
-            if (tuned_case := _up_to_date_case(other_baseline, spec, bound, command, grid)) is not None:
+            if (tuned_case := _up_to_date_case(other_baseline, spec, bound_case, settings, grid)) is not None:
                 return tuned_case, other_path if path.is_absolute() else Path(os.path.relpath(other_path))
     return None
 
 
 def _stored_or_empty(
-    path: Path, suite: Path, command: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
+    path: Path, suite: Path, settings: BaselineSettings, optimizer: str, grid: BaselineGrid | BaselineSearch
 ) -> Baseline:
     """Returns the baseline in a file, or an empty one if the file is missing or from another search."""
-    refresh_command = _refresh_command(command, suite, optimizer)
+    refresh_command = _refresh_command(settings, suite, optimizer)
     empty_baseline = Baseline(optimizer=optimizer, protocol=grid.name, refresh=refresh_command)
     if not path.is_file():
         return empty_baseline
     try:
         stored_baseline = Baseline.load(path)
     except BaselineError:
-        if not command.force:
+        if not settings.force:
             raise
         return empty_baseline
     is_current = stored_baseline.program_version == PROGRAM_VERSION
@@ -286,10 +300,10 @@ def default_layers() -> Layers:
     return layers_at("", load_plugins())
 
 
-def _bound_cases(suite: Path, command: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
+def _bound_cases(suite: Path, settings: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:
     from lobench.evaluation.runner import claim_for
 
-    specs = [spec for spec in specs_called(command.cases, suite) if not is_command(spec)]
+    specs = [spec for spec in specs_called(settings.cases, suite) if not is_command(spec)]
     if not specs:
         raise SuiteError("all cases are commands, for which nothing is tuned", where=str(suite))
     for spec in specs:

@@ -33,7 +33,7 @@ def blocks_of(experiment: Experiment, store: Path) -> SessionBlocks | None:
 
 def _stored_blocks(name: str, store: Path) -> set[SeedBlock]:
     """Returns the seed blocks of the members of all versions of an experiment."""
-    with open_if_present(store, is_written=True) as ledger:
+    with open_if_present(store, will_write=True) as ledger:
         if ledger is None:
             return set()
         return {block for block in member_blocks(ledger, name) if block.start < FIRST_REPORT_SEED}
@@ -46,12 +46,12 @@ def member_blocks(ledger: Ledger, name: str) -> set[SeedBlock]:
 
 
 @contextlib.contextmanager
-def open_if_present(store: Path, *, is_written: bool = False) -> Iterator[Ledger | None]:
+def open_if_present(store: Path, *, will_write: bool = False) -> Iterator[Ledger | None]:
     """Opens the ledger of a store for reading; None if it does not exist yet.
 
     Args:
       store: Folder of the ledger.
-      is_written: Whether the ledger will be opened for writing later. An unreadable ledger is then None here, because
+      will_write: Whether the ledger will be opened for writing later. An unreadable ledger is then None here, because
         opening it for writing reports the error.
     Raises:
       StoreError: The ledger cannot be read.
@@ -61,7 +61,7 @@ def open_if_present(store: Path, *, is_written: bool = False) -> Iterator[Ledger
     try:
         ledger = Ledger.open(store, read_only=True) if has_ledger(store) else None
     except StoreError:
-        if not is_written:
+        if not will_write:
             raise
         ledger = None
     try:

@@ -183,7 +183,7 @@ def bind_waiting_commands(
     Raises:
       SuiteError: The cases cannot be bound.
     """
-    with open_if_present(settings.store_folder, is_written=True) as ledger:
+    with open_if_present(settings.store_folder, will_write=True) as ledger:
         trainings = _Trainings(file, ledger, settings)
         has_optimizer = _names_optimizer(file.shared)
         labels: dict[Variant, str] = {}
@@ -213,7 +213,7 @@ def bound_cases(settings: WatchSettings, manager: PluginManager) -> Sequence[Cas
       SuiteError: The cases cannot be collected or bound.
     """
     variant = Variant(bindings=_PLACEHOLDER_OPTIMIZER, trainer_config="")
-    with open_if_present(settings.store_folder, is_written=True) as ledger:
+    with open_if_present(settings.store_folder, will_write=True) as ledger:
         return cases_of({variant: "the cases"}, ledger, settings, manager, settings.store_folder)[variant.key]
 
 

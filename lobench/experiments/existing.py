@@ -40,7 +40,7 @@ class ExistingResults:
         ledger: Ledger | None,
         settings: WatchSettings,
         cases: Mapping[str, Sequence[CaseInfo]],
-        unbound: Sequence[NamedBlock],
+        placeholder_blocks: Sequence[NamedBlock],
     ) -> None:
         history = History()
         if ledger is not None:
@@ -50,7 +50,7 @@ class ExistingResults:
                 ledger.accepted_programs(expected.all()), retried=retried_outcomes, keeps_code=settings.keep_results
             )
         self._plan = Plan(history)
-        self._cases, self._unbound_blocks = cases, list(unbound)
+        self._cases, self._unbound_blocks = cases, list(placeholder_blocks)
 
     def cases_of(self, variant: Variant) -> Sequence[CaseInfo]:
         """Returns the cases of a variant; () if they are not known."""

@@ -87,12 +87,12 @@ class ExperimentCurves:
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from error
 
-    def record(self, ledger: Ledger, form: int, cases: Sequence[CaseInfo], log: Callable[[str], None]) -> None:
+    def record(self, ledger: Ledger, experiment_id: int, cases: Sequence[CaseInfo], log: Callable[[str], None]) -> None:
         """Records the curves in a store, in place of earlier ones from the same files, as part of the experiment.
 
         Args:
           ledger: Ledger of the store.
-          form: Id of the experiment's version.
+          experiment_id: Id of the experiment's version.
           cases: Cases that lobench trains.
           log: Receives notes for people.
         """
@@ -113,7 +113,7 @@ class ExperimentCurves:
                 until_option=_UNTIL_OPTION,
             )
             members = _members(method, evaluations, {case.identity for case in cases})
-            ledger.add_memberships(form, members, programs=[IMPORTED.key])
+            ledger.add_memberships(experiment_id, members, programs=[IMPORTED.key])
             other_cases = sorted({case.name for _, case in evaluations} - {case.name for case in cases})
             notes = (
                 [f"its curves on {', '.join(other_cases)} are of no case of the experiment"]

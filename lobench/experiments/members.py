@@ -241,36 +241,36 @@ class ExperimentRunExtension:
         members_so_far = [member for member in self._members_of_scripts() if member.session < FIRST_REPORT_SEED]
         ledger.add_memberships(self.experiment_id, members_so_far, programs=[IMPORTED.key])
 
-    def end(self, ledger: Ledger, watched: WatchPlan) -> None:
+    def end(self, ledger: Ledger, watch_plan: WatchPlan) -> None:
         """Adds the recorded evaluations to the experiment, and counts them."""
         if self.curves is not None:
-            cases = {case.identity: case for case in watched.cases_by_key.values()}
+            cases = {case.identity: case for case in watch_plan.cases_by_key.values()}
             self.curves.record(ledger, self.experiment_id, list(cases.values()), self._log)
         members_of_scripts = list(self._members_of_scripts())
         ledger.add_memberships(self.experiment_id, members_of_scripts, programs=[IMPORTED.key])
-        planned_members = list(self._members(watched))
-        cases_by_key = watched.cases_by_key
+        planned_members = list(self._members(watch_plan))
+        cases_by_key = watch_plan.cases_by_key
         codes = {key: case.code for key, case in cases_by_key.items()}
-        plan = Plan(ledger.history(watched.programs, keeps_code=self._keep_results))
+        plan = Plan(ledger.history(watch_plan.programs, keeps_code=self._keep_results))
         rows = [
             replace(member, evaluation=part)
             for member in planned_members
             for part in plan.split_parts(member.evaluation)
             if member.session in part.block.seeds
         ]
-        ledger.add_memberships(self.experiment_id, rows, programs=watched.programs, codes=codes)
+        ledger.add_memberships(self.experiment_id, rows, programs=watch_plan.programs, codes=codes)
         wanted_parts = {part for member in planned_members for part in plan.split_parts(member.evaluation)}
         self.planned_evaluations = frozenset(wanted_parts)
         num_script_members = len({member.evaluation for member in members_of_scripts})
         num_current = sum(plan.is_current(part, cases_by_key[part.case_key]) for part in wanted_parts)
         self.num_done = num_current + num_script_members
-        self.num_planned = len(wanted_parts) + num_script_members + self._num_expected(watched)
+        self.num_planned = len(wanted_parts) + num_script_members + self._num_expected(watch_plan)
 
-    def _num_expected(self, watched: WatchPlan) -> int:
+    def _num_expected(self, watch_plan: WatchPlan) -> int:
         """Returns the expected number of evaluations of commands without a checkpoint yet, one checkpoint each."""
-        cases = next(iter(watched.cases.values()), ())
+        cases = next(iter(watch_plan.cases.values()), ())
         begun_runs = {
-            (role.name, role.trial) for subject in watched.subjects for role in self._method_index.roles_of(subject)
+            (role.name, role.trial) for subject in watch_plan.subjects for role in self._method_index.roles_of(subject)
         }
         states = self._commands.states if self._commands is not None else {}
         script_runs = {run.id for run in self._method_index.runs if run.is_script}
@@ -300,9 +300,9 @@ class ExperimentRunExtension:
             if isinstance(search, ScriptSearch):
                 yield from search.members()
 
-    def _members(self, watched: WatchPlan) -> Iterator[SessionMember]:
-        for subject in watched.subjects:
-            yield from self._members_of(subject, watched.cases.get(subject.variant.key, ()))
+    def _members(self, watch_plan: WatchPlan) -> Iterator[SessionMember]:
+        for subject in watch_plan.subjects:
+            yield from self._members_of(subject, watch_plan.cases.get(subject.variant.key, ()))
 
     def _members_of(self, subject: Subject, cases: Sequence[CaseInfo]) -> Iterator[SessionMember]:
         for role in self._method_index.roles_of(subject):

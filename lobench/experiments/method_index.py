@@ -54,12 +54,12 @@ class MethodIndex:
         self,
         file: ExperimentFile,
         methods: Sequence[Method],
-        given: Mapping[str, RequestedSubject],
+        requests_by_name: Mapping[str, RequestedSubject],
         planned_searches: Mapping[str, PlannedSearch],
         store: Path,
     ) -> None:
         self._methods = {method.name: method for method in methods}
-        self._requests_by_name = given
+        self._requests_by_name = requests_by_name
         self._experiment = file.experiment
         self.planned_searches = planned_searches
         self._sessions = file.experiment.sessions
@@ -101,9 +101,11 @@ class MethodIndex:
 
     def roles_of(self, subject: Subject) -> Iterator[Role]:
         """Yields a role for each method, and for each trial of a search, that evaluates a subject."""
-        for name, given in self._requests_by_name.items():
-            is_same_subject = subject.sha256 == given.sha256 if isinstance(given, Subject) else subject.uri == given.uri
-            if is_same_subject and subject.variant == given.variant:
+        for name, request in self._requests_by_name.items():
+            is_same_subject = (
+                subject.sha256 == request.sha256 if isinstance(request, Subject) else subject.uri == request.uri
+            )
+            if is_same_subject and subject.variant == request.variant:
                 yield Role(method=self._methods[name], name=name, trial=0, sessions=self._sessions)
         for run in self.runs:
             if subject.has_theta and Path(subject.uri).is_relative_to(run.folder):

@@ -106,13 +106,13 @@ def replace_experiment_argument(config: pytest.Config, gin_params: Sequence[str]
         if config.getoption(f"lobench_{name}"):
             raise pytest.UsageError(f"{path}: an experiment's methods are its subjects; leave --lobench-{name} out")
     try:
-        selected_members = _select_members(config, path, names, gin_params, store)
+        selected_experiment = _select_members(config, path, names, gin_params, store)
     except LobenchError as error:
         raise pytest.UsageError(str(error)) from None
-    if not selected_members.file.experiment.suites:
+    if not selected_experiment.file.experiment.suites:
         raise pytest.UsageError(f"{path}: it has only scripts and no case; `lobench run {shlex.quote(path)}` runs them")
-    config.stash[EXPERIMENT] = selected_members
-    config.args[:] = [*args, *dict.fromkeys(selected_members.file.experiment.suites)]
+    config.stash[EXPERIMENT] = selected_experiment
+    config.args[:] = [*args, *dict.fromkeys(selected_experiment.file.experiment.suites)]
 
 
 def _select_members(
@@ -144,15 +144,15 @@ def _is_experiment(path: Path) -> bool:
 
 def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMember]:
     """Returns the members evaluated on a case of a file; [] if no experiment was selected."""
-    selected_members = config.stash.get(EXPERIMENT, None)
-    if selected_members is None or not any(
-        path.is_relative_to(suite) for suite in selected_members.file.experiment.suites
+    selected_experiment = config.stash.get(EXPERIMENT, None)
+    if selected_experiment is None or not any(
+        path.is_relative_to(suite) for suite in selected_experiment.file.experiment.suites
     ):
         return []
-    experiment = selected_members.file.experiment
+    experiment = selected_experiment.file.experiment
     sessions = experiment.sessions
     if sessions is None:
-        layers = Layers(gin_params=selected_members.file.shared)
+        layers = Layers(gin_params=selected_experiment.file.shared)
         first_seed = number_of("first_seed", spec, layers) or 0
         sessions = range(first_seed, first_seed + (number_of("num_seeds", spec, layers) or 0))
     methods = [method for method in experiment.methods if method.kind != "curves"]  # `lobench run` takes them over
@@ -197,8 +197,8 @@ def member_of(item: pytest.Item) -> ItemMember | None:
 def rename_item(item: pytest.Item, spec: CaseSpec | None) -> None:
     """Gives an item of an experiment its id. Skips items of commands and searches, which `lobench run` runs."""
     member = member_of(item)
-    selected_members = item.config.stash.get(EXPERIMENT, None)
-    if member is None or selected_members is None or spec is None:
+    selected_experiment = item.config.stash.get(EXPERIMENT, None)
+    if member is None or selected_experiment is None or spec is None:
         return
     used_names = item.config.stash.setdefault(_USED_NAMES, set())
     name = f"{spec.suite}/{spec.name}[{member}]"
@@ -208,10 +208,12 @@ def rename_item(item: pytest.Item, spec: CaseSpec | None) -> None:
     item.name = name
     if member.method.command or member.method.search is not None:
         reason_text = "has a search" if member.method.search is not None else "is trained by a command"
-        reason = f"{member.method.name} {reason_text}: `lobench run {shlex.quote(selected_members.argument)}` runs it"
+        reason = (
+            f"{member.method.name} {reason_text}: `lobench run {shlex.quote(selected_experiment.argument)}` runs it"
+        )
         item.add_marker(pytest.mark.skip(reason=reason))
     renamed_item: Any = item
-    node_id = f"{selected_members.argument}::{item.name}"
+    node_id = f"{selected_experiment.argument}::{item.name}"
     if hasattr(renamed_item, "_id"):  # pytest has no public way to set it, and renamed it in 9.2
         renamed_item._id = type(renamed_item._id).parse(node_id)
     else:
@@ -224,13 +226,13 @@ def select_named(config: pytest.Config, items: list[pytest.Item]) -> None:
     Raises:
       UsageError: A name matches no item.
     """
-    selected_members = config.stash.get(EXPERIMENT, None)
-    if selected_members is None or not selected_members.names:
+    selected_experiment = config.stash.get(EXPERIMENT, None)
+    if selected_experiment is None or not selected_experiment.names:
         return
     member_names = {item.name for item in items if member_of(item) is not None}
-    for name in selected_members.names:
+    for name in selected_experiment.names:
         if name not in member_names:
-            raise pytest.UsageError(f"not found: {selected_members.argument}::{name} (--collect-only shows all)")
-    remaining_items = [item for item in items if member_of(item) is None or item.name in selected_members.names]
+            raise pytest.UsageError(f"not found: {selected_experiment.argument}::{name} (--collect-only shows all)")
+    remaining_items = [item for item in items if member_of(item) is None or item.name in selected_experiment.names]
     config.hook.pytest_deselected(items=[item for item in items if item not in remaining_items])
     items[:] = remaining_items

@@ -315,7 +315,7 @@ class ExperimentRun:
             extension.curves = curves
             race = self._file.experiment.race
             outcome_of_rounds = (
-                run_rounds(settings, progress, given=subjects, has_source=False, guest=extension)
+                run_rounds(settings, progress, requests=subjects, has_source=False, extension=extension)
                 if race is None
                 else self._run_race(race, progress)
             )
@@ -353,7 +353,9 @@ class ExperimentRun:
                 max_core_hours=max_core_hours,
             )
             subjects = [given[index] for index in racing_indices]
-            rounds.append(run_rounds(round_settings, progress, given=subjects, has_source=False, guest=extension))
+            rounds.append(
+                run_rounds(round_settings, progress, requests=subjects, has_source=False, extension=extension)
+            )
             # Only existing evaluations of eliminated methods are wanted.
             num_done += extension.num_done - len(extension.planned_evaluations & wanted_evaluations)
             wanted_evaluations.update(extension.planned_evaluations)
@@ -370,7 +372,7 @@ class ExperimentRun:
 
         from lobench.api.race import run_race  # imports scipy, which the other experiments need not
 
-        run_race(evaluate, read_entrants, race, (), progress.log, count=len(given))
+        run_race(evaluate, read_entrants, race, (), progress.log, num_methods=len(given))
         extension.num_done, extension.num_planned = num_done, len(wanted_evaluations)
         return replace(rounds[-1], ending=_join_endings([round_outcome.ending for round_outcome in rounds]))
 
@@ -462,19 +464,19 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
     }
 
 
-def _join_endings(rounds: Sequence[Ending]) -> Ending:
+def _join_endings(endings: Sequence[Ending]) -> Ending:
     """Returns the summary of a race: the summary of its last round, plus the work of methods eliminated earlier."""
     recorded_outcomes = Counter[Outcome]()
-    for ending in rounds:  # each includes the outcomes of earlier rounds, for the methods that were still in the race
+    for ending in endings:  # each includes the outcomes of earlier rounds, for the methods that were still in the race
         recorded_outcomes |= Counter(ending.recorded)
     return replace(
-        rounds[-1],
-        outcomes=sum((Counter(ending.outcomes) for ending in rounds), Counter[Outcome]()),
+        endings[-1],
+        outcomes=sum((Counter(ending.outcomes) for ending in endings), Counter[Outcome]()),
         recorded=recorded_outcomes,
-        core_seconds=sum(ending.core_seconds for ending in rounds),
+        core_seconds=sum(ending.core_seconds for ending in endings),
         plan=replace(
-            rounds[-1].plan,
-            subjects=tuple(dict.fromkeys(subject for ending in rounds for subject in ending.plan.subjects)),
-            cases={variant: cases for ending in rounds for variant, cases in ending.plan.cases.items()},
+            endings[-1].plan,
+            subjects=tuple(dict.fromkeys(subject for ending in endings for subject in ending.plan.subjects)),
+            cases={variant: cases for ending in endings for variant, cases in ending.plan.cases.items()},
         ),
     )

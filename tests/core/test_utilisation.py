@@ -32,5 +32,5 @@ def use(cores: float, num_cpus: int = 1, *, case: str = "s/c", gpus: float = 0.0
     ],
 )
 def test_one_line_says_what_to_change(uses: list[CoreUse], workers: int, gpu: float | None, output: str) -> None:
-    line = utilisation_line(uses, num_workers=workers, num_cores=4, gpu=gpu)
+    line = utilisation_line(uses, num_workers=workers, num_cores=4, gpu_share=gpu)
     assert line.startswith(output) and bool(line) == bool(output) and "\n" not in line

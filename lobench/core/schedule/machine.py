@@ -34,8 +34,8 @@ class Groups:
       troubled: Keys of work that lost a worker.
     """
 
-    def __init__(self, size: int, troubled: Container[Any]) -> None:
-        self._size, self._troubled_keys = size, troubled
+    def __init__(self, group_size: int, troubled_keys: Container[Any]) -> None:
+        self._size, self._troubled_keys = group_size, troubled_keys
         self._keys_to_run_alone: set[Any] = set()
 
     def companions(self, queue: WorkQueue, size: Size, entry: QueueEntry) -> list[QueueEntry]:
@@ -378,17 +378,17 @@ class Machine:
         )
 
     def _lease_work(self, number: int, entry: QueueEntry, *, companions: tuple[Work, ...] = (), why: Why) -> None:
-        together = 1 + len(companions)
+        group_size = 1 + len(companions)
         lease = self._next_lease
         self._next_lease += 1
-        deadline = self._now + entry.work.timeout_seconds * together
+        deadline = self._now + entry.work.timeout_seconds * group_size
         is_kept = why is Why.KEPT
         leased = RunningLease(
             lease=lease,
             entry=entry,
             started_at=self._now,
             deadline=deadline,
-            group_size=together,
+            group_size=group_size,
             was_computed_earlier=is_kept,
         )
         self._workers.lease(number, leased)

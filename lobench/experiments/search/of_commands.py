@@ -38,16 +38,16 @@ class ProcessSearch(SearchRun):
 
     def __init__(
         self,
-        planned: PlannedSearch,
+        planned_search: PlannedSearch,
         context: SearchContext,
-        known: KnownTrials,
+        known_trials: KnownTrials,
         *,
         width: int,
         commands: CommandRuns,
         runs_of: Callable[[Method, range | None], Sequence[CommandRun]],
         state_of: Callable[[CommandRun], TrialState],
     ) -> None:
-        super().__init__(planned, context, known, width=width)
+        super().__init__(planned_search, context, known_trials, width=width)
         self._commands = commands
         self._runs_of = runs_of
         self._state_of = state_of
@@ -85,8 +85,10 @@ class ProcessSearch(SearchRun):
 class CommandSearch(ProcessSearch):
     """Search over meta-trainings. The arguments are those of `ProcessSearch`."""
 
-    def __init__(self, planned: PlannedSearch, context: SearchContext, known: KnownTrials, **options: Any) -> None:
-        super().__init__(planned, context, known, **options)
+    def __init__(
+        self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, **options: Any
+    ) -> None:
+        super().__init__(planned_search, context, known_trials, **options)
         self._last_checkpoints: dict[Path, Subject] = {}  # by the folder of a session, the last of its checkpoints
         self._settled_commands: set[CommandId] = set()  # those that have ended, and whose checkpoints were taken
         self._evaluated_keys: set[SearchKey] = set()

@@ -32,17 +32,12 @@ class PlannedSearch:
 
     Attributes:
       num_trials: Largest number of trials.
-      asked: Number of trials in the file. None: the search determines it.
     """
 
     method: Method
     strategy: SearchStrategy
     space: Space
     num_trials: int
-
-    @property
-    def asked(self) -> int | None:
-        return self.method.num_trials
 
     @property
     def seed(self) -> int:
@@ -112,7 +107,7 @@ class KnownTrials:
 
 
 def known_trials_of(
-    planned_search: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, form: int | None = None
+    planned_search: PlannedSearch, file: ExperimentFile, ledger: Ledger | None, experiment_id: int | None = None
 ) -> KnownTrials:
     """Returns the trials of a search in a ledger.
 
@@ -120,12 +115,13 @@ def known_trials_of(
       planned_search: Search.
       file: Experiment file.
       ledger: Ledger; None before the first run.
-      form: Id of the experiment's present version. Trials of an earlier version count if its search is the same.
+      experiment_id: Id of the experiment's present version. Trials of an earlier version count if its search is the
+        same.
     """
     name = planned_search.method.name
     wanted_identity = search_identity(file.text, name)
     rows = [] if ledger is None else [row for row in ledger.experiments() if row.name == file.experiment.name]
-    for row in sorted(rows, key=lambda row: (row.id != form, -row.last_at)):
+    for row in sorted(rows, key=lambda row: (row.id != experiment_id, -row.last_at)):
         trials = [trial for trial in ledger.trials(row.id) if trial.method == name] if ledger is not None else []
         if trials and search_identity(row.config, name) == wanted_identity:
             recorded_trials = [

@@ -78,7 +78,7 @@ class SearchRun(ABC):
             planned_search.space,
             seed=planned_search.seed,
             width=width,
-            num_trials=planned_search.asked,
+            num_trials=planned_search.method.num_trials,
             recorded=known_trials.trials,
         )
         self._waiting_requests: list[RequestedSubject] = []
