@@ -52,7 +52,7 @@ def add_method(ledger: Ledger, optimizer: str, draw: np.random.Generator) -> Non
     """Evaluates a method on all cases of the store."""
     names = [*(f"case{index}" for index in range(NUM_CASES - 1)), report_store.NASTY]
     subject = Subject.of_optimizer(optimizer)
-    ledger.set_admission(ledger.record_sighting(subject), "admitted")
+    ledger.record_admission(ledger.record_sighting(subject), "admitted")
     for case in map(report_store.case_info, names):
         curves = report_store.curves(float(draw.uniform(0.1, 1.0)), draw)
         program = Program.of(curves.provenance)

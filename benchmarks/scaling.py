@@ -237,7 +237,7 @@ def measure_ledger(records: int, per_commit: int) -> dict[str, float]:
         ledger = Ledger.open(Path(folder), name="scaling")
         for position in range(records // NUM_CASES):
             ledger.record_sighting(Subject.of_checkpoint(_checkpoint(position)))
-            ledger.set_admission(position, "admitted")
+            ledger.record_admission(position, "admitted")
         keys = [
             EvaluationKey(
                 checkpoint_sha256=_checkpoint(number // NUM_CASES).sha256,

@@ -501,9 +501,9 @@ def _import() -> None:
     plugins = {point.module for point in points if point.name != "hypothesispytest"}
     rewriting = install_importhook(get_config())  # as a session of pytest imports its plugins, lobench among them
     rewriting.mark_rewrite(*{name.partition(".")[0] for name in plugins})
-    from lobench.engine.workers.devices import settle_blas
+    from lobench.engine.workers.devices import set_blas_variables
 
-    settle_blas(1)
+    set_blas_variables(1)
     for name in (*_IMPORTED, *plugins):
         importlib.import_module(name)
     importlib.import_module("lobench.plugins").load_plugins()

@@ -36,7 +36,7 @@ def bits() -> dict[str, str]:
     import lobench.inner.optimizers as shipped
     from lobench import Task
     from lobench.core.case import Case, SeedBlock
-    from lobench.engine.workers.devices import settle_blas
+    from lobench.engine.workers.devices import set_blas_variables
     from lobench.inner.adapters import as_learned_optimizer, as_stepper, as_task
     from lobench.inner.backend import claim_backend
     from lobench.inner.training.train import TrainingProgram
@@ -75,7 +75,7 @@ def bits() -> dict[str, str]:
         def inputs(self, key: jax.Array) -> jax.Array:
             return jax.random.normal(key, (8, 5))
 
-    settle_blas(1)
+    set_blas_variables(1)
     assert claim_backend(1)
     block, found = SeedBlock(start=0, size=2), {}
     for name in names():

@@ -35,8 +35,8 @@ def held(store: Path) -> dict[tuple[str, str, int], dict[str, list[tuple[int, fl
     """Returns what a store holds of imports: by method, case and seed the points of each metric, to six digits."""
     found = {}
     for row in open_results(store).rows:
-        if row.subjects[0].kind == "imported":
-            key = (row.subjects[0].name, f"{row.case.suite}/{row.case.name}", row.key.seed_block.start)
+        if row.recorded_sightings[0].kind == "imported":
+            key = (row.recorded_sightings[0].name, f"{row.case.suite}/{row.case.name}", row.key.seed_block.start)
             values = {name: [float(f"{v:.6g}") for v in view.tolist()[0]] for name, view in row.curves.metrics.items()}
             found[key] = {
                 name: list(zip(row.curves.eval_steps, own, strict=True)) for name, own in sorted(values.items())

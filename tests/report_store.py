@@ -85,7 +85,7 @@ def make_store(
         checkpoint = Checkpoint(uri=f"/runs/{NASTY}/theta_{step}.npz", sha256=f"{step:064d}", outer_step=step)
         with ledger.transaction():
             position = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
-            ledger.set_admission(position, "admitted")
+            ledger.record_admission(position, "admitted")
             for index, case in enumerate(cases):
                 is_last = step == num_checkpoints - 1
                 failed = is_last and index == 1

@@ -170,9 +170,9 @@ class Copies(BlockStates):
 
     def save(self, state: Any, *, is_final: bool) -> None:
         BlockStates.save(self, state, is_final=is_final)
-        if self._own_state is not None:
+        if self._own_path is not None:
             self.copies.mkdir(exist_ok=True)
-            shutil.copy(self._own_state, self.copies / str(state[1]["step"]))
+            shutil.copy(self._own_path, self.copies / str(state[1]["step"]))
 
 
 def states_in(folder: Path, case: Case, output: list[str] | None = None, **values: Any) -> BlockStates:

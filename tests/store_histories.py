@@ -51,7 +51,7 @@ def evaluate(
     case = dataclasses.replace(case_info(name, len(finals), identity=f"{name} {form}"), optimizer_hash=optimizer)
     case = dataclasses.replace(case, case_code=code)
     with Ledger.open(store, name="test") as ledger:
-        ledger.set_admission(ledger.record_sighting(subject, on_restart=lambda restart: None), "admitted")
+        ledger.record_admission(ledger.record_sighting(subject, on_restart=lambda restart: None), "admitted")
         if is_planned:
             ledger.record_plan(subject, suite_plan([case], {}), [program.key])
         key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], program.key)
@@ -64,7 +64,7 @@ def forget(store: Path, name: str, form: str, optimizer: str, subject: Subject) 
     case = dataclasses.replace(case_info(name, 2, identity=f"{name} {form}"), optimizer_hash=optimizer)
     with Ledger.open(store, name="test") as ledger:
         evaluation = EvaluationId(subject.sha256, case.key, case.blocks()[0])
-        ledger.forget([evaluation], programs=[program.key for program in PROGRAMS])
+        ledger.forget_evaluations([evaluation], programs=[program.key for program in PROGRAMS])
 
 
 _EVALUATIONS = st.fixed_dictionaries(

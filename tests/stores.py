@@ -108,7 +108,7 @@ def add(
     checkpoint = Checkpoint(uri=uri or f"run/theta_{step}.npz", sha256=sha256 or f"{step:064x}", outer_step=step)
     subject = Subject.of_optimizer(optimizer) if optimizer else Subject.of_checkpoint(checkpoint)
     position = ledger.record_sighting(subject)
-    ledger.set_admission(position, "admitted")
+    ledger.record_admission(position, "admitted")
     keys = []
     for name, finals in cases.items():
         lost = isinstance(finals, Outcome)

@@ -17,7 +17,7 @@ import numpy as np
 from lobench.core.result import Curves
 from lobench.engine.store.bundle import ResultBundle, write_bundle
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.plans import digest_of
+from lobench.engine.store.plans import record_digest
 from lobench.tools.publish.publish import publish
 
 __all__ = ["TAMPERINGS", "published", "tampered"]
@@ -97,7 +97,7 @@ def _edit_plan(store: Path, *, is_rehashed: bool) -> None:
         detail = json.loads(text)
         start, size = detail["cases"][0]["blocks"].pop()
         if is_rehashed:
-            detail["digest"] = digest_of(detail)
+            detail["digest"] = record_digest(detail)
         db.execute("UPDATE events SET detail = ? WHERE id = ?", (json.dumps(detail, sort_keys=True), number))
         which = "seed_start = ? AND seed_count = ? AND case_identity = ?"
         db.execute(f"DELETE FROM evaluations WHERE {which}", (start, size, detail["cases"][0]["identity"]))
@@ -110,7 +110,7 @@ def plan(store: Path, rng: np.random.Generator) -> None:
 def theta(bundle: Path, rng: np.random.Generator) -> None:
     """Another theta under the name of the one that the results are of."""
     found = ResultBundle(bundle)
-    members = {name: found.read(name) for name in found.names if not name.startswith(("ledger/", "bundle.json"))}
+    members = {name: found.read(name) for name in found.member_names if not name.startswith(("ledger/", "bundle.json"))}
     name = sorted(name for name in members if name.startswith("theta/"))[0]
     with np.load(io.BytesIO(members[name])) as file:
         arrays = dict(file)

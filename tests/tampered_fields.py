@@ -25,7 +25,7 @@ from lobench.engine.config.layers import Layers
 from lobench.engine.store.about import ledger_about, ledger_gaps
 from lobench.engine.store.bundle import ResultBundle, write_bundle
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.plans import digest_of
+from lobench.engine.store.plans import record_digest
 from lobench.evaluation.programs import Programs
 from lobench.evaluation.runner import BlockRunner
 from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
@@ -98,11 +98,11 @@ class _Content:
         self.head = json.loads(bundle.read("bundle.json"))
         self.about = json.loads(bundle.read("about.json"))
         self.card = bundle.read("card.md")
-        names = (*bundle.below("suites"), *bundle.below("theta"))
+        names = (*bundle.members_in("suites"), *bundle.members_in("theta"))
         self.members = {name: bundle.read(name) for name in names}
         self.tables: dict[str, tuple[list[str], list[list[Any]]]] = {}
-        for name in sorted(Path(one).stem for one in bundle.below("ledger") if one.endswith(".jsonl")):
-            self.tables[name] = bundle.table(name)
+        for name in sorted(Path(one).stem for one in bundle.members_in("ledger") if one.endswith(".jsonl")):
+            self.tables[name] = bundle.read_table(name)
         columns, rows = self.tables["evaluations"]
         for row, stored in zip(rows, bundle.evaluations(), strict=True):
             row[columns.index("payload")] = stored.payload
@@ -342,17 +342,17 @@ def _chain(content: _Content) -> None:
             continue
         detail = json.loads(row["detail"])
         if row["kind"] == "plan" and {"cases", "files"} <= detail.keys():
-            mark = digest_of({name: detail[name] for name in ("cases", "files")})
+            mark = record_digest({name: detail[name] for name in ("cases", "files")})
             marks[detail["plan"]] = detail["plan"] = mark
         else:
             detail["plan"] = marks.get(detail.get("plan"), detail.get("plan"))
         detail["previous"] = last
         if row["kind"] == "current plan":
             first = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
-            starts.setdefault(detail["start"], digest_of(first)[:16])
+            starts.setdefault(detail["start"], record_digest(first)[:16])
             detail["start"] = starts[detail["start"]]
         detail.pop("digest", None)
-        last = detail["digest"] = digest_of(detail)
+        last = detail["digest"] = record_digest(detail)
         row["detail"] = json.dumps(detail, sort_keys=True)
     content.update("events", rows)
 
@@ -451,7 +451,7 @@ def name_of_field(field: str) -> str:
 def evaluate_once(monkeypatch: pytest.MonkeyPatch, bundle: Path, suite: Path) -> None:
     """Has audits of one suite's files evaluate in this process, and each evaluation once; others as ever."""
     programs, runners, known = Programs(), dict[Layers, BlockRunner](), dict[Any, Any]()
-    files = {Path(name).name: ResultBundle(bundle).read(name) for name in ResultBundle(bundle).below("suites")}
+    files = {Path(name).name: ResultBundle(bundle).read(name) for name in ResultBundle(bundle).members_in("suites")}
 
     class Here(reevaluation.IsolatedRunner):
         def run(self, layers: Layers, spec: CaseSpec, test: str, theta: Any, block: Any, **how: Any) -> Any:

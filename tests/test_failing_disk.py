@@ -92,12 +92,12 @@ def meanwhile(look):
     finally:
         del os.environ["FAULT_CALLS"]
         os.path.exists(suite)  # ends the outage
-files, code = SuiteFiles([str(suite)]), user_code.fingerprint_of([test])
+files, code = SuiteFiles([str(suite)]), user_code.code_fingerprint([test])
 meanwhile(files.remember)
 found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed), "changed then": files.changed()}
 found["edited"] = meanwhile(lambda: user_code.edited_files(code))
 user_code._cached_fingerprints.clear()
-found["same code"] = meanwhile(lambda: user_code.fingerprint_of([test])) == code
+found["same code"] = meanwhile(lambda: user_code.code_fingerprint([test])) == code
 command = CommandFiles(command="python test_tiny.py", folder=suite, files=["*.csv"])
 script = command.fingerprint()
 user_code._cached_fingerprints.clear()

@@ -28,7 +28,7 @@ from lobench.core.search.space import Kind, Parameter, Space
 from lobench.core.trials import TrialHistory
 from lobench.core.wording import describe_value
 from lobench.drawing.svg import Chart, Series
-from lobench.engine.config.binding import import_named, import_of_plugins
+from lobench.engine.config.binding import execute_import, import_plugin_modules
 from lobench.engine.config.syntax import Import
 from lobench.engine.workers import channel
 from lobench.experiments.search.planned import _SEARCH_RESULTS
@@ -303,12 +303,12 @@ def test_a_gin_module_of_a_plugin_that_does_not_import_is_named_once_and_the_oth
     (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     statements = [Import(module=name, where="plugins"), Import(module="json", where="plugins")]
-    (failed,) = import_of_plugins(statements)
-    import_of_plugins(statements)
+    (failed,) = import_plugin_modules(statements)
+    import_plugin_modules(statements)
     assert SHOWN["cannot-import-2"].format(name=name) in failed
     assert capsys.readouterr().err.count(name) == 1
     with contain_plugins(), pytest.raises(LobenchError, match=SHOWN["cannot-import-3"].format(name=name)):
-        import_named(statements[0])
+        execute_import(statements[0])
 
 
 def test_a_gin_module_of_a_plugin_that_raises_an_error_of_lobench_is_named_too(
@@ -316,7 +316,7 @@ def test_a_gin_module_of_a_plugin_that_raises_an_error_of_lobench_is_named_too(
 ) -> None:
     (tmp_path / "planted_usage.py").write_text("import lobench\nraise lobench.UsageError('planted')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    (failed,) = import_of_plugins([Import(module="planted_usage", where="plugins")])
+    (failed,) = import_plugin_modules([Import(module="planted_usage", where="plugins")])
     assert failed == SHOWN["plugins-cannot-import-planted-usage"]
 
 

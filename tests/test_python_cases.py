@@ -21,8 +21,8 @@ import lobench
 from lobench.core.case import CaseSpec
 from lobench.core.configurables import call_of
 from lobench.core.errors import ConfigError, SuiteError, UsageError
-from lobench.engine.config.python_cases import gin_of, specs_of_python, statements_of
-from lobench.engine.config.suite import specs_of
+from lobench.engine.config.python_cases import case_statements, gin_text_of_case, specs_of_python_cases
+from lobench.engine.config.suite import specs_of_suites
 from lobench.engine.config.syntax import Binding
 
 SHOWN = texts_of("lobench")
@@ -124,7 +124,7 @@ def test_phases_axes_and_streams_in_python_are_the_cases_of_gin(tmp_path: Path) 
         (suite / "test_tiny.py").write_text(PARTS_IN_PYTHON)
     assert found[1] == found[0]
     assert {name for name, _ in found[0]} == {"phased", "split", *CELLS}
-    assert {spec.name for spec in specs_of(suite)} == {"phased", "split", *CELLS}
+    assert {spec.name for spec in specs_of_suites(suite)} == {"phased", "split", *CELLS}
 
 
 @pytest.mark.long
@@ -143,7 +143,7 @@ def test_chief_knows_names_of_cases_in_python_without_importing_them(tmp_path: P
     suite = make_suite(tmp_path)
     write_in_python(suite)
     sys.modules.pop("tiny_tasks", None)
-    assert [spec.name for spec in specs_of(suite)] == ["a", "b"]
+    assert [spec.name for spec in specs_of_suites(suite)] == ["a", "b"]
     assert "tiny_tasks" not in sys.modules
     unknown = lobench_here("compare", "sgd()", "adam()", "--suite", suite, "--case", "c", cwd=tmp_path)
     assert unknown.returncode == 2 and SHOWN["no-case-c"] in unknown.stderr
@@ -185,7 +185,7 @@ class Steep(Ridge):
 
 
 def text_of(case: lobench.Case) -> list[str]:
-    return gin_of(case, "mine", "here").splitlines()
+    return gin_text_of_case(case, "mine", "here").splitlines()
 
 
 def test_text_has_what_the_constructors_were_given() -> None:
@@ -227,15 +227,15 @@ def test_value_without_a_name_is_refused_in_one_line(make: Any, got: str) -> Non
 def test_cases_that_belong_to_an_existing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.gin").touch()
     with pytest.raises(SuiteError, match=SHOWN["cases-in-python-belong-to"]):
-        specs_of_python(tmp_path / "test_mine.py", {"a": lobench.Case(task=Ridge())})
+        specs_of_python_cases(tmp_path / "test_mine.py", {"a": lobench.Case(task=Ridge())})
     with pytest.raises(SuiteError, match=SHOWN["not-a-case"]):
-        specs_of_python(tmp_path / "test_yours.py", {"a": Ridge()})
+        specs_of_python_cases(tmp_path / "test_yours.py", {"a": Ridge()})
 
 
 def test_test_file_that_skips_itself_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text("import pytest\npytest.importorskip('not_there')\n")
     with pytest.raises(ConfigError, match=SHOWN["cannot-import-the-file-of"]) as raised:
-        statements_of(CaseSpec(path=str(tmp_path / "skipped.gin"), scope="a", root=str(tmp_path)))
+        case_statements(CaseSpec(path=str(tmp_path / "skipped.gin"), scope="a", root=str(tmp_path)))
     assert "not_there" in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -248,7 +248,7 @@ def test_cases_after_an_edit_of_a_module_that_their_file_imports_are_todays(tmp_
     spec, found = CaseSpec(path=str(tmp_path / "lab.gin"), scope="a", root=str(tmp_path)), []
     for steps in (10, 20, 10):
         (tmp_path / "sizes_of_lab.py").write_text(f"STEPS = {steps}\n")
-        bindings = (one for one in statements_of(spec) if isinstance(one, Binding))
+        bindings = (one for one in case_statements(spec) if isinstance(one, Binding))
         found.append(next(one.value for one in bindings if one.parameter == "num_inner_steps"))
     assert found == [10, 20, 10]
 

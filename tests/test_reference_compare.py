@@ -26,7 +26,7 @@ def recorded_store(store: Path, *names: str) -> None:
         position = ledger.record_sighting(
             Subject.of_checkpoint(Checkpoint(uri=name, sha256=f"{step:064x}", outer_step=step))
         )
-        ledger.set_admission(position, "admitted")
+        ledger.record_admission(position, "admitted")
         seeds = reference_curves()[name]
         train = np.asarray([seed["train_loss_every25"] for seed in seeds], np.float32)
         test = train.copy()  # of the test loss its end alone is recorded; untrained the two are alike

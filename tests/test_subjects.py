@@ -74,9 +74,9 @@ def test_an_optimizer_has_the_row_that_pytest_writes(done: Path, tmp_path: Path)
     for store in (done / "store", tmp_path):
         ledger = Ledger.open(store, read_only=True)
         found = {
-            row.key: (row.subjects[0], row.case.key, {name: bytes(v) for name, v in curves.metrics.items()})
+            row.key: (row.recorded_sightings[0], row.case.key, {name: bytes(v) for name, v in curves.metrics.items()})
             for row in ledger.evaluations()
-            if (curves := row.curves) is not None and row.subjects[0].label.startswith("adam")
+            if (curves := row.curves) is not None and row.recorded_sightings[0].label.startswith("adam")
         }
         both.append(found)
         ledger.close()
@@ -91,11 +91,11 @@ def test_what_is_finished_is_seen_to_be_without_a_worker_and_without_jax(done: P
 
 def test_one_theta_with_two_bindings_is_two_subjects(done: Path) -> None:
     ledger = Ledger.open(done / "store", read_only=True)
-    rows = [row for row in ledger.evaluations() if not row.subjects[0].is_optimizer]
+    rows = [row for row in ledger.evaluations() if not row.recorded_sightings[0].is_optimizer]
     ledger.close()
     assert len({row.key.checkpoint_sha256 for row in rows}) == 1
-    assert sorted(len(row.subjects) for row in rows) == [1, 1, 1, 1]
-    assert {row.subjects[0].label for row in rows} == {"theta_1.npz", f"theta_1.npz{OTHER_RATE}"}
+    assert sorted(len(row.recorded_sightings) for row in rows) == [1, 1, 1, 1]
+    assert {row.recorded_sightings[0].label for row in rows} == {"theta_1.npz", f"theta_1.npz{OTHER_RATE}"}
 
 
 def test_the_same_subject_twice_is_said_and_computed_once(done: Path) -> None:

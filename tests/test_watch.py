@@ -151,13 +151,13 @@ class _Leases(SilentProgress):
         self.running: dict[int, str] = {}
         self.given_up_cases: list[str] = []
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self.running[lease] = case.name
 
     def given_up(self, lease: int) -> None:
         self.given_up_cases.append(self.running.pop(lease))
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
         if lease is not None:
             self.running.pop(lease, None)
 
@@ -372,11 +372,11 @@ def test_a_theta_that_spool_and_run_have_lost_is_expired(reference: tuple[Path, 
 # Publishes after every commit but the one that kills.
 EAGER = """
 from lobench.engine.store.network import LocalCopy
-changed = LocalCopy.changed
+changed = LocalCopy.count_change
 def eager(self):
     changed(self)
     self.publish()
-LocalCopy.changed = eager
+LocalCopy.count_change = eager
 """
 # Publishes at its start and its end alone, however long it takes.
 LAZY = """

@@ -42,14 +42,14 @@ from lobench.core.settings_field import check_keywords, keywords_in, settings_fr
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, SubjectKey
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint
-from lobench.engine.checkpoints.readers import load_checkpoint, reader_for
+from lobench.engine.checkpoints.readers import load_checkpoint, reader_name_for
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.engine.checkpoints.whole_files import whole_checkpoint
+from lobench.engine.checkpoints.whole_files import opaque_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import refuse_empty, specs_called, takes_any_checkpoint
+from lobench.engine.config.suite import require_cases, specs_called, takes_any_checkpoint
 from lobench.engine.paths import path_exists
-from lobench.engine.store.bundle import store_and_name
+from lobench.engine.store.bundle import split_store_and_name
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointReader, SourceContext
 from lobench.plugins import PluginManager
@@ -352,7 +352,7 @@ def _evaluated_subjects(
     """
     first_name, *other_names = names
     folder = (store or default_store_of(suites)) if suites else None
-    is_new = {text: bool(suites) and not is_store(store_and_name(text)[0] or "no store") for text in names}
+    is_new = {text: bool(suites) and not is_store(split_store_and_name(text)[0] or "no store") for text in names}
     stored_subjects = {text: find_stored_subject(text, store) for text in other_names if not is_new[text]}
     new_subjects = {}
     if folder is not None:
@@ -522,7 +522,7 @@ def _find_subject(
 def _run_folder(text: str, readers: Mapping[str, CheckpointReader]) -> str | None:
     """Returns the run folder that a text names, or None if the text is something else."""
     name = text.partition(";")[0].strip()
-    return name if path_exists(name, kind="folder") and reader_for(epath.Path(name), readers) is None else None
+    return name if path_exists(name, kind="folder") and reader_name_for(epath.Path(name), readers) is None else None
 
 
 def _checkpoint_paths(folder: str, readers: Mapping[str, CheckpointReader], suites: Sequence[str]) -> list[str]:
@@ -534,7 +534,7 @@ def _checkpoint_paths(folder: str, readers: Mapping[str, CheckpointReader], suit
         time.sleep(0.2)
         files += source.poll()
     if not files:
-        refuse_empty(*suites)  # an empty suite may be why no format was recognised, so it is reported first
+        require_cases(*suites)  # an empty suite may be why no format was recognised, so it is reported first
         raise CheckpointError("no checkpoint found in this folder", where=folder)
     files.sort(key=lambda file: (file.index is not None, file.index or 0))  # later polls may find lower numbers
     return [file.uri for file in files]
@@ -553,6 +553,6 @@ def read_given(request: RequestedSubject, manager: PluginManager, *, accepts_any
     if isinstance(request, Who):
         return request
     if accepts_any_format:
-        return request.to_subject(whole_checkpoint(request.uri))
+        return request.to_subject(opaque_checkpoint(request.uri))
     checkpoint, _ = load_checkpoint(request.uri, manager, allow_pickle=False)
     return request.to_subject(checkpoint)

@@ -18,14 +18,14 @@ from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.containment import contain_plugins, convert_plugin_errors
 from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError
 from lobench.core.wording import describe_value, headline
-from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.checkpoints.readers import load_readers
-from lobench.engine.checkpoints.whole_files import whole_readers
+from lobench.engine.checkpoints.whole_files import opaque_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
-from lobench.engine.config.suite import refuse_empty, takes_any_checkpoint
+from lobench.engine.config.suite import require_cases, takes_any_checkpoint
 from lobench.engine.paths import path_exists
-from lobench.engine.store.database import let_in, refusal
+from lobench.engine.store.database import access_advice, refused_ownership
 from lobench.engine.store.delivery import Deliverer
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import state_folder
@@ -107,7 +107,7 @@ def components_of(settings: WatchSettings, progress: WatchProgress) -> WatchComp
             "this executor takes no argument", got=f"--executor {settings.executor}", next_step=f"--executor {executor}"
         )
     make_executor = manager.find(_EXECUTORS, executor, kind="executor").make_guarded
-    refuse_empty(*settings.suites)
+    require_cases(*settings.suites)
     readers = readers_for(
         settings.suites, manager, allow_pickle=settings.allow_pickle, complete_when=settings.complete_when
     )
@@ -142,7 +142,7 @@ def readers_for(
         if Path(complete_when).is_absolute():
             expected = "a pattern of paths in a checkpoint's folder, such as DONE or '**/*.finished'"
             raise UsageError("--complete-when", got=complete_when, expected=expected)
-        return whole_readers(complete_when)
+        return opaque_readers(complete_when)
     if complete_when:
         raise UsageError(
             "--complete-when is of suites of commands and ordinary tests alone; readers of thetas see their ends",
@@ -163,7 +163,7 @@ def worker_config(
 
     Called at the first checkpoint, because the trainer has written its `config.gin` by then.
     """
-    layers = layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
+    layers = gin_layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
     serve = CASE_WORKER if settings.suites else COMMAND_WORKER
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
@@ -227,9 +227,9 @@ def _make_sink(address: str, manager: PluginManager, context: SinkContext) -> Re
         kind = PluginError if isinstance(error, Exception) else PluginFailure  # it may refuse the user's argument
         got = headline(error)
         next_step = ""
-        if isinstance(error, PermissionError) and (refusal_text := refusal(error, context.store)):
+        if isinstance(error, PermissionError) and (refusal_text := refused_ownership(error, context.store)):
             got = f"{got}: {refusal_text}"
-            next_step = let_in(context.store)
+            next_step = access_advice(context.store)
         return kind("cannot be set up", where=f"sink {address!r}", got=got, next_step=next_step)
 
     with convert_plugin_errors(setup_error, LobenchError):

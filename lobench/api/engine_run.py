@@ -26,8 +26,8 @@ from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.given import has_run_configs, run_variant
 from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.case_cache import KnownCases
-from lobench.engine.chief.interfaces import Arrivals, Ending, WatchPlan, WatchProgress
+from lobench.engine.chief.case_cache import RecordedCases
+from lobench.engine.chief.interfaces import Arrivals, WatchPlan, WatchProgress, WatchSummary
 from lobench.engine.chief.loop import Chief
 from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.suite import takes_any_checkpoint
@@ -70,7 +70,7 @@ class WatchOutcome:
     """
 
     store: Path
-    ending: Ending
+    ending: WatchSummary
     left_out: Mapping[str, str]
     utilisation: str = ""
 
@@ -185,7 +185,7 @@ def _run_round(
     requests: Sequence[RequestedSubject],
     progress: WatchProgress,
     extension: RunExtension | None,
-) -> Ending:
+) -> WatchSummary:
     run_config = partial(trainer_config_at, settings.location)
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
     # Workers may have another working directory, and a plugin may leave this one.
@@ -211,7 +211,7 @@ def _run_round(
             settings.location,
             *(subject.uri for subject in requests if isinstance(subject, GivenCheckpoint)),
         ):
-            ledger.take_location(location)
+            ledger.update_moved_paths(location)
         record_suites(ledger, settings.suites)
         if line := changed_data(ledger, settings.suites, settings.location):
             progress.warn(line)
@@ -230,7 +230,7 @@ def _run_round(
             source=source,
             given=requests,
             arrivals=arrivals,
-            known=KnownCases(ledger, make_config, suite),
+            known=RecordedCases(ledger, make_config, suite),
             readers=components.readers,
             make_executor=make_executor,
             policy=components.policy,
@@ -253,7 +253,7 @@ def _run_round(
 @contextlib.contextmanager
 def _open_for_display(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
     """Opens the ledger for a progress display while the body runs."""
-    progress.opened(ledger.reader, suites)
+    progress.opened(ledger.open_reader, suites)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lobench.api.resolve import find_training_setup
 from lobench.core.subject import optimizer_bindings
-from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.config.bound import bind_learned_optimizer
 from lobench.evaluation.programs import matched_theta
 from lobench.evaluation.request import ThetaLeaves
@@ -80,7 +80,7 @@ def load_learned(
     manager = load_plugins()
     _, theta = ThetaLeaves.read_checkpoint(training_setup.checkpoint, manager, allow_pickle=allow_pickle)
     optimizer_params = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
-    layers = layers_at(
+    layers = gin_layers_at(
         training_setup.checkpoint,
         manager,
         gin_params=(*training_setup.gin_params, *optimizer_params, *gin_params),

@@ -21,10 +21,10 @@ from lobench.core.errors import CheckpointError, ConfigError, StoreError, UsageE
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, SubjectKey, Variant, canonical_optimizer
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint, given_subject
-from lobench.engine.checkpoints.kept import readable_place
+from lobench.engine.checkpoints.kept import readable_location
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.paths import path_exists
-from lobench.engine.store.bundle import has_ledger, store_and_name
+from lobench.engine.store.bundle import has_ledger, split_store_and_name
 from lobench.engine.store.ledger import Ledger
 
 __all__ = [
@@ -70,7 +70,7 @@ class FoundSubject:
         other_paths = [
             subject.subject.uri for subject in self.snapshot.subjects if subject.subject.sha256 == identity.sha256
         ]
-        path = readable_place(self.store, identity.uri, identity.sha256, other_paths=other_paths)
+        path = readable_location(self.store, identity.uri, identity.sha256, other_paths=other_paths)
         if path is None and "://" not in identity.uri and not path_exists(identity.uri):
             raise CheckpointError(
                 f"the file of {self.subject.label!r} is gone", where=str(self.store), got=identity.uri
@@ -200,7 +200,7 @@ _LAST_NAMES = ("", "last")  # names of the last subject of a store
 
 
 def _resolve_store(text: str, store: Path | None) -> tuple[Path, str]:
-    store_path, name = store_and_name(text)
+    store_path, name = split_store_and_name(text)
     if store_path and is_store(store_path):
         return Path(store_path), name
     # With --store, a folder without a store below it does not name a store: it may be a checkpoint, such as `100`.
@@ -252,7 +252,7 @@ def find_request(text: str, store: Path | None, *, candidates: Collection[Subjec
                 next_step=f"say {spelling} or '{store}@{namesakes[0].sha256[:12]}'",
             )
         return request
-    if store is None and not is_store(store_and_name(text)[0] or "no store"):
+    if store is None and not is_store(split_store_and_name(text)[0] or "no store"):
         _refuse_gin(text)
         raise UsageError(
             "neither a checkpoint nor an optimizer",
@@ -284,7 +284,7 @@ def find_training_setup(text: str, kind: Literal["checkpoint", "optimizer"], sto
         reverse.
     """
     has_store = store is not None and is_store(store)
-    is_name = has_store or is_store(store_and_name(text)[0] or "no store")
+    is_name = has_store or is_store(split_store_and_name(text)[0] or "no store")
     request = find_request(text, store) if is_name else None
     if request is None or _is_explicit(text):
         return TrainingSetup(checkpoint=text) if kind == "checkpoint" else TrainingSetup(optimizer=text)
@@ -305,7 +305,7 @@ def find_run(text: str, store: Path | None) -> RunFolder:
     Raises:
       UsageError: No run has this name, or several have it.
     """
-    store_path, name = store_and_name(text)
+    store_path, name = split_store_and_name(text)
     if store_path and name and is_store(store_path):
         store = Path(store_path)
         text = name

@@ -19,7 +19,17 @@ class RoundProgress(WatchProgress):
     """
 
     def __init__(self, inner: WatchProgress) -> None:
-        for name in ("log", "warn", "closed", "planned", "step", "leased", "given_up", "finished", "grown"):
+        for name in (
+            "log",
+            "warn",
+            "closed",
+            "programs_planned",
+            "training_progressed",
+            "evaluation_leased",
+            "given_up",
+            "evaluation_finished",
+            "curves_extended",
+        ):
             setattr(self, name, getattr(inner, name))
 
     def announce(self, line: str) -> None:
@@ -35,11 +45,11 @@ class RunningProgress(WatchProgress):
 
     def __init__(self, inner: WatchProgress) -> None:
         self._inner = inner
-        for name in ("planned", "step", "leased", "given_up"):
+        for name in ("programs_planned", "training_progressed", "evaluation_leased", "given_up"):
             setattr(self, name, getattr(inner, name))
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        self._inner.finished(dataclasses.replace(event, outcome=Outcome.PASSED, message=""), lease)
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        self._inner.evaluation_finished(dataclasses.replace(event, outcome=Outcome.PASSED, message=""), lease)
 
     def log(self, line: str) -> None:
         """Drops the line."""

@@ -14,7 +14,7 @@ from lobench.core.errors import UsageError
 from lobench.core.settings_field import option
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.paths import path_exists, similar_path
+from lobench.engine.paths import path_exists, similar_path_advice
 from lobench.engine.retries import retried
 from lobench.engine.store.database import may_write
 
@@ -397,7 +397,7 @@ def default_store(location: str, name: str) -> Path:
     if "://" not in location:
         folder = Path(location)
         if not retried(folder.exists, may_forbid=False):
-            raise UsageError("no run found", where=location, next_step=similar_path(location))
+            raise UsageError("no run found", where=location, next_step=similar_path_advice(location))
         if not path_exists(folder, kind="folder") or path_exists(folder / "_CHECKPOINT_METADATA"):
             folder = folder.parent
         is_own = retried(folder.stat, may_forbid=False).st_uid == os.geteuid() and may_write(folder)

@@ -39,26 +39,26 @@ class UtilisationProgress(WatchProgress):
             "warn",
             "opened",
             "closed",
-            "cases",
-            "admitted",
-            "planned",
+            "cases_known",
+            "subject_admitted",
+            "programs_planned",
             "given_up",
-            "step",
-            "grown",
-            "completed",
+            "training_progressed",
+            "curves_extended",
+            "subject_finished",
         ):
             setattr(self, name, getattr(inner, name))
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         if case.num_gpus > 0 and self._devices is not None:
             self._devices.start_sampling()
-        self._inner.leased(lease, subject, case)
+        self._inner.evaluation_leased(lease, subject, case)
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
         # A subject recorded twice was computed once.
         if event.curves is not None and lease is not None:
             self._add(event.case, event.curves.wall_seconds, event.curves.cpu_seconds)
-        self._inner.finished(event, lease)
+        self._inner.evaluation_finished(event, lease)
 
     def _add(self, case: CaseInfo, wall_seconds: float, cpu_seconds: float) -> None:
         name = f"{case.suite}/{case.name}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.wording import shortened_list
 from lobench.engine.paths import path_exists
-from lobench.engine.store.bundle import no_store
+from lobench.engine.store.bundle import no_store_error
 from lobench.engine.store.ledger import Ledger
 
 __all__ = ["wait_for_evaluations"]
@@ -78,9 +78,9 @@ def _warn_of_no_store(store: Path) -> None:
 def _num_pending(store: Path) -> int:
     """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
     if not path_exists(store / "ledger.sqlite", kind="file"):
-        if (error := no_store(store)).expected:  # for example, a run's folder was given in place of its store
+        if (error := no_store_error(store)).expected:  # for example, a run's folder was given in place of its store
             raise error
         _warn_of_no_store(store)
         return 0
     with Ledger.open(store, read_only=True) as ledger:
-        return sum(not is_finished for _, _, is_finished in ledger.standings())
+        return sum(not is_finished for _, _, is_finished in ledger.run_standings())

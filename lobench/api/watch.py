@@ -15,9 +15,9 @@ from lobench.api.settings import WatchKeywords, WatchSettings, as_texts, num_wor
 from lobench.core.errors import UsageError
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.engine.checkpoints.files import exists
-from lobench.engine.checkpoints.places import path_of
+from lobench.engine.checkpoints.places import checkpoint_path
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.paths import similar_path
+from lobench.engine.paths import similar_path_advice
 from lobench.engine.retries import retried
 from lobench.report.live.notebook_progress import default_progress
 from lobench.report.live.progress import SilentProgress
@@ -84,7 +84,7 @@ def expected_costs(settings: WatchSettings, progress: WatchProgress | None = Non
 
 def _require_location(settings: WatchSettings) -> None:
     if not _location_exists(settings):
-        advice = similar_path(settings.location) or "without --once, watch waits for it"
+        advice = similar_path_advice(settings.location) or "without --once, watch waits for it"
         raise UsageError("no such file or folder", where=settings.location, next_step=advice)
 
 
@@ -110,4 +110,4 @@ def _exists(location: str) -> bool:
     Raises:
       OSError: It is inaccessible, or its disk has failed for half a minute.
     """
-    return retried(lambda: exists(path_of(location)), may_forbid=False)
+    return retried(lambda: exists(checkpoint_path(location)), may_forbid=False)

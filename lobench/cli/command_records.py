@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lobench.analysis.comparisons.summary import Summary
     from lobench.api.dry_run import Costs
     from lobench.api.engine_run import WatchOutcome
-    from lobench.engine.chief.interfaces import Ending
+    from lobench.engine.chief.interfaces import WatchSummary
 
 __all__ = ["CostsRecord", "EndingRecord", "ReportRecord", "SubjectRecord", "WatchRecord"]
 __all__ += ["costs_record", "ending_record", "verdict_record", "watch_record"]
@@ -138,7 +138,7 @@ def watch_record(outcome: WatchOutcome) -> WatchRecord:
     }
 
 
-def ending_record(ending: Ending) -> EndingRecord:
+def ending_record(ending: WatchSummary) -> EndingRecord:
     """Returns the fields that the records of a watch and a run share."""
     return record_from(
         EndingRecord,

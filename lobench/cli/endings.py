@@ -12,7 +12,7 @@ from lobench.cli.exit_codes import ExitCode
 from lobench.core.errors import LobenchError
 from lobench.core.result import Outcome
 from lobench.core.wording import counted
-from lobench.engine.chief.interfaces import ERRORS, Ending
+from lobench.engine.chief.interfaces import ERRORS, WatchSummary
 from lobench.report.page.builtin_report import PAGE, REPORT
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ __all__ = [
 _MAX_EXPECTATIONS = 5  # failed expectations that are logged
 
 
-def exit_code(ending: Ending) -> int:
+def exit_code(ending: WatchSummary) -> int:
     """Returns the exit code, which depends on all stored results of the current plan."""
     if ending.interrupted:
         return ExitCode.INTERRUPTED
@@ -49,7 +49,7 @@ def exit_code(ending: Ending) -> int:
 
 
 def log_failed(
-    store: Path, ending: Ending, command_of: Callable[[Subject, EvaluationRow], str], log: Callable[..., None]
+    store: Path, ending: WatchSummary, command_of: Callable[[Subject, EvaluationRow], str], log: Callable[..., None]
 ) -> None:
     """Logs each failed expectation, with the curves of the case and the command that evaluates it again.
 
@@ -127,7 +127,7 @@ def _best_lines(store: Path) -> list[str]:
     return []
 
 
-def unread_lines(ending: Ending) -> list[str]:
+def unread_lines(ending: WatchSummary) -> list[str]:
     """Returns a line for each run whose newest checkpoint or `config.gin` could not be read."""
     older_note = "; the evaluated ones are older" if ending.num_checkpoints else ""
     warning = f"the newest checkpoint could not be read{older_note}"
@@ -135,7 +135,7 @@ def unread_lines(ending: Ending) -> list[str]:
     return [*lines, *(f"not evaluated: {folder}: {reason}" for folder, reason in ending.unbound.items())]
 
 
-def _new_or_earlier_counts_text(ending: Ending) -> str:
+def _new_or_earlier_counts_text(ending: WatchSummary) -> str:
     """Returns the outcomes of this call or, if there are none, the earlier outcomes that determine the exit code."""
     if ending.outcomes:
         return outcome_counts_text(ending.outcomes)

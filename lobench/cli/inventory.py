@@ -177,16 +177,16 @@ def _list_declared(hook: str) -> list[Item]:
 
 
 def _list_parameters(case: str) -> list[Item]:
-    from lobench.engine.checkpoints.given import layers_at
-    from lobench.engine.config.bound import insists_on_optimizer
+    from lobench.engine.checkpoints.given import gin_layers_at
+    from lobench.engine.config.bound import binds_optimizer
     from lobench.engine.config.suite import find_case
     from lobench.evaluation.runner import BlockRunner
     from lobench.plugins import load_plugins
     from lobench.report.tables.text import description_list
 
     _, spec = find_case(case)
-    layers = replace(layers_at("", load_plugins()), import_folders=(str(Path(spec.path).parent),))
-    if not insists_on_optimizer(spec, layers):
+    layers = replace(gin_layers_at("", load_plugins()), import_folders=(str(Path(spec.path).parent),))
+    if not binds_optimizer(spec, layers):
         layers = replace(layers, gin_params=("Case.optimizer = @lobench.sgd()",))  # the parameters do not depend on it
     shapes = BlockRunner(layers).parameters(spec)
     show(description_list((path or '""', shape) for path, shape in shapes.items()))
@@ -198,7 +198,7 @@ def _list_suites(folder: Path | None, errors: list[LobenchError]) -> list[Item]:
 
     Lobench's own suites are listed by the names that `--suite` accepts, others by their paths.
     """
-    from lobench.engine.config.shipped import name_of, shipped_folder
+    from lobench.engine.config.shipped import shipped_folder, suite_name
     from lobench.engine.config.suite import specs_in
 
     builtin_folder = shipped_folder()
@@ -223,8 +223,8 @@ def _list_suites(folder: Path | None, errors: list[LobenchError]) -> list[Item]:
             click.echo(f"lobench: {error}", err=True)
             continue
         if names:
-            show(f"{name_of(file)}: {', '.join(names)}")
-            items.append({"name": name_of(file), "cases": names})
+            show(f"{suite_name(file)}: {', '.join(names)}")
+            items.append({"name": suite_name(file), "cases": names})
     return items
 
 

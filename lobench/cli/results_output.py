@@ -62,7 +62,7 @@ def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable
             yield from result_records([row], with_curves=curves)
             code = (row.key.code,) if row.key.code else tuple(seen.uri for seen in row.sightings if seen.is_imported)
             if code and code not in row_by_code:
-                row_by_code[code] = replace(row, payload=None, at_hand=None)
+                row_by_code[code] = replace(row, payload=None, attached_curves=None)
         yield from _unread_records(ledger)
 
     with tempfile.SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
@@ -128,7 +128,7 @@ def _other_code_line(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
     """Returns a line on current results that other code than the user's present code made; "" if there are none."""
     if not (edited_codes := edited_code(ledger, rows)):
         return ""
-    are_current = ledger.current_cases(rows).which_are_current(rows)
+    are_current = ledger.current_cases(rows).are_current(rows)
     return edited_code_line(
         [row for row, is_current in zip(rows, are_current, strict=True) if is_current], edited_codes
     )
@@ -315,14 +315,14 @@ def export_frame(store: Path, output_format: str, output: Path | None, pattern: 
 
 @contextlib.contextmanager
 def atomic_output(output: Path) -> Iterator[Path]:
-    """Yields the path of a file to write, which then replaces an output file; see `replaced_file`.
+    """Yields the path of a file to write, which then replaces an output file; see `replacing_file`.
 
     Raises:
       StoreError: Writing failed, for example on a full disk. An earlier output file is not changed.
     """
-    from lobench.engine.whole_file import replaced_file
+    from lobench.engine.whole_file import replacing_file
 
-    with convert_errors(OSError, StoreError, "cannot write this file", where=output), replaced_file(output) as file:
+    with convert_errors(OSError, StoreError, "cannot write this file", where=output), replacing_file(output) as file:
         yield file
 
 

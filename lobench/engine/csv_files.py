@@ -18,10 +18,10 @@ from lobench.core.wording import convert_errors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["UNREADABLE", "opened", "plain_name", "read_csv", "text_of"]
+__all__ = ["READ_ERRORS", "normalized_name", "open_text", "read_csv", "read_text"]
 
 # Exceptions from reading a file that is damaged, or is not a (gzipped) text file.
-UNREADABLE = (OSError, EOFError, zlib.error, UnicodeError)
+READ_ERRORS = (OSError, EOFError, zlib.error, UnicodeError)
 _MIN_UNPACKED_BYTES, _MAX_RATIO = 2**28, 200  # limits of the unpacked size: bytes, or a multiple of the packed size
 
 
@@ -40,7 +40,7 @@ def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequenc
     import pandas as pd
 
     where = str(path)
-    text = text_of(path)
+    text = read_text(path)
     parse_errors = (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError)
     with (
         convert_errors(parse_errors, UsageError, f"this is not a CSV of {row_name}s", where=path),
@@ -48,7 +48,7 @@ def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequenc
     ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
         table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False).fillna("")
-    table.columns = [plain_name(str(column)) for column in table.columns]
+    table.columns = [normalized_name(str(column)) for column in table.columns]
     required_columns = (*text_columns, *number_columns)
     missing_columns = [column for column in required_columns if column not in table.columns]
     if missing_columns:
@@ -75,7 +75,7 @@ def read_csv(path: Path, *, text_columns: Sequence[str], number_columns: Sequenc
     return table
 
 
-def opened(path: Path) -> IO[str]:
+def open_text(path: Path) -> IO[str]:
     """Opens a text file, gzipped or not, whatever its name.
 
     Raises:
@@ -135,12 +135,12 @@ class _GzipReader(io.RawIOBase):
         super().close()
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Returns the content of a file, unpacked if it is gzipped, whatever its name."""
     with (
         convert_errors(UnicodeError, UsageError, "this is not a text file", where=path),
         convert_errors((OSError, EOFError, zlib.error), UsageError, "cannot read this file", where=path),
-        opened(path) as file,
+        open_text(path) as file,
     ):
         return file.read()
 
@@ -174,6 +174,6 @@ def _line_number(text: str, target_row: int) -> int:
     return line_number
 
 
-def plain_name(name: str) -> str:
+def normalized_name(name: str) -> str:
     """Returns a column's name in lower case, with words joined by one underscore."""
     return re.sub(r"[\W_]+", "_", str(name).strip().lower()).strip("_")

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from lobench.engine.retries import is_transient, retried_briefly
 
-__all__ = ["FileStamp", "is_settled", "stamp_of", "stamps_of"]
+__all__ = ["FileStamp", "is_stamp_reliable", "stamp_of", "stamps_of"]
 
 FileStamp: TypeAlias = tuple[int, int]  # size in bytes, and time of the last change in ns
 _COARSEST_SECONDS = 2.0  # coarsest resolution of a file system's times
@@ -33,7 +33,7 @@ def stamp_of(file: str | Path) -> FileStamp | None:
     return status.st_size, status.st_ctime_ns
 
 
-def is_settled(changed_ns: int, seen_at: float) -> bool:
+def is_stamp_reliable(changed_ns: int, seen_at: float) -> bool:
     """Returns whether any later change of a file is certain to change its stamp.
 
     Args:

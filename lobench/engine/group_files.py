@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["open_to_group", "open_tree_to_group"]
 
-_LEDGER = "ledger.sqlite"
+_LEDGER_NAME = "ledger.sqlite"
 _MAX_LEVELS = 8  # between a store and its files
 
 
@@ -31,8 +31,8 @@ def open_to_group(path: Path, *, store: Path | None = None) -> None:
     >>> open_to_group(Path("results/notes.txt"))
     """
     path = Path(os.path.abspath(path))
-    store_folder = _store_of(path) if store is None else Path(os.path.abspath(store))
-    if store_folder is not None and (group := _group_of(store_folder)) is not None:
+    store_folder = _store_containing(path) if store is None else Path(os.path.abspath(store))
+    if store_folder is not None and (group := _writing_group(store_folder)) is not None:
         levels = [
             ancestor
             for ancestor in (path, *path.parents)
@@ -50,7 +50,7 @@ def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
       excluded: Names of folders whose files are left out.
     """
     with contextlib.suppress(OSError):
-        group = _group_of(store)
+        group = _writing_group(store)
         if group is None:
             return
         for folder, names, files in os.walk(store):
@@ -59,19 +59,19 @@ def open_tree_to_group(store: Path, *, excluded: Collection[str] = ()) -> None:
                 _give_access(path, group)
 
 
-def _store_of(path: Path) -> Path | None:
+def _store_containing(path: Path) -> Path | None:
     """Returns the folder of the store that a path belongs to: the nearest folder above it with a ledger."""
     ancestors = path.parents[:_MAX_LEVELS]
-    return next((folder for folder in ancestors if os.path.exists(folder / _LEDGER)), None)
+    return next((folder for folder in ancestors if os.path.exists(folder / _LEDGER_NAME)), None)
 
 
-def _group_of(store: Path) -> int | None:
+def _writing_group(store: Path) -> int | None:
     """Returns the group that may write a store; None if there is none, or if the umask keeps group permissions anyway.
 
     A store inside another one (`lobench best` creates such a store) has the group of the outer store.
     """
     try:
-        is_nested = os.path.exists(store.parent / _LEDGER)
+        is_nested = os.path.exists(store.parent / _LEDGER_NAME)
         status = os.stat(store.parent if is_nested else store)
     except OSError:
         return None

@@ -17,11 +17,11 @@ from lobench.core.errors import LobenchError, UsageError
 from lobench.core.items import seeds_of_items
 from lobench.core.metric import stored_spelling
 from lobench.core.wording import shortened_list
-from lobench.engine.csv_files import text_of
+from lobench.engine.csv_files import read_text
 
-__all__ = ["ITEM", "ItemValues", "item_values", "number_of", "read_items"]
+__all__ = ["ITEM_COLUMN", "ItemValues", "read_items", "to_number", "values_by_metric"]
 
-ITEM = "item"  # name of the column
+ITEM_COLUMN = "item"  # name of the column
 _MAX_SHOWN = 5
 _Row = Mapping[str, Any]
 
@@ -97,18 +97,18 @@ def read_items(path: Path, primary: str) -> ItemValues:
     Raises:
       LobenchError: The file is missing or cannot be read, an item occurs twice, or one has no primary metric.
     """
-    return ItemValues.of(item_values(path), primary, where=str(path))
+    return ItemValues.of(values_by_metric(path), primary, where=str(path))
 
 
-def item_values(path: Path) -> dict[str, dict[str, float]]:
+def values_by_metric(path: Path) -> dict[str, dict[str, float]]:
     """Returns the values in a file by metric and item, of all metrics; see `read_items`."""
-    text = text_of(path)
+    text = read_text(path)
     where = str(path)
     rows = _json_rows(text, where) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, where)
     values: dict[str, dict[str, float]] = {}
     items = set[str]()
     for location, row in rows:
-        item = row.get(ITEM)
+        item = row.get(ITEM_COLUMN)
         if not isinstance(item, str | int) or isinstance(item, bool) or item == "":
             raise UsageError("no item", where=location, got=repr(item), expected='"item": "q17", its name')
         name = str(item)
@@ -116,14 +116,14 @@ def item_values(path: Path) -> dict[str, dict[str, float]]:
             raise UsageError(f"item {name!r} occurs twice", where=location, expected="one value for each item")
         items.add(name)
         for metric, value in row.items():
-            if metric != ITEM and (number := number_of(value)) is not None:
+            if metric != ITEM_COLUMN and (number := to_number(value)) is not None:
                 values.setdefault(metric, {})[name] = number
     if not items:
         raise UsageError("the file has no items", where=where)
     return values
 
 
-def number_of(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     """Returns a value as a number; None if it is a text, a list or missing."""
     if isinstance(value, list | dict) or value is None:
         return None
@@ -155,9 +155,11 @@ def _json_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
 def _csv_rows(text: str, where: str) -> Iterable[tuple[str, _Row]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:
-        if ITEM not in (reader.fieldnames or ()):
+        if ITEM_COLUMN not in (reader.fieldnames or ()):
             got = ", ".join(map(str, reader.fieldnames or ()))[:60]
-            raise UsageError(f"the file has no column {ITEM}", where=where, got=got or "an empty file", expected=ITEM)
+            raise UsageError(
+                f"the file has no column {ITEM_COLUMN}", where=where, got=got or "an empty file", expected=ITEM_COLUMN
+            )
         for row in reader:
             if None in row:
                 expected = f"{len(reader.fieldnames or ())} values"

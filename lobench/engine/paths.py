@@ -9,9 +9,9 @@ from typing import Literal
 from lobench.core.errors import suggestion
 from lobench.engine.retries import retried_briefly
 
-__all__ = ["WHOLE_SUFFIX", "identity_in", "path_exists", "similar_path"]
+__all__ = ["COPY_FOLDER_SUFFIX", "hash_in_copy_path", "path_exists", "similar_path_advice"]
 
-WHOLE_SUFFIX = ".files"  # suffix of a spool's folder with an unchanged copy of a checkpoint
+COPY_FOLDER_SUFFIX = ".files"  # suffix of a spool's folder with an unchanged copy of a checkpoint
 
 
 def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "any") -> bool:
@@ -36,7 +36,7 @@ def path_exists(text: str | Path, *, kind: Literal["any", "file", "folder"] = "a
         return False
 
 
-def similar_path(path: str | Path) -> str:
+def similar_path_advice(path: str | Path) -> str:
     """Returns advice if the folder of a missing path has a similar name; "" otherwise.
 
     A name that differs only in the suffix is preferred: `theta_20` suggests `theta_20.npz`.
@@ -55,11 +55,11 @@ def similar_path(path: str | Path) -> str:
     )
 
 
-def identity_in(path: str) -> str:
+def hash_in_copy_path(path: str) -> str:
     """Returns the hash in the path of a spool's copy of a whole checkpoint; "" for another path.
 
     >>> identity_in("store/spool/5e3f.files/checkpoint-500")
     '5e3f'
     """
     folder_name = Path(path).parent.name
-    return folder_name.removesuffix(WHOLE_SUFFIX) if folder_name.endswith(WHOLE_SUFFIX) else ""
+    return folder_name.removesuffix(COPY_FOLDER_SUFFIX) if folder_name.endswith(COPY_FOLDER_SUFFIX) else ""

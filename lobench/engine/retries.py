@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["Pauses", "is_short_of_files", "is_transient", "patience_seconds", "retried", "retried_briefly"]
+__all__ = ["RetryPauses", "is_short_of_files", "is_transient", "patience_seconds", "retried", "retried_briefly"]
 
 _Value = TypeVar("_Value")
 
@@ -120,7 +120,7 @@ def retried_briefly(action: Callable[[], _Value]) -> _Value:
     return retried(action, may_forbid=False, most_seconds=_BRIEF_SECONDS)
 
 
-class Pauses:
+class RetryPauses:
     """Growing pauses between attempts at an operation, for a caller that does other work in between.
 
     Args:
@@ -128,17 +128,17 @@ class Pauses:
       first: Seconds of the first pause. Each further one is twice as long.
       longest: Upper bound of a pause, in seconds.
     Attributes:
-      since: Time of the first failure.
+      first_failure_time: Time of the first failure.
     """
 
     def __init__(self, now: float, *, first: float, longest: float) -> None:
-        self.since, self._pause, self._max_pause = now, first, longest
+        self.first_failure_time, self._pause, self._max_pause = now, first, longest
         self._next_at = now + first
 
     def is_due(self, now: float) -> bool:
         return now >= self._next_at
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         """Records that another attempt failed."""
         self._pause = min(2 * self._pause, self._max_pause)
         self._next_at = now + self._pause

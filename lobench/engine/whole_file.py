@@ -16,7 +16,7 @@ from lobench.core.wording import convert_errors
 from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried_briefly
 
-__all__ = ["replaced_file", "require_folder", "require_writable", "sync", "write_whole"]
+__all__ = ["replacing_file", "require_folder", "require_writable", "sync", "write_whole"]
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync_name: bool = True) -> None:
@@ -44,7 +44,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False, sync
 
 
 def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
-    with replaced_file(path) as temporary_path, temporary_path.open("wb") as file:
+    with replacing_file(path) as temporary_path, temporary_path.open("wb") as file:
         file.write(data)
         if durable and temporary_path != path:
             file.flush()
@@ -55,7 +55,7 @@ def _write(path: Path, data: bytes, *, durable: bool, sync_name: bool) -> None:
 
 
 @contextlib.contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
+def replacing_file(path: Path) -> Iterator[Path]:
     """Yields the path of a temporary file, which replaces a file if the body succeeds. Creates its folder if needed.
 
     A symbolic link stays a link. A device or a pipe is not replaced: its own path is yielded.

@@ -30,9 +30,9 @@ from lobench.core.wording import headline
 from lobench.engine.checkpoints.spool import dump_theta
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.user_code import parts_run_otherwise
+from lobench.engine.config.user_code import differing_parts_run
 from lobench.engine.workers.channel import ChiefEnd
-from lobench.engine.workers.child_python import PYTHON, cache_environment
+from lobench.engine.workers.child_python import PYTHON_COMMAND, cache_environment
 from lobench.evaluation.programs import Programs
 from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
 from lobench.evaluation.runner import BlockRunner
@@ -185,7 +185,7 @@ class IsolatedRunner:
             with child_end:
                 cache_variables = cache_environment(self.compilation_cache) if self.compilation_cache else {}
                 self._child = subprocess.Popen(
-                    [*PYTHON, "-m", "lobench.evaluation.isolated", str(child_end.fileno()), *self._flags],
+                    [*PYTHON_COMMAND, "-m", "lobench.evaluation.isolated", str(child_end.fileno()), *self._flags],
                     pass_fds=[child_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**cache_variables, **os.environ, **self.environment},
@@ -227,7 +227,7 @@ def _refuse_other_code(request: Train, runner: BlockRunner) -> None:
     bound_case = runner.bind(request.spec, request.test_name)
     if request.case_key and bound_case.info.whole_training_key != request.case_key:
         raise EditedCode.of(request.spec, ["its gin files"])
-    present_code = {**bound_case.code.parts, **parts_run_otherwise(bound_case.info)}
+    present_code = {**bound_case.code.parts, **differing_parts_run(bound_case.info)}
     if edited_parts := [
         name for name, sha256 in request.code_hashes.items() if present_code.get(name, sha256) != sha256
     ]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from lobench.core.case import Case, CaseSpec
 from lobench.core.errors import UsageError
 from lobench.core.subject import Variant
-from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
+from lobench.engine.checkpoints.given import gin_layers_at
+from lobench.engine.config.bound import BoundCase, bind_case, binds_optimizer
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.python_cases import gin_of, stand_ins
+from lobench.engine.config.python_cases import gin_text_of_case, temporary_names
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import spec_called
-from lobench.engine.config.suite_files import data_of_suite, marks_of
+from lobench.engine.config.suite import single_spec_called
+from lobench.engine.config.suite_files import data_files_of_suite, path_stamps
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.file_stamps import FileStamp, stamps_of
 from lobench.evaluation.isolated import IsolatedRunner
@@ -54,12 +54,16 @@ def evaluate(
     if checkpoint and optimizer:
         raise UsageError("lobench.evaluate takes a checkpoint or an optimizer, one of them")
     forget_edited_code()
-    with stand_ins() as stand_in:
+    with temporary_names() as stand_in:
         objects = list[object]()
         record_and_name = functools.partial(_record_and_name, objects, stand_in)
-        spec = spec_called(case, find_suite(suite)) if python_case is None else _spec_of(python_case, record_and_name)
+        spec = (
+            single_spec_called(case, find_suite(suite))
+            if python_case is None
+            else _spec_of(python_case, record_and_name)
+        )
         layers = functools.partial(
-            layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
+            gin_layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
         )
         return _evaluate(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, in_this_process=bool(objects))
 
@@ -72,7 +76,7 @@ def _record_and_name(objects: list[object], stand_in: Callable[[object], str], v
 def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
     """Returns the spec of a case that has no file, as if its gin text were a file in the working directory."""
     path = Path.cwd() / f"{_CASE_NAME}.gin"
-    text = gin_of(case, _CASE_NAME, "lobench.evaluate", stand_in)
+    text = gin_text_of_case(case, _CASE_NAME, "lobench.evaluate", stand_in)
     return CaseSpec(path=str(path), scope=_CASE_NAME, root=str(path.parent.parent), text=text)
 
 
@@ -91,7 +95,7 @@ def _evaluate(
     if checkpoint:
         _, theta = ThetaLeaves.read_checkpoint(str(checkpoint), manager, allow_pickle=allow_pickle)
     layers = layers_for_checkpoint(checkpoint or "", manager)
-    if not checkpoint and not layers.optimizer and not insists_on_optimizer(spec, layers):
+    if not checkpoint and not layers.optimizer and not binds_optimizer(spec, layers):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
     bound_case = bind_case(spec, layers, test=test_name, build=False)
     bound_case.require_optimizer()
@@ -150,8 +154,8 @@ def _warm_child_runner(layers: Layers, bound_case: BoundCase) -> IsolatedRunner:
     global _warm_child
     case, code_hashes = (bound_case.bindings, bound_case.case), bound_case.code.parts
     named_files = map(Path, bound_case.code.case.data_files | bound_case.code.subject.data_files)
-    files = [*data_of_suite(Path(bound_case.spec.path)), *named_files]
-    file_stamps = {path: (size, changed_ns) for path, size, changed_ns in marks_of(files)}
+    files = [*data_files_of_suite(Path(bound_case.spec.path)), *named_files]
+    file_stamps = {path: (size, changed_ns) for path, size, changed_ns in path_stamps(files)}
     if _warm_child is None or not _warm_child.has_read_current_files(layers, bound_case.spec, case, code_hashes):
         if _warm_child is not None:
             _warm_child.runner.close()

@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.step_cost import StepCost, StepSeconds
-from lobench.engine.config.arguments import Settings
-from lobench.engine.config.bound import BoundCase, as_identified
+from lobench.engine.config.arguments import OptimizerSettings
+from lobench.engine.config.bound import BoundCase, reduced_to_identity
 from lobench.engine.workers.child_python import user_cache_folder
 from lobench.evaluation.request import ThetaLeaves
 from lobench.inner.adapters import Stepper, as_learned_optimizer, as_stepper, as_task, program_description
@@ -68,7 +68,7 @@ class StepperMaker:
     def in_phase(self, index: int, theta: Any, *values: Any) -> Stepper:
         settings = self.bound_case.phases[index].settings
         phase = self.bound_case.case.phases[index]
-        optimizer = None if _is_as_bound(values, settings) else settings.make(values)
+        optimizer = None if _is_as_bound(values, settings) else settings.make_optimizer(values)
         if phase.optimizer is None:
             self._descriptions_by_phase[index] = program_description(
                 phase.learned_optimizer if optimizer is None else optimizer
@@ -80,13 +80,15 @@ class StepperMaker:
         num_steps = case.num_inner_steps * num_updates(case)
         is_as_bound = _is_as_bound(values, settings)
         if case.optimizer is not None:
-            return as_stepper(case.optimizer if is_as_bound else settings.make(values), num_steps)
-        learned_optimizer = as_learned_optimizer(case.learned_optimizer if is_as_bound else settings.make(values))
+            return as_stepper(case.optimizer if is_as_bound else settings.make_optimizer(values), num_steps)
+        learned_optimizer = as_learned_optimizer(
+            case.learned_optimizer if is_as_bound else settings.make_optimizer(values)
+        )
         self._descriptions_by_phase[0] = program_description(learned_optimizer)
         return as_stepper(learned_optimizer.opt_fn(theta, num_steps), num_steps)
 
 
-def _is_as_bound(values: Sequence[Any], settings: Settings) -> bool:
+def _is_as_bound(values: Sequence[Any], settings: OptimizerSettings) -> bool:
     return all(
         isinstance(value, float) and value == bound_value
         for value, bound_value in zip(values, settings.values, strict=True)
@@ -136,7 +138,9 @@ class Programs:
                     *bound_case.settings.names,
                 )
                 # A program does not depend on the seeds: the next command evaluates others.
-                kept_executables = KeptExecutables(lambda: (as_identified(stepper_maker.bound_case.case),), *key_parts)
+                kept_executables = KeptExecutables(
+                    lambda: (reduced_to_identity(stepper_maker.bound_case.case),), *key_parts
+                )
                 make_program = partial(program_class, kept=kept_executables)
             warm_program = self._shared_programs[key] = WarmProgram(
                 stepper_maker,

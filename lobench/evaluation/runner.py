@@ -19,14 +19,14 @@ from lobench.core.phases import state_prefix
 from lobench.core.program import Program as ResultProgram
 from lobench.core.result import Curves
 from lobench.core.wording import headline
-from lobench.engine.config.bound import BoundCase, bind_case, number_of
+from lobench.engine.config.bound import BoundCase, bind_case, integer_field_of
 from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers, parse_own_bindings
 from lobench.engine.config.value_types import first_mistyped
 from lobench.engine.store.provenance import provenance
-from lobench.engine.store.states import BlockStates, States, owner_of
-from lobench.engine.workers.devices import settle_blas
+from lobench.engine.store.states import BlockStates, StateAccess, state_owner
+from lobench.engine.workers.devices import set_blas_variables
 from lobench.evaluation.programs import Programs, WarmProgram, matched_theta
 from lobench.evaluation.request import DeadlinePassed, ThetaLeaves, WrongThreads
 from lobench.inner.adapters import as_learned_optimizer
@@ -58,15 +58,15 @@ def claim_for(spec: CaseSpec, layers: Layers) -> bool:
     Called before the case is bound; nothing that the case names is imported.
 
     Raises:
-      ConfigError: See `number_of`.
+      ConfigError: See `integer_field_of`.
 
     >>> (spec,) = specs_in(Path("quadratic.gin"))
     >>> claim_for(spec, Layers())
     True
     """
-    num_cpus = number_of("num_cpus", spec, layers)
+    num_cpus = integer_field_of("num_cpus", spec, layers)
     if num_cpus is not None:
-        settle_blas(num_cpus)
+        set_blas_variables(num_cpus)
     return num_cpus is None or claim_backend(num_cpus)
 
 
@@ -92,7 +92,7 @@ class BlockRunner:
         self,
         layers: Layers,
         programs: Programs | None = None,
-        states: States | None = None,
+        states: StateAccess | None = None,
         late_flag_names: set[str] | None = None,
     ) -> None:
         self._layers, self._states = layers, states
@@ -148,7 +148,9 @@ class BlockRunner:
     def _parsed_layers(self, spec: CaseSpec, own_bindings: str) -> ParsedLayers:
         if spec not in self._parsed_layers_by_spec:
             self._parsed_layers_by_spec[spec] = parse_layers(spec, self._layers)
-        return dataclasses.replace(self._parsed_layers_by_spec[spec], own=parse_own_bindings(own_bindings))
+        return dataclasses.replace(
+            self._parsed_layers_by_spec[spec], checkpoint_bindings=parse_own_bindings(own_bindings)
+        )
 
     def cached_bound_case(self, spec: CaseSpec, test_name: str) -> BoundCase | None:
         """Returns a case that was bound earlier, unchanged; None if it was not."""
@@ -401,9 +403,9 @@ class BlockRunner:
         info = self.bind(bound_case.spec, test_name).info
         return BlockStates(
             folder=self._states.folder,
-            prefixes=[state_prefix(prefix, sha256, program.key) for prefix in bound_case.prefixes],
+            prefix_hashes=[state_prefix(prefix, sha256, program.key) for prefix in bound_case.prefix_hashes],
             block=block,
-            owner=owner_of(sha256, info.whole_training_key, block),
+            owner=state_owner(sha256, info.whole_training_key, block),
             program=str(program),
             where=f"{bound_case.spec.suite}/{bound_case.spec.name}",
             log=self._states.log,

@@ -26,10 +26,10 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.metric import Direction
 from lobench.core.result import Curves
 from lobench.core.wording import headline
-from lobench.engine.config.arguments import Settings
+from lobench.engine.config.arguments import OptimizerSettings
 from lobench.engine.config.binding import complete_selector
-from lobench.engine.config.bound import BoundCase, bind_case, number_of
-from lobench.engine.config.gin_state import CONFIGURABLES, key_names, might_have_parameter
+from lobench.engine.config.bound import BoundCase, bind_case, integer_field_of
+from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter, names_in_keys
 from lobench.engine.config.layers import Layers
 from lobench.evaluation.programs import StepperMaker, program_of, programs_kept_for_user
 from lobench.evaluation.request import ThetaLeaves
@@ -196,7 +196,7 @@ def _train_points(
         case = dataclasses.replace(bound_case.case, eval_every=_eval_every(bound_case.case), log_every=0)
         bound_case = dataclasses.replace(bound_case, case=case)
     selector = complete_selector(optimizer, "the optimizer to tune")
-    names = [f"{key_names([selector])[selector]}.{name}" for name in points[0]]
+    names = [f"{names_in_keys([selector])[selector]}.{name}" for name in points[0]]
     for settings in [phase.settings for phase in bound_case.phases] or [bound_case.settings]:
         assert set(names) <= set(settings.names), (names, settings.names)
     point_maker = _PointMaker(bound_case)
@@ -228,7 +228,9 @@ class _PointMaker(StepperMaker):
             super().__call__({}, *self._current_values(theta, self.bound_case.settings, values))
         )
 
-    def _current_values(self, theta: Mapping[str, Any], settings: Settings, values: Sequence[Any]) -> list[Any]:
+    def _current_values(
+        self, theta: Mapping[str, Any], settings: OptimizerSettings, values: Sequence[Any]
+    ) -> list[Any]:
         return [theta.get(name, value) for name, value in zip(settings.names, values, strict=True)]
 
 
@@ -236,7 +238,7 @@ def _evaluate_best(spec: CaseSpec, layers: Layers, optimizer: str, baseline_case
     """Evaluates the best point of each study alone, like a method, with the baseline's seeds."""
     block = SeedBlock(start=baseline_case.seeds[0], size=len(baseline_case.seeds))
     evaluation_bindings = ["Case.log_every = 0"]
-    if number_of("eval_batches", spec, layers) is not None:
+    if integer_field_of("eval_batches", spec, layers) is not None:
         evaluation_bindings.append(f"Case.eval_every = {baseline_case.training.eval_every}")
     curves_of_best = []
     for index in baseline_case.best:

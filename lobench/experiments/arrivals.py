@@ -57,13 +57,13 @@ class ExperimentSubjects(CommandRuns):
     def _cases_by_variant(self) -> dict[str, Sequence[CaseInfo]]:
         return {}
 
-    def refuse(self, subject: Subject, problem: str) -> bool:
+    def refuse_subject(self, subject: Subject, problem: str) -> bool:
         """Leaves out the methods of a subject whose cases cannot be bound, if there are others.
 
         Raises:
           SuiteError: No method of the run is left.
         """
-        if super().refuse(subject, problem):
+        if super().refuse_subject(subject, problem):
             return True
         titles = self.methods_of(subject)
         if not titles or self.num_methods == len(titles):
@@ -81,17 +81,17 @@ class ExperimentSubjects(CommandRuns):
         return super().is_open or any(search.is_open for search in self.searches)
 
     @property
-    def has_news(self) -> bool:
-        return super().has_news or any(search.has_news for search in self.searches)
+    def has_new(self) -> bool:
+        return super().has_new or any(search.has_news for search in self.searches)
 
     @property
-    def names(self) -> str:
+    def subjects_noun(self) -> str:
         return "methods and trials" if self.searches else "methods"
 
-    def given(self) -> list[RequestedSubject]:
+    def new_subjects(self) -> list[RequestedSubject]:
         # Searches come first: they have meanwhile processed the subjects that commands returned at the last call.
         self._update_progress()
-        return [*(subject for search in self.searches for subject in search.take_requests()), *super().given()]
+        return [*(subject for search in self.searches for subject in search.take_requests()), *super().new_subjects()]
 
     def _update_progress(self) -> None:
         old_growths = self.progress_by_method()
@@ -112,27 +112,27 @@ class ExperimentSubjects(CommandRuns):
             growths.setdefault(name, []).append("" if growth is None else growth.text)
         return growths
 
-    def _outcome(self, run: CommandRun) -> tuple[bool, str]:
+    def _output_and_problem(self, run: CommandRun) -> tuple[bool, str]:
         if not run.is_script:
-            return super()._outcome(run)
+            return super()._output_and_problem(run)
         is_waited_for = any(search.records_curves_of(run) for search in self.searches)
         problem = self.scripts.missing_reason(run) if is_waited_for else self.scripts.record(run)
         if not problem:
             self.curves_recorded()
         return not problem, problem
 
-    def taken(self, given: RequestedSubject, subject: Subject | None) -> None:
+    def subject_read(self, given: RequestedSubject, subject: Subject | None) -> None:
         for search in self.searches:
             search.subject_read(given, subject)
 
-    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+    def register_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         self._cases_by_variant[variant] = cases
         if self.curves is not None:
             self.curves.check(cases)
         for search in self.searches:
             search.register_cases(variant, cases)
 
-    def finished(self, subject: Subject) -> None:
+    def subject_finished(self, subject: Subject) -> None:
         for search in self.searches:
             search.finished(subject)
         self.recorded(subject, self._cases_by_variant.get(subject.variant.key, ()))

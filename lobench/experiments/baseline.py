@@ -18,12 +18,12 @@ from lobench.core.errors import SuiteError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.wording import counted
-from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.shipped import find_suite, name_of
+from lobench.engine.config.shipped import find_suite, suite_name
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.store.provenance import provenance
@@ -97,7 +97,7 @@ def _refresh_command(settings: BaselineSettings, suite: Path, optimizer: str) ->
     values = {name: getattr(settings, name) for name in names}
     changed_settings = {name: value for name, value in values.items() if value != getattr(default_settings, name)}
     optimizer_option = "" if optimizer in default_settings.optimizers else optimizer
-    return command_text("lobench", "baseline", name_of(suite), optimizer=optimizer_option, **changed_settings)
+    return command_text("lobench", "baseline", suite_name(suite), optimizer=optimizer_option, **changed_settings)
 
 
 def _tune_suite(suite: Path, settings: BaselineSettings, log: Callable[[str], None]) -> None:
@@ -120,7 +120,7 @@ def _tune_suite(suite: Path, settings: BaselineSettings, log: Callable[[str], No
                 is not None
             ):
                 tuned_case, other_path = case_and_path
-                log(f"{optimizer} {name}: taken from {name_of(other_path)}")
+                log(f"{optimizer} {name}: taken from {suite_name(other_path)}")
             if tuned_case is not None:
                 if baseline.cases.get(name) is not tuned_case:  # found in another suite, or under an earlier name
                     baseline = dataclasses.replace(baseline, cases={**baseline.cases, name: tuned_case})
@@ -297,7 +297,7 @@ def _stored_or_empty(
 
 def default_layers() -> Layers:
     """Returns the layers with which baselines are tuned: only the gin modules of plugins."""
-    return layers_at("", load_plugins())
+    return gin_layers_at("", load_plugins())
 
 
 def _bound_cases(suite: Path, settings: BaselineSettings, layers: Layers) -> Iterator[tuple[CaseSpec, BoundCase]]:

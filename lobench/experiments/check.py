@@ -19,7 +19,7 @@ from lobench.core.trials import fresh_seed_cases, is_over
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
-from lobench.engine.config.bound import number_of
+from lobench.engine.config.bound import integer_field_of
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_called
@@ -185,7 +185,7 @@ def bind_waiting_commands(
     """
     with open_if_present(settings.store_folder, will_write=True) as ledger:
         trainings = _Trainings(file, ledger, settings)
-        has_optimizer = _names_optimizer(file.shared)
+        has_optimizer = _names_optimizer(file.shared_lines)
         labels: dict[Variant, str] = {}
         for method in methods:
             if method.kind != "command":
@@ -250,7 +250,7 @@ class _PlannedSubjects:
         self.waiting_variants = dict[str, Variant]()
         self.known_trials = {name: known_trials_of(search, file, ledger) for name, search in searches.items()}
         self.label_by_variant, self.traced_variants = dict[Variant, str](), set[Variant]()
-        has_optimizer = _names_optimizer(file.shared)
+        has_optimizer = _names_optimizer(file.shared_lines)
         for method in methods:
             if method.kind == "script":
                 continue  # curves of a script bind nothing
@@ -368,7 +368,7 @@ class _Trainings:
 def _blocks(spec: CaseSpec, file: ExperimentFile, blocks: SessionBlocks | None) -> list[SeedBlock]:
     if blocks is not None:
         return list(seed_blocks(sum(blocks.widths), None, blocks.first_seed or 0, blocks.widths))
-    return list(seed_blocks(number_of("num_seeds", spec, Layers(gin_params=file.shared)) or 1, None))
+    return list(seed_blocks(integer_field_of("num_seeds", spec, Layers(gin_params=file.shared_lines)) or 1, None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method
 from lobench.engine.config.command_files import CommandFiles
 from lobench.engine.config.experiment.file import ExperimentFile
-from lobench.engine.store.codes import METHOD_CODE, SHOWN_DIGITS
+from lobench.engine.store.codes import METHOD_CODE_EVENT, SHOWN_DIGITS
 from lobench.engine.store.data_files import changed_data_of_command
 from lobench.engine.store.ledger import Ledger
 
@@ -81,7 +81,7 @@ def record_command_codes(codes: Sequence[CommandCode], ledger: Ledger) -> Iterat
         last_codes = _recorded_codes(ledger, name)[-1:]
         detail = {"method": name, "code": code.counting_code or current_code, "is_old": code.method.code is None}
         if last_codes != [detail]:
-            ledger.record_event(METHOD_CODE, **detail)
+            ledger.record_event(METHOD_CODE_EVENT, **detail)
         if code.other_codes:
             changes = [(f":{other_code}", f":{current_code}") for other_code in code.other_codes]
             yield f"{code.method.title}: {changed_code_line(changes, ledger.code_parts, is_kept=code.is_kept)}"
@@ -121,7 +121,11 @@ def edited_file_of(code: CommandCode, folder: Path) -> str:
 def _fingerprint_of(method: Method, folder: Path) -> CodeFingerprint:
     files_label = f"method {method.name!r}: Method.files"
     files = CommandFiles(
-        command=method.command, folder=folder, values=method.values, files=method.files, called=files_label
+        command=method.command,
+        folder=folder,
+        placeholder_values=method.values,
+        files=method.files,
+        files_label=files_label,
     )
     return files.fingerprint()
 
@@ -139,7 +143,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
     for detail in reversed(recorded_codes):
         if current_code.id and not detail["code"]:
             continue  # files of its code have been found since
-        if ledger.counts(f":{detail['code']}", f":{current_code.id}"):
+        if ledger.counts_as_current(f":{detail['code']}", f":{current_code.id}"):
             code = None if detail["is_old"] else detail["code"]
             return CommandCode(method=replace(method, code=code), current=current_code, counting_code=detail["code"])
     if not recorded_codes:
@@ -167,7 +171,7 @@ def _code_of(method: Method, folder: Path, ledger: Ledger | None, keep_results: 
 
 
 def _recorded_codes(ledger: Ledger, name: str) -> list[dict[str, Any]]:
-    return [detail for _, detail in ledger.events(METHOD_CODE) if detail["method"] == name]
+    return [detail for _, detail in ledger.events(METHOD_CODE_EVENT) if detail["method"] == name]
 
 
 def _finished_folders(ledger: Ledger, name: str) -> list[str]:

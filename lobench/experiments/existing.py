@@ -13,11 +13,11 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.planner import Plan
 from lobench.core.planner.events import History
 from lobench.core.subject import Variant
-from lobench.engine.chief.case_cache import KnownCases
+from lobench.engine.chief.case_cache import RecordedCases
 from lobench.engine.chief.interfaces import ERRORS
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.programs import Expected
+from lobench.engine.store.programs import ExpectedProgram
 from lobench.plugins import PluginManager
 
 __all__ = ["ExistingResults", "NamedBlock", "cases_of"]
@@ -44,10 +44,12 @@ class ExistingResults:
     ) -> None:
         history = History()
         if ledger is not None:
-            expected = Expected(is_elsewhere=settings.executor not in LOCAL_EXECUTORS)
+            expected = ExpectedProgram(is_elsewhere=settings.executor not in LOCAL_EXECUTORS)
             retried_outcomes = ERRORS if settings.retry_errors else ()
             history = ledger.history(
-                ledger.accepted_programs(expected.all()), retried=retried_outcomes, keeps_code=settings.keep_results
+                ledger.accepted_programs(expected.all_programs()),
+                retried=retried_outcomes,
+                keeps_code=settings.keep_results,
             )
         self._plan = Plan(history)
         self._cases, self._unbound_blocks = cases, list(placeholder_blocks)
@@ -99,11 +101,11 @@ def cases_of(
     config = worker_config(settings, manager, store)
     cases_by_variant = dict[str, Sequence[CaseInfo]]()
     if ledger is not None:
-        known_cases = KnownCases(
+        known_cases = RecordedCases(
             ledger, lambda: config, SuiteFiles(settings.suites, settings.gin_files, settings.location)
         )
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recalled_cases = ((variant, known_cases.recall(variant, stamps)) for variant in labels)
+        recalled_cases = ((variant, known_cases.unchanged_cases(variant, stamps)) for variant in labels)
         cases_by_variant = {variant.key: cases for variant, cases in recalled_cases if cases is not None}
     unknown_variants = {variant: label for variant, label in labels.items() if variant.key not in cases_by_variant}
     if unknown_variants and not is_offline:

@@ -15,14 +15,14 @@ from lobench.core.program import IMPORTED
 from lobench.core.search.search import TrialState
 from lobench.core.subject import Subject
 from lobench.core.trials import FIRST_REPORT_SEED
-from lobench.engine.chief.commands import CommandRun, holds_checkpoint
+from lobench.engine.chief.commands import CommandRun, has_checkpoint
 from lobench.engine.chief.interfaces import ERRORS, Arrivals, WatchPlan, WatchProgress
 from lobench.engine.config.experiment.file import ExperimentFile
 from lobench.engine.config.origin import revision_of
 from lobench.engine.store.edited_code import edited_code
 from lobench.engine.store.experiments import Membership
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.store.programs import Expected
+from lobench.engine.store.programs import ExpectedProgram
 from lobench.engine.store.provenance import versions_here
 from lobench.experiments.arrivals import ExperimentSubjects, search_runs
 from lobench.experiments.blocks import member_blocks
@@ -86,7 +86,7 @@ class ExperimentRunExtension:
         self._retry_errors, self._num_slots = retry_errors, num_slots
         self._command_codes = command_codes
         self._keep_results = keep_results
-        self._expected = Expected(is_elsewhere=is_elsewhere).all()
+        self._expected = ExpectedProgram(is_elsewhere=is_elsewhere).all_programs()
         self._commands: ExperimentSubjects | None = None
         self._ledger: Ledger | None = None
         self.experiment_id = self.num_done = self.num_planned = 0
@@ -119,7 +119,7 @@ class ExperimentRunExtension:
         self._method_index.stored_blocks = member_blocks(ledger, experiment.name)
         revision = revision_of(self._file.path.parent)
         scripts = self._scripts = ScriptCurves(
-            ledger, experiment, self.own_cases, log, lambda event: progress.finished(event, None)
+            ledger, experiment, self.own_cases, log, lambda event: progress.evaluation_finished(event, None)
         )
         for line in record_command_codes(self._command_codes, ledger):
             log(line)
@@ -135,12 +135,12 @@ class ExperimentRunExtension:
             self._method_index.runs,
             readers,
             states=states,
-            record=lambda row: ledger.set_trial(self.experiment_id, row),
+            record=lambda row: ledger.record_trial(self.experiment_id, row),
             log=log,
         )
         commands.curves = self.curves
         commands.scripts = scripts
-        commands.grown = progress.grown
+        commands.grown = progress.curves_extended
         commands.recorded = functools.partial(self._add_finished, ledger)
         commands.curves_recorded = functools.partial(self._add_recorded_curves, ledger)
         commands.edited_file = self._edited_file
@@ -169,7 +169,7 @@ class ExperimentRunExtension:
         for search in commands.searches:
             search.begin()
         if not experiment.suites:  # without suites no worker will report cases
-            progress.cases(())
+            progress.cases_known(())
         return commands
 
     def _edited_file(self, method: Method) -> str:
@@ -196,7 +196,7 @@ class ExperimentRunExtension:
             if not self._retry_errors or state not in WITHOUT_CHECKPOINT:
                 return state
             # An infeasible run with a checkpoint ended well, but its cases could not be bound. They are bound again.
-            return "done" if state == "infeasible" and holds_checkpoint(run, readers) else "waiting"
+            return "done" if state == "infeasible" and has_checkpoint(run, readers) else "waiting"
 
         return state_of
 
@@ -326,7 +326,7 @@ class ExperimentRunExtension:
             if role.sessions is None or seed in role.sessions
         ]
         if self._ledger is not None:  # rows of events do not say where the suites lie
-            rows = [replace(row, case=self._ledger.placed(row.case)) for row in rows]
+            rows = [replace(row, case=self._ledger.with_suite_places(row.case)) for row in rows]
         current_cases = self._ledger.current_cases(rows) if self._ledger is not None else None
         return snapshot_of_members(
             Snapshot.of(self._method_index.store, rows, current=current_cases), self._file.text, memberships

@@ -83,7 +83,7 @@ class MethodIndex:
                 method=method,
                 session=session,
                 folder=self.store.absolute() / "commands" / method.folder_name / str(session),
-                runs_in=self._working_folder,
+                working_folder=self._working_folder,
                 log=self.store.absolute() / "logs" / f"{method.name.replace('/', '-')}-{session}",
             )
             for session in sessions or self.sessions

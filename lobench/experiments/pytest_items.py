@@ -14,7 +14,7 @@ from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.experiment import Method
 from lobench.core.subject import RequestedSubject
-from lobench.engine.config.bound import number_of
+from lobench.engine.config.bound import integer_field_of
 from lobench.engine.config.experiment.file import ExperimentFile, is_experiment, read_experiment
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.syntax import parse_file
@@ -128,7 +128,7 @@ def _select_members(
         argument=path,
         file=file,
         given=given_methods(file.experiment.methods),
-        gin_params=(*file.shared, *(blocks.bindings if blocks else ())),
+        gin_params=(*file.shared_lines, *(blocks.bindings if blocks else ())),
         names=() if "" in names else tuple(names),
     )
 
@@ -152,9 +152,9 @@ def members_of(config: pytest.Config, path: Path, spec: CaseSpec) -> list[ItemMe
     experiment = selected_experiment.file.experiment
     sessions = experiment.sessions
     if sessions is None:
-        layers = Layers(gin_params=selected_experiment.file.shared)
-        first_seed = number_of("first_seed", spec, layers) or 0
-        sessions = range(first_seed, first_seed + (number_of("num_seeds", spec, layers) or 0))
+        layers = Layers(gin_params=selected_experiment.file.shared_lines)
+        first_seed = integer_field_of("first_seed", spec, layers) or 0
+        sessions = range(first_seed, first_seed + (integer_field_of("num_seeds", spec, layers) or 0))
     methods = [method for method in experiment.methods if method.kind != "curves"]  # `lobench run` takes them over
     return [ItemMember(method=method, session=session) for method in methods for session in sessions]
 

@@ -28,11 +28,11 @@ from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import shortened_list
 from lobench.engine.checkpoints.given import given_methods
-from lobench.engine.chief.interfaces import ERRORS, Ending, WatchProgress
-from lobench.engine.config.bound import devices_of
+from lobench.engine.chief.interfaces import ERRORS, WatchProgress, WatchSummary
+from lobench.engine.config.bound import num_gpus_of
 from lobench.engine.config.experiment.file import ExperimentFile, chosen_methods, read_experiment
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import specs_called, specs_of
+from lobench.engine.config.suite import specs_called, specs_of_suites
 from lobench.engine.store.data_files import changed_data
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.workers.devices import devices_here
@@ -107,7 +107,7 @@ class ExperimentOutcome:
     store: Path
     name: str
     experiment: int
-    ending: Ending
+    ending: WatchSummary
     num_done: int
     num_planned: int
     trials: Mapping[str, TrialState]
@@ -349,7 +349,7 @@ class ExperimentRun:
             max_core_hours = None if hours is None else hours - used_core_hours
             round_settings = replace(
                 settings,
-                gin_params=(*self._file.shared, *blocks.bindings),
+                gin_params=(*self._file.shared_lines, *blocks.bindings),
                 max_core_hours=max_core_hours,
             )
             subjects = [given[index] for index in racing_indices]
@@ -392,7 +392,7 @@ class ExperimentRun:
             name=experiment.name,
             checkpoints="all",
             once=True,
-            gin_params=(*self._file.shared, *(blocks.bindings if blocks else ())),
+            gin_params=(*self._file.shared_lines, *(blocks.bindings if blocks else ())),
             import_folders=self._file.import_folders,
             cases=self._case_names,
             traced=True,
@@ -434,12 +434,12 @@ def _check_devices(
     if settings.executor not in LOCAL_EXECUTORS or all(method.kind in ("script", "curves") for method in methods):
         return
     try:
-        specs = named_specs or specs_of(*file.experiment.suites)
+        specs = named_specs or specs_of_suites(*file.experiment.suites)
     except LobenchError:
         return
     num_devices = len(devices_here(os.environ))
-    layers = Layers(gin_params=file.shared)
-    devices_by_case = {spec.names[-1]: devices_of(spec, layers) for spec in specs}
+    layers = Layers(gin_params=file.shared_lines)
+    devices_by_case = {spec.names[-1]: num_gpus_of(spec, layers) for spec in specs}
     names = [name for name, num_gpus in devices_by_case.items() if num_gpus > num_devices]
     if names:
         raise UsageError(
@@ -464,7 +464,7 @@ def _unfit_methods(methods: Sequence[Method], settings: RunSettings) -> dict[str
     }
 
 
-def _join_endings(endings: Sequence[Ending]) -> Ending:
+def _join_endings(endings: Sequence[WatchSummary]) -> WatchSummary:
     """Returns the summary of a race: the summary of its last round, plus the work of methods eliminated earlier."""
     recorded_outcomes = Counter[Outcome]()
     for ending in endings:  # each includes the outcomes of earlier rounds, for the methods that were still in the race

@@ -26,7 +26,7 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.workers.command import filled
+from lobench.engine.workers.command import fill_placeholders
 from lobench.hookspecs import EvaluationFinished
 
 if TYPE_CHECKING:  # slow to import, and only needed for scripts
@@ -288,8 +288,10 @@ class ScriptCurves:
     def _files(self, run: CommandRun) -> SessionFiles:
         from lobench.tools.curve_import.growing import SessionFiles
 
-        values = {name: glob.escape(value) for name, value in run.values.items()}
-        return SessionFiles(os.path.normpath(glob.escape(str(run.runs_in)) / Path(filled(run.method.curves, values))))
+        values = {name: glob.escape(value) for name, value in run.placeholder_values.items()}
+        return SessionFiles(
+            os.path.normpath(glob.escape(str(run.working_folder)) / Path(fill_placeholders(run.method.curves, values)))
+        )
 
     def _log_once(self, line: str) -> None:
         if line not in self._logged_lines:

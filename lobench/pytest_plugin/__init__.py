@@ -13,7 +13,7 @@ import pytest
 
 from lobench.core.case import CaseSpec
 from lobench.core.containment import contain_plugins
-from lobench.engine.config.imported_code import note_imports
+from lobench.engine.config.imported_code import record_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
 from lobench.pytest_plugin.item_cases import case_of
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None]:
     from lobench.pytest_plugin.session_arguments import prepare_restart
 
-    note_imports()  # each session of this process inserts an import finder of pytest
+    record_imports()  # each session of this process inserts an import finder of pytest
     prepare_restart(early_config, args)
     return (yield)
 

@@ -19,7 +19,7 @@ from lobench.core.errors import ConfigError, LobenchError, UsageError
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import headline
 from lobench.engine.config.command_case import is_command
-from lobench.engine.config.user_code import fingerprints_here
+from lobench.engine.config.user_code import computed_fingerprints
 from lobench.evaluation.request import DeadlinePassed, RewrittenCheckpoint
 from lobench.evaluation.result import Result
 from lobench.experiments.pytest_items import member_of
@@ -118,7 +118,7 @@ def attach_evaluations(item: pytest.Item, call: pytest.CallInfo[None], report: p
         )
         records.append(item_result.to_bytes())
     # For the process that writes the ledger: parts of the case's code, its gin file, and the data files that they name.
-    codes = fingerprints_here([info])
+    codes = computed_fingerprints([info])
     report.lobench_codes = {code_id: dict(code.parts) for code_id, code in codes.items()}  # type: ignore[attr-defined]
     data_files = sorted({file for code in codes.values() for file in code.data_files})
     if (spec := case_of(item)) is not None:

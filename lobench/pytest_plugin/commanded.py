@@ -26,14 +26,14 @@ from lobench.core.errors import CheckpointError, LobenchError
 from lobench.core.metric import stored_spelling
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import shortened_list
-from lobench.engine.checkpoints.spool import fingerprint
-from lobench.engine.checkpoints.whole_files import identity_of
+from lobench.engine.checkpoints.spool import files_fingerprint
+from lobench.engine.checkpoints.whole_files import identity_of_files
 from lobench.engine.config.bound import BoundCase, BoundCommand
-from lobench.engine.config.user_code import parts_run_otherwise
+from lobench.engine.config.user_code import differing_parts_run
 from lobench.engine.item_values import ItemValues, read_items
-from lobench.engine.paths import identity_in
-from lobench.engine.workers.command import CommandRunner, command_words, filled
-from lobench.engine.workers.last_words import tail_of
+from lobench.engine.paths import hash_in_copy_path
+from lobench.engine.workers.command import CommandRunner, command_words, fill_placeholders
+from lobench.engine.workers.last_words import log_tail
 from lobench.engine.workers.protocol import Command
 from lobench.evaluation.request import DeadlinePassed, EditedCode, RewrittenCheckpoint
 from lobench.evaluation.result import Result
@@ -68,7 +68,7 @@ def evaluate_command(item: pytest.Item, case: CaseSpec) -> Result:
             block_curves = _run_command(bound_case, block, _placeholder_values(item, block))
         curves_of_blocks.append(block_curves)
         finished_blocks.append((block, block_curves))
-    if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
+    if job is None and (edited_parts := differing_parts_run(info)):  # a watch's worker returns the job
         raise EditedCode.of(case, edited_parts)
     if len({block_curves.eval_steps for block_curves in curves_of_blocks}) > 1:
         raise LobenchError(
@@ -135,7 +135,7 @@ class CheckpointFiles:
     Args:
       path: Path of the checkpoint.
     Attributes:
-      identified_by: `FileIdentity.by` of a checkpoint in any format; "" for a theta.
+      identified_by: `FileIdentity.hash_origin` of a checkpoint in any format; "" for a theta.
     Raises:
       RewrittenCheckpoint: The files are not those of the checkpoint that was kept.
     """
@@ -145,18 +145,18 @@ class CheckpointFiles:
     def __init__(self, path: str) -> None:
         self._path, self._stamp = epath.Path(path), self._fingerprint(path)
         self.identified_by = ""
-        if not (sha256 := identity_in(path)):
+        if not (sha256 := hash_in_copy_path(path)):
             return
         if self._checked_stamps.get(path, ("", ""))[0] != self._stamp:
-            identity = identity_of(self._path)
+            identity = identity_of_files(self._path)
             if identity.sha256 != sha256:
                 raise RewrittenCheckpoint("its files were rewritten in place since it was kept", where=path)
-            self._checked_stamps[path] = self._stamp, identity.by
+            self._checked_stamps[path] = self._stamp, identity.hash_origin
         self.identified_by = self._checked_stamps[path][1]
 
     def _fingerprint(self, path: str) -> str:
         try:
-            return fingerprint(epath.Path(path))
+            return files_fingerprint(epath.Path(path))
         except CheckpointError as error:
             raise RewrittenCheckpoint("it was removed", where=path) from error
 
@@ -195,14 +195,14 @@ def _ending_text(problem: str) -> str:
 def _show_output(command: str, log: Path) -> None:
     """Writes the end of a command's output where the worker's own output goes."""
     with contextlib.suppress(OSError):
-        text = "".join(tail_of(Path(f"{log}.{name}"), 0) for name in ("out", "err"))
+        text = "".join(log_tail(Path(f"{log}.{name}"), 0) for name in ("out", "err"))
         sys.stderr.write(f"--- {command}\n{text}\n")
         sys.stderr.flush()
 
 
 def _item_values(path_template: str, values: Mapping[str, str], folder: Path, primary_metric: str) -> ItemValues:
     """Returns the values of items that a command wrote."""
-    path = folder / filled(path_template, values)
+    path = folder / fill_placeholders(path_template, values)
     if not path.exists():
         raise _no_file_error(path_template, values)
     try:
@@ -224,7 +224,7 @@ def _no_file_error(path_template: str, values: Mapping[str, str]) -> LobenchErro
 
 def _metric_curves(path_template: str, values: Mapping[str, str], folder: Path, primary_metric: str) -> MetricCurves:
     """Returns the metrics that a command wrote, of which one is the primary one."""
-    path = folder / filled(path_template, values)
+    path = folder / fill_placeholders(path_template, values)
     try:
         curves_by_metric = read_curves(path, primary_metric)
     except LobenchError as error:

@@ -30,7 +30,7 @@ class CurvesMaker:
     Attributes:
       bound_case: The case.
       seconds: Seconds that the evaluation took.
-      identified_by: `FileIdentity.by` of the checkpoint.
+      identified_by: `FileIdentity.hash_origin` of the checkpoint.
       where: Name of the case in error messages.
     """
 

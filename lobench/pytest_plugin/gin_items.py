@@ -13,7 +13,7 @@ from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
-from lobench.engine.config.suite import claimed_gin_files, specs_in
+from lobench.engine.config.suite import gin_files_of_tests, specs_in
 from lobench.evaluation.expectations import failed_expectations
 from lobench.experiments.pytest_items import ItemMember, members_of
 from lobench.pytest_plugin.case_evaluator import BLOCK_VERDICT, evaluate_function
@@ -26,7 +26,7 @@ def collect_gin_file(path: Path, parent: pytest.Collector) -> pytest.Collector |
     """Returns a collector for a gin file that was given on the command line, or has a case that no test uses."""
     is_named = parent.session.isinitpath(path)
     if not is_named:
-        if path.resolve() in claimed_gin_files(path.parent):
+        if path.resolve() in gin_files_of_tests(path.parent):
             return None
         try:
             if not specs_in(path):

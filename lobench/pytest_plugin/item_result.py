@@ -12,7 +12,7 @@ from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Curves, Outcome
 from lobench.engine.config.layers import Layers
-from lobench.engine.store.states import States
+from lobench.engine.store.states import StateAccess
 from lobench.engine.workers.protocol import Job
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 # Values that the worker's loop passes to the `evaluate` fixture of its pytest session.
 CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
-STATES: pytest.StashKey[States] = pytest.StashKey()
+STATES: pytest.StashKey[StateAccess] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
 # Whether ordinary tests are cases, which run once per checkpoint.
 TESTS_ARE_CASES: pytest.StashKey[bool] = pytest.StashKey()

@@ -20,7 +20,7 @@ from lobench.engine.config import bound as binding
 from lobench.engine.config.bound import BoundCase, BoundCommand
 from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.user_code import fingerprint_of, united_fingerprint
+from lobench.engine.config.user_code import code_fingerprint, united_fingerprint
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id, test_name
@@ -181,7 +181,7 @@ def bound_command(item: pytest.Item, spec: CaseSpec, variant: Variant) -> BoundC
 def info_of_item(bound_case: BoundCase, item: pytest.Item) -> CaseInfo:
     """Returns a bound case as the case of an item. Code of its test, conftest files and metrics belongs to the case."""
     if _CODE not in item.stash:  # computed once, because the code that was imported counts
-        item.stash[_CODE] = fingerprint_of(files_of_test(item), modules=_metric_modules(item.config))
+        item.stash[_CODE] = code_fingerprint(files_of_test(item), modules=_metric_modules(item.config))
     code = united_fingerprint((bound_case.code.case, item.stash[_CODE]))
     return replace(bound_case.info, node_id=plain_node_id(item), case_code=code.id)
 

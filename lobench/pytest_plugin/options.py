@@ -13,9 +13,9 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject
 from lobench.core.wording import shortened_list
-from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.checkpoints.whole_files import whole_checkpoint
-from lobench.engine.config.bound import insists_on_optimizer
+from lobench.engine.checkpoints.given import gin_layers_at
+from lobench.engine.checkpoints.whole_files import opaque_checkpoint
+from lobench.engine.config.bound import binds_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.evaluation.request import ThetaLeaves
@@ -181,9 +181,7 @@ def cases_without_subject(config: pytest.Config, items: Sequence[pytest.Item]) -
     if not items or None in specs:
         return ""
     layers = layers_of(config)
-    cases = [
-        f"{spec.suite}/{spec.name}" for spec in specs if spec is not None and not insists_on_optimizer(spec, layers)
-    ]
+    cases = [f"{spec.suite}/{spec.name}" for spec in specs if spec is not None and not binds_optimizer(spec, layers)]
     names = list(dict.fromkeys(cases))
     if not names:
         return ""
@@ -250,7 +248,7 @@ def layers_of(config: pytest.Config) -> Layers:
     """Returns the gin text bound before and after a case's own file. A worker of a watch gets it from the chief."""
     if LAYERS not in config.stash:
         selected_experiment = config.stash.get(EXPERIMENT, None)
-        layers = layers_at(
+        layers = gin_layers_at(
             option(config, "checkpoint") if selected_experiment is None else "",
             plugin_manager_of(config),
             optimizer=option(config, "optimizer") if selected_experiment is None else "",
@@ -272,7 +270,7 @@ def loaded_subject(item: pytest.Item) -> LoadedSubject:
     config = item.config
     spec = case_of(item)
     has_subject = member is not None or option(config, "checkpoint") or option(config, "optimizer")
-    if not has_subject and spec is not None and not insists_on_optimizer(spec, layers_of(config)):
+    if not has_subject and spec is not None and not binds_optimizer(spec, layers_of(config)):
         raise UsageError("nothing to evaluate", next_step=_SUBJECT_ADVICE)
     return subject_of(config, "" if member is None else member.method.name)
 
@@ -288,7 +286,7 @@ def subject_of(config: pytest.Config, method: str = "") -> LoadedSubject:
         subject = config.stash[EXPERIMENT].given[method] if method else _requested_subject(config)
         theta = ThetaLeaves(leaves=None, where=subject.uri)
         if isinstance(subject, GivenCheckpoint) and not method and evaluates_opaque_files(config):
-            subject = subject.to_subject(whole_checkpoint(subject.uri))
+            subject = subject.to_subject(opaque_checkpoint(subject.uri))
         elif isinstance(subject, GivenCheckpoint):
             checkpoint, theta = read_checkpoint(config, subject.uri)
             subject = subject.to_subject(checkpoint)

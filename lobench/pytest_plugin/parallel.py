@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lobench.core.errors import LobenchError
-from lobench.engine.store.schema import connect
+from lobench.engine.store.schema import open_ledger_database
 from lobench.engine.workers.devices import devices_here, equal_shares
 from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin.item_cases import case_of
@@ -158,7 +158,7 @@ def _recorded_durations(config: pytest.Config) -> dict[str, float]:
 
 def _durations_of(store: Path) -> list[tuple[str, float]]:
     try:
-        database = connect(store, read_only=True)
+        database = open_ledger_database(store, read_only=True)
     except LobenchError:
         return []  # the order only affects speed; the error is raised when results are stored
     try:

@@ -116,7 +116,7 @@ class SessionRecorder:
             self._store_problem = str(error)
 
     def _record(self, item_result: ItemResult, subject: Subject | None) -> None:
-        from lobench.engine.store.current import codes_of, forms_of
+        from lobench.engine.store.current import codes_by_place, forms_by_place
         from lobench.engine.store.plans import suite_plan
         from lobench.pytest_plugin.options import subject_of
 
@@ -126,16 +126,16 @@ class SessionRecorder:
             self._ledger = self._open_ledger(item_result.case.suite)
         if subject not in self._position_by_subject:
             if subject.has_theta:
-                self._ledger.take_location(subject.uri)
+                self._ledger.update_moved_paths(subject.uri)
             self._position_by_subject[subject] = self._ledger.record_sighting(subject)
-            self._ledger.set_admission(self._position_by_subject[subject], "admitted")
+            self._ledger.record_admission(self._position_by_subject[subject], "admitted")
         if self._plan is not None:
             plan = self._plan if is_session_subject else suite_plan([item_result.case], self._plan["files"])
             self._ledger.record_plan(subject, plan, _expected_programs())
         else:  # `lobench run` writes an experiment's plan; the cases of this session become current in addition
             make_plan = functools.partial(suite_plan, [item_result.case], {})
-            forms = forms_of([item_result.case])
-            codes = codes_of([item_result.case])
+            forms = forms_by_place([item_result.case])
+            codes = codes_by_place([item_result.case])
             self._ledger.record_current(subject.variant.key, forms, make_plan, _expected_programs(), codes)
         self._ledger.record_code(self._codes)
         curves = Curves.from_payload(item_result.payload) if item_result.payload else None
@@ -193,7 +193,7 @@ class SessionRecorder:
 
     def _record_data_files(self, ledger: Ledger) -> None:
         """Records the data files of the session's suites, with a line if some have changed."""
-        from lobench.engine.store.data_files import changed_data, note_named_data
+        from lobench.engine.store.data_files import changed_data, record_named_data
 
         is_reused = self._config.getoption("lobench_reuse")
         results_note = "the results are kept" if is_reused else "results that this session did not train are kept"
@@ -201,7 +201,7 @@ class SessionRecorder:
         junit_path = self._config.getoption("xmlpath", None) or ""  # the file of `--junitxml` may be next to a gin file
         self._data_changes_line = changed_data(ledger, suites, junit_path, about_results=results_note)
         for suite in suites:
-            note_named_data(ledger, [suite], map(Path, sorted(self._data_files_by_path[suite])))
+            record_named_data(ledger, [suite], map(Path, sorted(self._data_files_by_path[suite])))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         from lobench.pytest_plugin.options import PLUGIN_MANAGER
@@ -302,9 +302,9 @@ def _program_of(item_result: ItemResult) -> Program:
 @functools.cache  # per process
 def _expected_programs() -> frozenset[str]:
     """Returns the keys of the programs that this machine is expected to compute results with."""
-    from lobench.engine.store.programs import Expected
+    from lobench.engine.store.programs import ExpectedProgram
 
-    return frozenset(program.key for program in Expected().all())
+    return frozenset(program.key for program in ExpectedProgram().all_programs())
 
 
 class _ExperimentSessions:

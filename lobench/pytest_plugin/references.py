@@ -33,7 +33,7 @@ from lobench.core.result import Curves
 from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import short_path
 from lobench.engine.paths import path_exists
-from lobench.engine.store.bundle import has_ledger, store_and_name
+from lobench.engine.store.bundle import has_ledger, split_store_and_name
 from lobench.evaluation.request import ThetaLeaves
 from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin.item_cases import case_of
@@ -379,7 +379,7 @@ def candidates_of(config: pytest.Config) -> list[SubjectKey]:
 
 def store_of_last_checkpoint(text: str, store: str) -> Path | None:
     """Returns the store whose last checkpoint a text names: `STORE`, `STORE@last`, or `last` in the session's store."""
-    folder, name = store_and_name(text)
+    folder, name = split_store_and_name(text)
     if folder and has_ledger(folder) and name in ("", "last"):
         return Path(folder)
     if text == "last" and store and has_ledger(store) and not path_exists(text):
@@ -408,7 +408,7 @@ def find_named_subject(text: str, store: str, candidates: Collection[SubjectKey]
     """
     is_path = text.partition(":")[0] == BASELINE or "://" in text or path_exists(text)
     has_store = has_ledger(store) if store else False
-    folder = store_and_name(text)[0]
+    folder = split_store_and_name(text)[0]
     if is_path or not (has_store or (folder and has_ledger(folder))):
         return None
     from lobench.api.resolve import find_stored_subject

@@ -65,7 +65,7 @@ def _name_in_file(item: pytest.Item, scope: str) -> str:
 
 
 def _recall_cases(config: pytest.Config, store: Path, variant: Variant) -> _CaseByPlace:
-    from lobench.engine.chief.case_cache import KnownCases
+    from lobench.engine.chief.case_cache import RecordedCases
     from lobench.engine.config.suite_files import SuiteFiles
     from lobench.engine.store.ledger import Ledger
 
@@ -81,12 +81,12 @@ def _recall_cases(config: pytest.Config, store: Path, variant: Variant) -> _Case
             _layers_and_variants(config, variant), (False, True)
         ):
             collection_config = _CollectionConfig(arguments=suites, layers=layers, with_tests=with_tests)
-            known_cases = KnownCases(
+            known_cases = RecordedCases(
                 ledger,
                 lambda collection_config=collection_config: collection_config,  # type: ignore[misc]
                 SuiteFiles(suites, layers.gin_files),
             )
-            if recalled_cases := known_cases.recall(chief_variant):
+            if recalled_cases := known_cases.unchanged_cases(chief_variant):
                 return _cases_by_place(recalled_cases, [Path(suite) for suite in suites])
     finally:
         ledger.close()

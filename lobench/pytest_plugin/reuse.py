@@ -118,7 +118,7 @@ def _read_rows(store: Path, sha256: str) -> _StoredRows:
             has_result = row.payload is not None and row.outcome in (Outcome.PASSED, Outcome.FAILED)
             if row.key.program_version in programs and has_result:
                 rows_by_key.setdefault((row.case.key, row.key.seed_block), []).insert(0, row)  # latest first
-        return rows_by_key, ledger.accepted_code
+        return rows_by_key, ledger.canonical_codes
 
 
 def leave_out_hypothesis(config: pytest.Config) -> None:

@@ -23,7 +23,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint, Subject
 from lobench.core.wording import shortened_list
-from lobench.engine.checkpoints.whole_files import whole_checkpoint
+from lobench.engine.checkpoints.whole_files import opaque_checkpoint
 from lobench.engine.store.bundle import has_ledger
 from lobench.pytest_plugin.measuring import adaptive_maximum, rules_of
 from lobench.pytest_plugin.options import evaluates_opaque_files, option, read_checkpoint, subject_of
@@ -116,7 +116,7 @@ def _find_in_stores(config: pytest.Config, text: str, stores: Sequence[Path]) ->
         subject = Subject.of_optimizer(text)
     else:
         is_opaque = evaluates_opaque_files(config)
-        checkpoint = whole_checkpoint(text) if is_opaque else read_checkpoint(config, text)[0]
+        checkpoint = opaque_checkpoint(text) if is_opaque else read_checkpoint(config, text)[0]
         subject = GivenCheckpoint(uri=text).to_subject(checkpoint)
     for store in stores:
         stored_subject = find_subjects(store, [subject])[0] if has_ledger(store) else None

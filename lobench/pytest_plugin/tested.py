@@ -17,7 +17,7 @@ from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.errors import LobenchError, UsageError
 from lobench.engine.config.bound import BoundCase
 from lobench.engine.item_values import ItemValues
-from lobench.engine.paths import identity_in
+from lobench.engine.paths import hash_in_copy_path
 from lobench.evaluation.request import ThetaLeaves
 from lobench.pytest_plugin.commanded import CheckpointFiles
 from lobench.pytest_plugin.evaluator_curves import CurvesMaker
@@ -148,7 +148,7 @@ def checkpoint_of(item: pytest.Item) -> TestedCheckpoint:
     config = item.config
     job = item.config.stash.get(CURRENT_JOB, None)
     if job is not None:
-        is_opaque = bool(identity_in(job.theta_path))
+        is_opaque = bool(hash_in_copy_path(job.theta_path))
         leaves = ThetaLeaves.from_file("" if is_opaque else job.theta_path, where=job.checkpoint_uri)
         return TestedCheckpoint(
             path=Path(job.theta_path),

@@ -13,7 +13,7 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.result import Curves
 from lobench.core.subject import Subject
-from lobench.engine.config.user_code import parts_run_otherwise
+from lobench.engine.config.user_code import differing_parts_run
 from lobench.engine.workers.child_python import cache_folder
 from lobench.evaluation.plugin_metrics import with_metrics
 from lobench.evaluation.request import EditedCode, ThetaLeaves, WrongThreads
@@ -66,7 +66,7 @@ def evaluate_by_training(item: pytest.Item, case: CaseSpec) -> Result:
                 if job is not None:
                     reason = f"this worker has another number of threads than its num_cpus = {bound_case.case.num_cpus}"
                     curves = runners.grouped.add_reason_if_grouped(case, test, job, curves, reason)
-            if job is None and (edited_parts := parts_run_otherwise(info)):  # a watch's worker returns the job
+            if job is None and (edited_parts := differing_parts_run(info)):  # a watch's worker returns the job
                 raise EditedCode.of(case, edited_parts)
             return with_metrics(curves, metrics_of(config))
 

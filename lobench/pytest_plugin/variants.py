@@ -20,7 +20,7 @@ from lobench.core.subject import Variant
 from lobench.core.wording import counted
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.run_configs import config_chain
-from lobench.engine.config.suite_files import SuiteFiles, marks_of
+from lobench.engine.config.suite_files import SuiteFiles, path_stamps
 from lobench.engine.workers.protocol import Describe, FileMark
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id
@@ -141,7 +141,7 @@ def files_of_cases(suites: Sequence[str], layers: Layers, code: Iterable[str] = 
     configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
     config_files = [*layers.gin_files, *map(str, configs)]
     files: list[str | Path] = [*SuiteFiles(suites, config_files).files(), *_loaded_files(), *code]
-    return tuple(FileMark(path=path, size=size, changed_ns=changed_ns) for path, size, changed_ns in marks_of(files))
+    return tuple(FileMark(path=path, size=size, changed_ns=changed_ns) for path, size, changed_ns in path_stamps(files))
 
 
 def _loaded_files() -> Iterator[str]:

@@ -23,17 +23,17 @@ from lobench.core.errors import ConfigError
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
 from lobench.engine.config.user_code import (
+    computed_fingerprints,
+    differing_parts_run,
     edited_files,
-    fingerprints_here,
-    parts_run_otherwise,
     united_fingerprint,
 )
-from lobench.engine.paths import identity_in, path_exists
+from lobench.engine.paths import hash_in_copy_path, path_exists
 from lobench.engine.retries import is_transient, retried, retried_briefly
-from lobench.engine.store.states import States
+from lobench.engine.store.states import StateAccess
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.command import CommandRunner
-from lobench.engine.workers.last_words import last_words
+from lobench.engine.workers.last_words import likely_cause
 from lobench.engine.workers.protocol import (
     TO_WORKER,
     Command,
@@ -109,7 +109,7 @@ class WorkerLoop:
         config.stash[LAYERS], config.stash[TESTS_ARE_CASES] = self._configure.layers, self._configure.with_tests
         config.stash[ON_PROGRESS] = self._send_progress
         if self._configure.state_folder:
-            config.stash[STATES] = States(folder=Path(self._configure.state_folder), log=self._send_remark)
+            config.stash[STATES] = StateAccess(folder=Path(self._configure.state_folder), log=self._send_remark)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -189,7 +189,7 @@ class WorkerLoop:
         if problems:
             self._chief.send(Failed(messages=problems, variant_key=request.variant.key))
             return
-        fingerprints = fingerprints_here(variant_cases.cases)
+        fingerprints = computed_fingerprints(variant_cases.cases)
         united_code = united_fingerprint(fingerprints.values())
         files = files_of_cases(self._configure.arguments, self._configure.layers, united_code.files)
         self._chief.send(
@@ -209,7 +209,7 @@ class WorkerLoop:
     def _local_path(self, path: str) -> str:
         """Returns the path on this machine of a file named in a message."""
         folder = self._configure.file_folder
-        return str(Path(folder) / Path(path).name) if folder and path and not identity_in(path) else path
+        return str(Path(folder) / Path(path).name) if folder and path and not hash_in_copy_path(path) else path
 
     def _run_job(self, job: Job, idle_item: pytest.Item) -> JobResult:
         assert self._cases is not None
@@ -221,7 +221,7 @@ class WorkerLoop:
             line = "; ".join(variant_cases.problems) or f"its worker has no such case: {_EDITED_QUESTION}"
             return failed_result(message=line, other_gin=True)
         case = next(case for case in variant_cases.cases if case.key == job.case_key)
-        code = united_fingerprint(fingerprints_here([case]).values())
+        code = united_fingerprint(computed_fingerprints([case]).values())
         if job.code and case.code != job.code:
             return failed_result(message=_OTHER_CODE_MESSAGE, other_code=dict(code.parts))
         item.config.stash[CURRENT_JOB] = job
@@ -232,7 +232,7 @@ class WorkerLoop:
             # The state of this session is unknown, so let the chief replace the worker.
             self._chief.send(failed_result(message=headline(error)))
             raise
-        if edited_parts := parts_run_otherwise(case):
+        if edited_parts := differing_parts_run(case):
             return failed_result(message=_OTHER_CODE_MESSAGE, other_code={**code.parts, **edited_parts})
         if _is_bound_otherwise(item, job):
             return failed_result(message=f"its worker has bound another case: {_EDITED_QUESTION}", other_gin=True)
@@ -339,5 +339,5 @@ def _session_end_messages(code: int, configure: Configure) -> tuple[str, ...]:
     """Returns messages on a session that ended before it had collected anything."""
     with contextlib.suppress(OSError, ValueError):  # closed stream, or full disk
         sys.stdout.flush()
-    log_line = last_words(Path(configure.log), configure.log_start) if configure.log else ""
+    log_line = likely_cause(Path(configure.log), configure.log_start) if configure.log else ""
     return tuple(filter(None, (f"the worker's pytest session ended with {pytest.ExitCode(code).name}", log_line)))

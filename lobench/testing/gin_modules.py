@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import gin
 
 from lobench.core.wording import headline
-from lobench.engine.config.binding import import_named, is_registered, matching_names
+from lobench.engine.config.binding import execute_import, is_registered, matching_names
 from lobench.engine.config.syntax import Import
 
 __all__ = ["GinModuleContract"]
@@ -84,7 +84,7 @@ def _main(module: str, names_and_bindings: Sequence[str]) -> None:
 
 def _binding_problem(module: str, bindings: Sequence[str]) -> str:
     try:
-        import_named(Import(module=module, where="the contract:1"))
+        execute_import(Import(module=module, where="the contract:1"))
         gin.parse_config([f"import {module}", *bindings])
     except Exception as error:  # noqa: BLE001  (of a plugin's module: the contract reports it)
         return headline(error)

@@ -363,7 +363,7 @@ class SinkContract:
         assert not [line for line in watched_store.lines if line.startswith("sink ")], watched_store.lines
         assert self.count_items(watched_store.folder), "contents() finds nothing after a watch"
         if "train/loss" in self.metrics:
-            steps = [subject.outer_step for row in watched_store.rows for subject in row.subjects]
+            steps = [subject.outer_step for row in watched_store.rows for subject in row.recorded_sightings]
             finals = [float(np.mean(curves.final("train/loss"))) for curves in watched_store.curves]
             assert len(finals) == len(steps) == 2
             number_keys: dict[str, Any] = {

@@ -51,7 +51,7 @@ class WatchedStore:
         with Ledger.open(folder, read_only=True) as ledger:
             self.rows: list[EvaluationRow] = list(ledger.evaluations())
             self.sightings: list[Subject] = [subject for _, subject in sorted(ledger.sightings().items())]
-            self.finished = [subject for _, subject, is_finished in ledger.standings() if is_finished]
+            self.finished = [subject for _, subject, is_finished in ledger.run_standings() if is_finished]
 
     @property
     def curves(self) -> list[Curves]:

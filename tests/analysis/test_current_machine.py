@@ -36,7 +36,7 @@ from lobench.core.planner import Plan
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
-from lobench.engine.store.current import codes_of, forms_of
+from lobench.engine.store.current import codes_by_place, forms_by_place
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
@@ -294,12 +294,12 @@ class Changes(RuleBasedStateMachine):
         with Ledger.open(self.places[store], name="test") as ledger:
             plan = suite_plan(cases, {})
             events = len(ledger.events("plan")) + len(ledger.events("current plan"))
-            ledger.record_current(variant, forms_of(cases), lambda: plan, [program.key], codes_of(cases))
+            ledger.record_current(variant, forms_by_place(cases), lambda: plan, [program.key], codes_by_place(cases))
             is_new = len(ledger.events("plan")) + len(ledger.events("current plan")) > events
             history = ledger.history(ledger.accepted_programs([program]))
             for subject in subjects:
                 position = ledger.record_sighting(subject)
-                ledger.set_admission(position, "admitted")
+                ledger.record_admission(position, "admitted")
                 ledger.record_plan(subject, plan, [program.key])
                 for evaluation, case in Plan(history).missing_evaluations(subject.sha256, cases):
                     if most > 0:

@@ -44,7 +44,17 @@ def content(snapshot: Snapshot) -> str:
         for one in snapshot.subjects
     ]
     rows = [
-        [row.id, row.key, row.outcome, row.subjects, row.superseded, row.case, row.program, row.code, row.recorded_at]
+        [
+            row.id,
+            row.key,
+            row.outcome,
+            row.recorded_sightings,
+            row.superseded_sightings,
+            row.case,
+            row.program,
+            row.code,
+            row.recorded_at,
+        ]
         for row in snapshot.rows
     ]
     rest = dataclasses.replace(snapshot, subjects=(), rows=())

@@ -27,7 +27,7 @@ class Shown(WatchProgress):
     def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
+    def cases_known(self, cases: Sequence[CaseInfo]) -> None:
         self.lines.append("cases")
 
 
@@ -35,7 +35,7 @@ def test_progress_of_a_round_shows_problems_and_no_plans() -> None:
     shown = Shown()
     progress = RoundProgress(shown)
     progress.announce("evaluating 1 subject")
-    progress.cases([case_info("a")])
+    progress.cases_known([case_info("a")])
     progress.log("a worker died")
     assert shown.lines == ["a worker died"]
     shown.announce("evaluating 1 subject")
@@ -47,17 +47,17 @@ def test_progress_of_a_command_in_rounds_shows_what_is_compiled_and_reports_fail
     shown = PlainProgress(file)
     progress = UtilisationProgress(RunningProgress(shown), devices=False)
     one, other = case_info("a"), case_info("b")
-    progress.planned({one.program_key, other.program_key})
-    progress.leased(1, ADAM, one)
+    progress.programs_planned({one.program_key, other.program_key})
+    progress.evaluation_leased(1, ADAM, one)
     assert "compiling 1 of 2 programs" in shown._running.status_text()
     progress.log("a worker died")
     progress.given_up(1)
     assert shown._running.progress_rows() == [], "it runs again as another lease, or not at all"
-    progress.leased(1, ADAM, one)
+    progress.evaluation_leased(1, ADAM, one)
     failed = EvaluationFinished(
         subject=ADAM, case=one, seed_block=one.blocks()[0], outcome=Outcome.ERROR, curves=None, message="no task"
     )
-    progress.finished(failed, 1)
+    progress.evaluation_finished(failed, 1)
     assert shown._running.progress_rows() == [] and file.getvalue() == ""
 
 

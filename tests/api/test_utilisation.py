@@ -53,7 +53,7 @@ def test_devices_are_asked_only_where_a_case_uses_them(tmp_path: Path, monkeypat
     for num_gpus in (0.0, 0.5):
         measuring = UtilisationProgress(SilentProgress(), devices=True)
         case = case_info("c").__class__(**{**_fields(case_info("c")), "num_gpus": num_gpus})
-        measuring.leased(0, subject, case)
+        measuring.evaluation_leased(0, subject, case)
         sampler = measuring._devices
         assert sampler is not None and (sampler._thread is not None) == (num_gpus > 0)
         while num_gpus and not sampler._shares:
@@ -61,7 +61,7 @@ def test_devices_are_asked_only_where_a_case_uses_them(tmp_path: Path, monkeypat
         event = EvaluationFinished(
             subject=subject, case=case, seed_block=SeedBlock(start=0, size=1), outcome=Outcome.PASSED, curves=found
         )
-        measuring.finished(event, 0)
+        measuring.evaluation_finished(event, 0)
         lines.append(measuring.advice(num_workers=1, num_cores=1))
     assert lines[0] == "" and lines[1].startswith(SHOWN["devices-were-busy-12-of"])
     assert asked.exists()

@@ -25,8 +25,8 @@ def seen(ledger: Ledger, step: int) -> int:
 def test_what_is_neither_evaluated_nor_skipped_is_waited_for(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "store") as ledger:
         positions = [seen(ledger, step) for step in range(4)]
-        ledger.set_admission(positions[0], "skipped")
-        ledger.set_admission(positions[1], "admitted")
+        ledger.record_admission(positions[0], "skipped")
+        ledger.record_admission(positions[1], "admitted")
         ledger.finish_checkpoint(positions[1], programs=[], case_keys=[])
         assert lobench.wait_for_evaluations(tmp_path / "store", max_pending=2, timeout=0)
         assert not lobench.wait_for_evaluations(tmp_path / "store", max_pending=1, timeout=0)
@@ -57,7 +57,7 @@ def test_it_ends_when_the_watch_has_caught_up(tmp_path: Path) -> None:
         waiter.start()
         waiter.join(0.5)
         assert not found
-        ledger.set_admission(position, "admitted")
+        ledger.record_admission(position, "admitted")
         ledger.finish_checkpoint(position, programs=[], case_keys=[])
         waiter.join(60)
     assert found == [True]

@@ -39,7 +39,7 @@ def add_lacking(store: Path, step: int, finals: list[float], kind: str) -> None:
     ledger = Ledger.open(store, name="test")
     subject = Subject.of_checkpoint(Checkpoint(uri=f"run/theta_{step}.npz", sha256=f"{step:064x}", outer_step=step))
     position = ledger.record_sighting(subject)
-    ledger.set_admission(position, "admitted")
+    ledger.record_admission(position, "admitted")
     for block in whole.blocks():
         is_lost = block.start + block.size == len(finals)
         if is_lost and kind == "not run":

@@ -11,8 +11,8 @@ import pytest
 from tiny import is_alive, make_suite
 
 from lobench.core.case import SeedBlock
-from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.config.suite import spec_called
+from lobench.engine.checkpoints.given import gin_layers_at
+from lobench.engine.config.suite import single_spec_called
 from lobench.evaluation.isolated import IsolatedRunner
 from lobench.evaluation.request import EditedCode, ThetaLeaves
 from lobench.plugins import load_plugins
@@ -53,8 +53,8 @@ def test_it_ends_with_its_caller_in_the_middle_of_an_evaluation(tmp_path: Path) 
 
 def test_curves_of_other_code_than_the_callers_are_refused(tmp_path: Path) -> None:
     suite, runner = make_suite(tmp_path), IsolatedRunner()
-    layers = layers_at("", load_plugins(), optimizer="sgd()")
-    spec = spec_called("a", suite / "tiny.gin")
+    layers = gin_layers_at("", load_plugins(), optimizer="sgd()")
+    spec = single_spec_called("a", suite / "tiny.gin")
     theta, block = ThetaLeaves(leaves=None, where="sgd()"), SeedBlock(start=0, size=1)
     try:
         with pytest.raises(EditedCode, match=r"tiny_tasks\.py"):

@@ -16,8 +16,8 @@ from tiny import make_suite
 from lobench import evaluate
 from lobench.analysis.scores.baseline_file import Baseline
 from lobench.analysis.scores.baseline_grids import velo_grid
-from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.config.suite import spec_called
+from lobench.engine.checkpoints.given import gin_layers_at
+from lobench.engine.config.suite import single_spec_called
 from lobench.evaluation.tuning import _best_index, run_points
 from lobench.plugins import load_plugins
 
@@ -50,12 +50,12 @@ def test_the_file_holds_the_grid_and_what_it_means(suite: Path) -> None:
 
 
 def test_programs_of_tuning_are_kept_for_the_next_command(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = spec_called("a", suite / "tiny.gin")
+    spec = single_spec_called("a", suite / "tiny.gin")
     cache, before = suite.parent / "cache", jax.config.values["jax_compilation_cache_dir"]
     monkeypatch.setenv("LOBENCH_CACHE_DIR", str(cache))
     jax.config.update("jax_compilation_cache_dir", None)
     try:
-        run_points(spec, layers_at("", load_plugins()), "adam", velo_grid(), num_seeds=1)
+        run_points(spec, gin_layers_at("", load_plugins()), "adam", velo_grid(), num_seeds=1)
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
     assert any((cache / "xla_cache").glob("jit_advance-*"))

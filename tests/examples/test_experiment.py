@@ -20,5 +20,5 @@ def test_every_case_binds_with_every_method() -> None:
     assert set(given) == {"adam", "momentum", "celo"}
     for spec in specs_in(EXPERIMENT):
         for one in given.values():
-            layers = Layers(gin_modules=modules, gin_params=file.shared, variant=one.variant)
+            layers = Layers(gin_modules=modules, gin_params=file.shared_lines, variant=one.variant)
             assert not bind_case(spec, layers).problems

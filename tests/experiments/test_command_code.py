@@ -42,7 +42,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def code_of(folder: Path, ledger: Ledger | None, *, keep: bool = False, method: Method = METHOD) -> CommandCode:
-    file = ExperimentFile(path=folder / "x.gin", text="", experiment=Experiment(methods=(method,)), shared=())
+    file = ExperimentFile(path=folder / "x.gin", text="", experiment=Experiment(methods=(method,)), shared_lines=())
     (found,) = code_of_commands(file, [method], ledger, keep_results=keep)
     return found
 
@@ -53,7 +53,7 @@ def ended(ledger: Ledger, code: CommandCode) -> list[str]:
     revision = Revision(commit="", is_dirty=False)
     form = ledger.record_experiment("x", code.method.code or "", revision=revision, versions={})
     parameters = {"folder": f"{code.method.folder_name}/0"}
-    ledger.set_trial(form, TrialRow(method="mine", parameters=parameters, state="done"))
+    ledger.record_trial(form, TrialRow(method="mine", parameters=parameters, state="done"))
     return lines
 
 
@@ -288,7 +288,7 @@ def test_command_of_an_older_store_counts_as_todays_until_it_is_edited(folder: P
     old = Method(name="mine", command=METHOD.command, curves=METHOD.curves)
     form = ledger.record_experiment("x", "", revision=Revision(commit="", is_dirty=False), versions={})
     row = TrialRow(method="mine", parameters={"folder": f"{old.folder_name}/0"}, state="done")
-    ledger.set_trial(form, row)
+    ledger.record_trial(form, row)
     first = code_of(folder, ledger)
     assert first.method.folder_name == old.folder_name
     list(record_command_codes([first], ledger))

@@ -68,7 +68,7 @@ def test_it_goes_on_from_each_of_twenty_steps(
         folder = tmp_path / f"at-{step}"
         folder.mkdir()
         states = states_in(folder, case)
-        shutil.copy(copy, folder / f"{states.prefixes[phase]}.{BLOCK}.{step}.{states.owner}.safetensors")
+        shutil.copy(copy, folder / f"{states.prefix_hashes[phase]}.{BLOCK}.{step}.{states.owner}.safetensors")
         steps: list[int] = []
         again = program.run(theta, BLOCK, saves=states, on_progress=steps.append)
         assert again is not None and again.resumed_at == step

@@ -46,7 +46,7 @@ def test_items_that_pytest_repeat_repeats_are_one_case(tmp_path: Path) -> None:
     make_run(tmp_path, -1.5)
     session(tmp_path, "--count=3")
     with Ledger.open(tmp_path / "store", read_only=True) as ledger:
-        rows, (plan,) = list(ledger.evaluations()), ledger.planned()
+        rows, (plan,) = list(ledger.evaluations()), ledger.planned_subjects()
     nodes = sorted(row.case.node_id for row in rows)
     assert nodes == ["tiny/test_tiny.py::test_tiny[a]", "tiny/test_tiny.py::test_tiny[b]"]
     assert [one.name for one in plan.cases] == ["tiny/a", "tiny/b"]

@@ -22,7 +22,7 @@ def test_a_session_writes_its_plan_first_and_a_dropped_seed_contradicts_it(tmp_p
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     with Ledger.open(store, read_only=True) as ledger:
-        (own,) = ledger.planned()
+        (own,) = ledger.planned_subjects()
         rows = list(ledger.evaluations())
     assert [(one.name, len(one.blocks)) for one in own.cases] == [("tiny/a", 2), ("tiny/b", 2)]
     assert sorted(own.files) == ["tiny/test_tiny.py", "tiny/tiny.gin", "tiny/tiny_tasks.py"]

@@ -92,7 +92,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
     assert ledger.add_memberships(experiment, members, programs=programs) == len(members)
     for trial, rate in enumerate(rates):
         values = {"adam.learning_rate": rate}
-        ledger.set_trial(
+        ledger.record_trial(
             experiment, TrialRow(method="adam", number=trial, parameters=values, state="done", fitness=rate)
         )
     ledger.close()

@@ -26,7 +26,7 @@ def lines_of(store: Path, *suites: Path, only: slice = slice(None)) -> list[str]
         chosen = list(ledger.sightings().items())[only]
         for position, _ in chosen:
             ledger.reopen_checkpoint(position)
-        lines = CheckpointLines(ledger.reader, list(map(str, suites)), lambda line, colour: output.append(line))
+        lines = CheckpointLines(ledger.open_reader, list(map(str, suites)), lambda line, colour: output.append(line))
         for _, subject in chosen:
             lines.completed(subject, "")
         lines.close()

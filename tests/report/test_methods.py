@@ -73,9 +73,9 @@ def event(subject: Subject, name: str, value: float | None, start: int = 0) -> E
 
 def run(progress: PlainMethods, clock: Clock, events: list[EvaluationFinished]) -> None:
     for lease, one in enumerate(events):
-        progress.leased(lease, one.subject, one.case)
+        progress.evaluation_leased(lease, one.subject, one.case)
         clock.now += 4.0
-        progress.finished(one, lease)
+        progress.evaluation_finished(one, lease)
 
 
 def test_the_score_of_a_method_that_is_through_is_that_of_the_table(tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_a_terminal_has_a_table() -> None:
     methods.plan({"adam": 2, "[b]tuned": 2, "sgd": 2})
     with make_method_progress(file, methods) as progress:
         one = event(ADAM, "a", 0.5)
-        progress.leased(0, one.subject, one.case)
+        progress.evaluation_leased(0, one.subject, one.case)
         clock.now += 4.0
-        progress.finished(one, 0)
-        progress.leased(1, SGD, one.case)
+        progress.evaluation_finished(one, 0)
+        progress.evaluation_leased(1, SGD, one.case)
     shown = file.getvalue()
     assert (
         "evaluations" in shown
@@ -163,7 +163,7 @@ def test_an_evaluation_whose_worker_died_runs_once() -> None:
     progress = PlainMethods(io.StringIO(), methods, clock=Clock())
     one = event(ADAM, "a", 0.5)
     for lease in range(3):
-        progress.leased(lease, one.subject, one.case)
+        progress.evaluation_leased(lease, one.subject, one.case)
         assert [state.num_running for state in methods.states() if state.name == "adam"] == [1]
         progress.given_up(lease)
     assert not any(state.num_running for state in methods.states()) and not progress._running.progress_rows()

@@ -198,9 +198,9 @@ def test_in_a_notebook_and_nowhere_else_there_is_a_display(monkeypatch: pytest.M
     progress = default_progress(MethodCounts(lambda subject: [subject.label]))
     assert isinstance(progress, NotebookProgress)
     subject, case = Subject.of_optimizer(ADAM, label=NASTY), case_info("a", 2)
-    progress.cases([case])
-    progress.leased(1, subject, case)
-    progress.finished(
+    progress.cases_known([case])
+    progress.evaluation_leased(1, subject, case)
+    progress.evaluation_finished(
         EvaluationFinished(
             case=case,
             subject=subject,
@@ -211,7 +211,7 @@ def test_in_a_notebook_and_nowhere_else_there_is_a_display(monkeypatch: pytest.M
         ),
         1,
     )
-    progress.completed(subject, RemainingWork(evaluations={}, num_admitted=0, num_waiting=0, num_cores=1))
+    progress.subject_finished(subject, RemainingWork(evaluations={}, num_admitted=0, num_waiting=0, num_cores=1))
     assert SHOWN["1-case-s-a"] in kernel.shown[0] and "it hung" in kernel.shown[-1]
     assert "<script" not in kernel.shown[-1] and re.search(r"<td>1</td>", kernel.shown[-1])
 
@@ -219,10 +219,10 @@ def test_in_a_notebook_and_nowhere_else_there_is_a_display(monkeypatch: pytest.M
 def test_a_display_is_drawn_four_times_a_second_at_most() -> None:
     now, shown = [0.0], list[str]()
     progress = NotebookProgress(shown.append, clock=lambda: now[0])
-    progress.leased(1, Subject.of_optimizer(ADAM), case_info("a"))
+    progress.evaluation_leased(1, Subject.of_optimizer(ADAM), case_info("a"))
     for step in range(100):
         now[0] += 0.01
-        progress.step(1, step)
+        progress.training_progressed(1, step)
     assert 4 <= len(shown) <= 6 and "99/10" not in shown[0]
 
 

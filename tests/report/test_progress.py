@@ -60,10 +60,10 @@ def test_colours_are_where_pytest_has_them(color: str, environ: dict[str, str], 
 def test_a_log_has_no_control_characters_and_a_line_for_each_thing() -> None:
     file, case = io.StringIO(), case_info(NASTY, 2)
     progress = make_progress(file, verbose=True)
-    progress.cases([case])
-    progress.admitted(ADAM)
-    progress.leased(0, ADAM, case)
-    progress.finished(ended(case, Outcome.FAILED), 0)
+    progress.cases_known([case])
+    progress.subject_admitted(ADAM)
+    progress.evaluation_leased(0, ADAM, case)
+    progress.evaluation_finished(ended(case, Outcome.FAILED), 0)
     lines = file.getvalue().splitlines()
     assert len(lines) == 3 and all(line.isprintable() for line in lines)
     assert "\\x1b[31m\\r\\nb\\u202e[bold]x" in lines[1]
@@ -74,13 +74,13 @@ def test_an_evaluation_that_passed_has_a_line_where_it_is_asked_for() -> None:
         file = io.StringIO()
         progress = PlainProgress(file, verbose=verbose)
         for outcome in (Outcome.PASSED, Outcome.ERROR):
-            progress.finished(ended(case_info("a", 2), outcome), None)
+            progress.evaluation_finished(ended(case_info("a", 2), outcome), None)
         assert len(file.getvalue().splitlines()) == num_lines
 
 
 def test_colours_stand_around_a_line_that_is_bad() -> None:
     file = io.StringIO()
-    PlainProgress(file, colour=True).finished(ended(case_info("a", 2), Outcome.FAILED), None)
+    PlainProgress(file, colour=True).evaluation_finished(ended(case_info("a", 2), Outcome.FAILED), None)
     assert file.getvalue().startswith("\x1b[31m") and file.getvalue().endswith("\x1b[0m\n")
 
 
@@ -93,8 +93,8 @@ def test_rows_fit_a_narrow_terminal_and_its_height(monkeypatch: pytest.MonkeyPat
     progress = make_progress(file)
     assert isinstance(progress, LiveProgress)
     for lease in range(9):
-        progress.leased(lease, ADAM, case)
-    progress.step(0, 25_000)
+        progress.evaluation_leased(lease, ADAM, case)
+    progress.training_progressed(0, 25_000)
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=40)

@@ -91,7 +91,7 @@ def searched(folder: Path) -> Path:
         for trial in run_search(Random, sample_spaces()[space], num_trials=12):
             values = {path.replace(".x", ".<b>&$rate$"): value for path, value in trial.parameters.items()}
             fitness = None if trial.number == 3 else quadratic(trial.parameters)
-            ledger.set_trial(experiment, replace(row(trial.number, fitness, space), parameters=values))
+            ledger.record_trial(experiment, replace(row(trial.number, fitness, space), parameters=values))
     ledger.close()
     return store
 

@@ -242,7 +242,7 @@ def test_a_changed_file_that_no_result_reaches_is_no_contradiction(
         (suite / "notes.md").unlink()
         (suite / "sketch.gin").unlink()
     assert any(SHOWN["files-of-suite-tiny-go"] in line for line in lines)
-    assert [Path(name).name for name in ResultBundle(tmp_path / "again.lobench").below("suites")] == [
+    assert [Path(name).name for name in ResultBundle(tmp_path / "again.lobench").members_in("suites")] == [
         "tiny.gin",
         "tiny_tasks.py",
     ]

@@ -19,7 +19,7 @@ from tiny import killed_chief, make_suite, write_checkpoint
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import spec_called
+from lobench.engine.config.suite import single_spec_called
 from lobench.evaluation.result import Result
 from lobench.testing.metrics import sample_curves
 from lobench.tools.falsify.cell_search import GridAxis, search_cells
@@ -253,14 +253,16 @@ def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp
     with (suite / "tiny.gin").open("a") as file:
         file.write("half/Case.task = @Half()\nhalf/Half.task = @Steep()\nhalf/Half.share = 0.25\n")
     layers = Layers()
-    steep = read_cells(spec_called("steep", suite), layers, ["Half.share = [0.1, 0.2]", "Case.num_inner_steps = [3]"])
+    steep = read_cells(
+        single_spec_called("steep", suite), layers, ["Half.share = [0.1, 0.2]", "Case.num_inner_steps = [3]"]
+    )
     assert [axis.value_text(0) for axis in steep.axes] == ["none", "3", "default"]
     assert [axis.is_searched for axis in steep.search_axes()] == [True, True, False]
     assert "Half" not in steep.cell_text((0, 1, 1)) and "steep/Case.task = @Steep()" in steep.cell_text((0, 1, 1))
     wrapped = steep.cell_text((2, 0, 1)).splitlines()
     assert "steep/Case.task = @Half()" in wrapped and "steep/Half.task = @Steep()" in wrapped
     assert "steep/Half.share = 0.2" in wrapped and "steep/Case.num_inner_steps = 3" in wrapped
-    half = read_cells(spec_called("half", suite), layers, ["Half.share = [0.5]"])
+    half = read_cells(single_spec_called("half", suite), layers, ["Half.share = [0.5]"])
     assert [axis.name for axis in half.axes] == ["Half", "Half.share"] and half.search_axes()[0].simplest_index == 0
     assert "half/Case.task = @Steep()" in half.cell_text((0, 0))
 

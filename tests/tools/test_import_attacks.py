@@ -21,7 +21,7 @@ from tiny import PATIENCE
 
 from lobench.core.errors import CheckpointError, UsageError
 from lobench.engine.checkpoints.readers import NpzReader
-from lobench.engine.csv_files import text_of
+from lobench.engine.csv_files import read_text
 from lobench.tools.curve_import.imports import import_curves
 
 SHOWN = texts_of("import")
@@ -121,4 +121,4 @@ def test_a_folder_of_logs_that_become_seeds_is_said_first(tmp_path: Path) -> Non
 def test_a_log_that_is_scored_is_unpacked_no_further_than_one_that_is_imported(tmp_path: Path) -> None:
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(bytes(1 << 24), mtime=0) * 40)
     with pytest.raises(UsageError, match=SHOWN["unpacks-to-far-more-than"]):
-        text_of(tmp_path / "bomb.csv.gz")
+        read_text(tmp_path / "bomb.csv.gz")

@@ -56,7 +56,7 @@ def test_a_result_is_imported_with_the_mean_that_was_published(
         (values,) = row.curves.metrics[row.case.primary_metric].tolist()
         if step in row.curves.eval_steps:
             value = values[list(row.curves.eval_steps).index(step)]
-            finals.setdefault(row.subjects[0].name, []).append(str(np.float32(value)))
+            finals.setdefault(row.recorded_sightings[0].name, []).append(str(np.float32(value)))
     means = {
         name: (sum(map(Decimal, found)) / len(found)).quantize(Decimal("0.0001"), ROUND_HALF_UP)
         for name, found in finals.items()

@@ -145,5 +145,5 @@ def record(store: Path) -> None:
         program_version=PROGRAM_VERSION,
     )
     with Ledger.open(store) as ledger:
-        ledger.set_admission(ledger.record_sighting(subject), "admitted")
+        ledger.record_admission(ledger.record_sighting(subject), "admitted")
         ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves(0.5, np.random.default_rng(0)))

@@ -50,14 +50,14 @@ def test_a_bundle_is_read_as_the_store_is(bundle: Path) -> None:
 
 def test_a_bundle_of_a_bundle_has_the_same_ledger(bundle: Path, tmp_path: Path) -> None:
     lobench("publish", bundle, "--output", tmp_path / "again.lobench")
-    for name in ResultBundle(bundle).below("ledger"):
+    for name in ResultBundle(bundle).members_in("ledger"):
         assert ResultBundle(bundle).read(name) == ResultBundle(tmp_path / "again.lobench").read(name)
 
 
 def test_publish_of_a_bundle_elsewhere_keeps_its_suites_and_thetas(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    members = {name: ResultBundle(bundle).read(name) for name in ResultBundle(bundle).names}
+    members = {name: ResultBundle(bundle).read(name) for name in ResultBundle(bundle).member_names}
     extra = {"suites/0/s/s.gin": b"# the suite\n", "about.json": members["about.json"]}
     about = json.loads(members["about.json"]) | {"suites": {"s": "suites/0/s"}, "left_out": ["what was left out"]}
     extra["about.json"] = f"{json.dumps(about, indent=1, sort_keys=True)}\n".encode()
@@ -68,7 +68,7 @@ def test_publish_of_a_bundle_elsewhere_keeps_its_suites_and_thetas(
     monkeypatch.chdir(tmp_path / "elsewhere")
     lobench("publish", tmp_path / "given.lobench", "--output", tmp_path / "again.lobench")
     before, after = ResultBundle(tmp_path / "given.lobench"), ResultBundle(tmp_path / "again.lobench")
-    assert (before.below("suites"), before.below("theta")) == (after.below("suites"), after.below("theta"))
+    assert (before.members_in("suites"), before.below("theta")) == (after.below("suites"), after.below("theta"))
     assert "what was left out" in json.loads(after.read("about.json"))["left_out"]
 
 
@@ -103,7 +103,7 @@ def test_a_member_outside_of_the_bundle_is_refused(bundle: Path, tmp_path: Path)
 def test_a_member_larger_than_those_that_lobench_writes_is_refused_unread(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lobench.engine.store.bundle.LARGEST", 1_000_000)
+    monkeypatch.setattr("lobench.engine.store.bundle.MAX_FILE_BYTES", 1_000_000)
     shutil.copy(bundle, tmp_path / "bomb.lobench")
     with zipfile.ZipFile(tmp_path / "bomb.lobench", "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("suites/0/s/data.bin", bytes(1_000_001))

@@ -119,7 +119,7 @@ def test_a_bundle_that_nobody_audited_is_named_and_one_that_failed_refused(bundl
 
 
 def _evaluations(bundle: Path) -> list[tuple[dict[str, str], int, int]]:
-    columns, rows = ResultBundle(bundle).table("evaluations")
+    columns, rows = ResultBundle(bundle).read_table("evaluations")
     places = [columns.index(name) for name in ("case_json", "seed_start", "seed_count")]
     found = [[row[place] for place in places] for row in rows]
     return [(json.loads(case), first, count) for case, first, count in found]

@@ -157,10 +157,10 @@ def evaluation_row_of(event: EvaluationFinished, recorded_at: float) -> Evaluati
         outcome=event.outcome,
         message=event.message,
         payload=None,
-        subjects=(event.subject,),
+        recorded_sightings=(event.subject,),
         labels=NO_LABELS,
         recorded_at=recorded_at,
-        at_hand=event.curves,
+        attached_curves=event.curves,
     )
 
 

@@ -29,7 +29,7 @@ from lobench.core.case import HEADLINES, ROLES, CaseInfo
 from lobench.core.errors import LobenchError
 from lobench.core.result import mean_of
 from lobench.core.wording import counted, groups_text
-from lobench.engine.store.current import place_of
+from lobench.engine.store.current import place_of_case
 
 if TYPE_CHECKING:
     from lobench.analysis.comparisons.race import RaceResult
@@ -135,8 +135,8 @@ def is_changed(identity: str, a: StoredSubject, b: StoredSubject) -> bool:
     subject_and_other = (a, b) if identity in a.cells else (b, a)
     if identity in subject_and_other[1].cells:
         return False
-    case_place = place_of(subject_and_other[0].cells[identity].case)
-    return any(place_of(cell.case) == case_place for cell in subject_and_other[1].all_cells().values())
+    case_place = place_of_case(subject_and_other[0].cells[identity].case)
+    return any(place_of_case(cell.case) == case_place for cell in subject_and_other[1].all_cells().values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lobench.analysis.scores.algoperf import Targets, WorkloadTarget
 from lobench.core.errors import UsageError
 from lobench.core.wording import cause
-from lobench.engine.csv_files import plain_name, read_csv, text_of
+from lobench.engine.csv_files import normalized_name, read_csv, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +45,7 @@ def read_log(path: Path, targets: Targets) -> pd.DataFrame:
     log["submission"] = log["submission"].map(_submission_names(log["submission"]))
     log["workload"] = log["workload"].map(_workload_names(log["workload"], targets))
     for column in ("study", "trial"):
-        log[column] = log[column].map({name: plain_name(name) for name in set(log[column])})
+        log[column] = log[column].map({name: normalized_name(name) for name in set(log[column])})
     return log
 
 
@@ -61,10 +61,10 @@ def read_targets(path: Path) -> Targets:
     """
     where = str(path)
     try:
-        document = json.loads(text_of(path))
-        bases = [plain_name(name) for name in document["base_workloads"]]
-        held_out = [plain_name(name) for name in document.get("held_out_workloads", [])]
-        entries = {plain_name(name): entry for name, entry in document["workloads"].items()}
+        document = json.loads(read_text(path))
+        bases = [normalized_name(name) for name in document["base_workloads"]]
+        held_out = [normalized_name(name) for name in document.get("held_out_workloads", [])]
+        entries = {normalized_name(name): entry for name, entry in document["workloads"].items()}
         version = str(document.get("benchmark_version", ""))
     except json.JSONDecodeError as error:
         raise UsageError("this is not JSON", where=where, got=cause(error)) from error
@@ -83,7 +83,7 @@ def read_targets(path: Path) -> Targets:
 
 def _target(name: str, entries: Mapping[str, Any], where: str) -> WorkloadTarget:
     try:
-        metric = plain_name(entries[name]["target_metric_name"])
+        metric = normalized_name(entries[name]["target_metric_name"])
         value = float(entries[name]["validation_target_value"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         expected = "target_metric_name and a number validation_target_value"
@@ -106,14 +106,14 @@ def _base_of(variant: str, bases: list[str], where: str) -> str:
 
 def _submission_names(column: pd.Series) -> dict[str, str]:
     spellings = sorted(set(column))
-    count = Counter(plain_name(name) for name in spellings)
-    return {name: name if count[plain_name(name)] == 1 else plain_name(name) for name in spellings}
+    count = Counter(normalized_name(name) for name in spellings)
+    return {name: name if count[normalized_name(name)] == 1 else normalized_name(name) for name in spellings}
 
 
 def _workload_names(column: pd.Series, targets: Targets) -> dict[str, str]:
     names = {}
     for name in set(column):
-        plain = plain_name(name)
+        plain = normalized_name(name)
         without_framework = re.sub(r"_(jax|pytorch)$", "", plain)
         names[name] = (
             without_framework

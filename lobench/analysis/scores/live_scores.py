@@ -115,7 +115,7 @@ class StoreScores:
         if self._current_cases is None or is_planned:
             self._current_cases = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)
         else:
-            self._current_cases.seen(rows)
+            self._current_cases.add_rows(rows)
             if self._current_cases.identities != self._current_identities:
                 rows = list(self._rows())
         self._current_identities = self._current_cases.identities
@@ -141,7 +141,9 @@ class StoreScores:
             if stored_subject.subject.has_theta
         }
         return any(
-            hashes_by_path.get(subject.uri, subject.sha256) != subject.sha256 for row in rows for subject in row.present
+            hashes_by_path.get(subject.uri, subject.sha256) != subject.sha256
+            for row in rows
+            for subject in row.present_sightings
         )
 
 

@@ -27,7 +27,7 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, Stor
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted, one_line, shortened_list
-from lobench.engine.store.series import has_number
+from lobench.engine.store.series import has_step_in_name
 
 __all__ = ["CaseBaselines", "Scales", "seed_scores"]
 
@@ -170,7 +170,8 @@ class Scales:
         # would set the score 0.
         scale_subjects = tuple(
             sorted(
-                scale_subjects, key=lambda subject: subject.subject.has_theta and not has_number(subject.subject.uri)
+                scale_subjects,
+                key=lambda subject: subject.subject.has_theta and not has_step_in_name(subject.subject.uri),
             )
         )
         for subject, label in zip(scale_subjects, distinct_labels(scale_subjects), strict=True):

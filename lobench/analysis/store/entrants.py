@@ -49,7 +49,9 @@ def entrants_of(
       first_seed: First seed of the race. None: that of each case.
     """
     subjects_and_labels = list(subjects_and_labels)
-    descriptions = {subject.variant.key: ledger.described(subject.variant.key) for subject, _ in subjects_and_labels}
+    descriptions = {
+        subject.variant.key: ledger.recorded_description(subject.variant.key) for subject, _ in subjects_and_labels
+    }
     codes = {
         case.key: case.code
         for description in descriptions.values()
@@ -66,14 +68,14 @@ def entrants_of(
             subject.variant.key, description.cases if description is not None else (), rows_of_subject
         )
         keys = {case.key for case in cases}
-        rows_of_subject = current.ordered(subject, [row for row in rows_of_subject if row.case.key in keys])
+        rows_of_subject = current.by_precedence(subject, [row for row in rows_of_subject if row.case.key in keys])
         if first_seed is not None:
             cases = tuple(replace(case, first_seed=first_seed) for case in cases)
         entrants.append(
             Entrant(
                 subject=subject,
                 label=label,
-                rows=tuple(replace(row, subjects=(subject,)) for row in rows_of_subject),
+                rows=tuple(replace(row, recorded_sightings=(subject,)) for row in rows_of_subject),
                 cases=cases,
             )
         )

@@ -66,7 +66,9 @@ def evaluation_summaries(
     numbers_by_row: list[_SummaryFields] = [{}] * len(rows)
     plugin_metrics: list[Sequence[str]] = [()] * len(rows)
     groups: dict[Hashable, list[_Member]] = {}
-    for index, (row, curves) in enumerate(zip(rows, curves_of_rows or (row.measured for row in rows), strict=True)):
+    for index, (row, curves) in enumerate(
+        zip(rows, curves_of_rows or (row.curves_or_summary for row in rows), strict=True)
+    ):
         if curves is not None:
             primary = row.case.primary_metric
             summary = curves if isinstance(curves, CurveSummary) else CurveSummary.of(curves, primary)

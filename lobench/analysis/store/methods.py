@@ -23,7 +23,7 @@ from lobench.core.search.space import Parameter
 from lobench.core.wording import counted
 from lobench.engine.config.space_syntax import race_of, space_of
 from lobench.engine.config.syntax import Binding, Reference, last_name, parse_text
-from lobench.engine.store.current import CasePlace, CurrentCases, place_of
+from lobench.engine.store.current import CasePlace, CurrentCases, place_of_case
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -292,14 +292,14 @@ class _CaseIdentities:
         self._rows: dict[int, EvaluationRow] = {}
         self._former_rows: dict[int, EvaluationRow] = {}
         recorded_members = [(member, row) for member, row in members_and_rows if row is not None]
-        for member, row in sorted(recorded_members, key=lambda pair: current.last_planned(pair[1])):
+        for member, row in sorted(recorded_members, key=lambda pair: current.plan_order(pair[1])):
             self._current_identities[self._identity_key(member, row)] = row.case.identity
         for member, row in recorded_members:
             if self._current_identities[self._identity_key(member, row)] == row.case.identity:
-                self._common_identities.setdefault(place_of(row.case), row.case.identity)
+                self._common_identities.setdefault(place_of_case(row.case), row.case.identity)
 
     def _identity_key(self, membership: Membership, row: EvaluationRow) -> tuple[str, CasePlace]:
-        return (membership.method if self._are_per_method else ""), place_of(row.case)
+        return (membership.method if self._are_per_method else ""), place_of_case(row.case)
 
     def with_common_identity(self, membership: Membership, row: EvaluationRow) -> EvaluationRow | None:
         """Returns an evaluation with the common identity of its case's forms; None for a former form."""
@@ -307,7 +307,7 @@ class _CaseIdentities:
         if self._current_identities[self._identity_key(membership, row)] != row.case.identity or not has_bindings:
             self._former_rows[id(row)] = row
             return None
-        identity = self._common_identities[place_of(row.case)]
+        identity = self._common_identities[place_of_case(row.case)]
         if identity == row.case.identity:
             return row
         case = dataclasses.replace(row.case, identity=identity)
@@ -377,7 +377,7 @@ def _method_subject(
     identities = {row.case.identity for row in rows}
     if not is_command:
         sighting = rows[0].sightings[-1]
-        subject = subject_of(sighting, current.ordered(sighting, rows), identities)
+        subject = subject_of(sighting, current.by_precedence(sighting, rows), identities)
         return dataclasses.replace(
             subject, cells={key: _cell_of_seeds(cell, sessions.keys()) for key, cell in subject.cells.items()}
         )
@@ -394,7 +394,9 @@ def _method_subject(
         )
         seeds = {seed_row.seed for seed_row in group}
         sighting = last_rows[0].sightings[-1]
-        for identity, cell in subject_of(sighting, current.ordered(sighting, last_rows), identities).cells.items():
+        for identity, cell in subject_of(
+            sighting, current.by_precedence(sighting, last_rows), identities
+        ).cells.items():
             cells.setdefault(identity, {})[session] = _cell_of_seeds(cell, seeds)
     method_subject = subject_of(rows[-1].sightings[-1], rows, identities)
     return dataclasses.replace(method_subject, cells={key: _cell_of_sessions(cell) for key, cell in cells.items()})

@@ -43,7 +43,7 @@ class StoreReading:
         """
         with Ledger.open(self._store, read_only=True) as ledger:
             # Read before the evaluations, so that a change in between shows in the next call.
-            unchanged_part = ledger.unchanged_part()
+            unchanged_part = ledger.change_marker()
             sightings = ledger.sightings()
             last_event, planned_hashes = ledger.planned_after(self._last_event)
             current = ledger.current_cases()
@@ -52,7 +52,7 @@ class StoreReading:
                 and unchanged_part == self._unchanged_part
                 and self._has_only_new_subjects(sightings)
             )
-            is_kept = is_kept and current.accepts_as(self._current_cases)
+            is_kept = is_kept and current.accepts_same_programs(self._current_cases)
             is_kept = is_kept and all(
                 ledger.recorded_at(row.id) == row.recorded_at for row in (*self._rows[:1], *self._rows[-1:])
             )
@@ -60,7 +60,9 @@ class StoreReading:
             last_row_id = kept_rows[-1].id if kept_rows else 0
             new_rows = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last_row_id))
             identities_before = self._current_cases.identities
-            current = current.seen_before(self._current_cases).seen(new_rows) if is_kept else current.seen(new_rows)
+            current = (
+                current.take_over(self._current_cases).add_rows(new_rows) if is_kept else current.add_rows(new_rows)
+            )
             if not is_kept or current.identities != identities_before:
                 self._subject_cache = {}
             for subject in [subject for subject in self._subject_cache if subject.sha256 in planned_hashes]:

@@ -25,11 +25,11 @@ from lobench.core.errors import StoreError
 from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject
-from lobench.engine.store.current import CurrentCases, place_of
+from lobench.engine.store.current import CurrentCases, place_of_case
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.store.places import DECISIONS
+from lobench.engine.store.places import DECISIONS_FILE
 from lobench.engine.store.series import numbered_by_arrival
 
 __all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
@@ -151,13 +151,13 @@ class Snapshot:
           subject_cache: Subjects of an earlier snapshot, as in `subjects_of`.
           grouped_rows: Rows by subject, as in `subjects_of`.
         """
-        superseded_subjects = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded))
-        if superseded_subjects and not any(row.present for row in rows):
+        superseded_subjects = tuple(dict.fromkeys(subject for row in rows for subject in row.superseded_sightings))
+        if superseded_subjects and not any(row.present_sightings for row in rows):
             # All runs are superseded, so they are shown.
-            rows, superseded_subjects = [replace(row, superseded=()) for row in rows], ()
+            rows, superseded_subjects = [replace(row, superseded_sightings=()) for row in rows], ()
             grouped_rows = None
         current = CurrentCases.of_rows(rows) if current is None else current
-        is_current = current.which_are_current(rows)
+        is_current = current.are_current(rows)
         cases_by_identity = dict[str, CaseInfo]()
         former_counts = Counter[str]()
         for case, counts_as_current in zip([row.case for row in rows], is_current, strict=True):
@@ -188,7 +188,7 @@ class Snapshot:
                 former_cases=tuple(sorted(former_counts.items())),
                 superseded_subjects=superseded_subjects,
                 repeated_cases=tuple(
-                    sorted(f"{case.suite}/{case.name} ({place_of(case).test})" for case in repeated_cases)
+                    sorted(f"{case.suite}/{case.name} ({place_of_case(case).test})" for case in repeated_cases)
                 ),
             ),
             labels=tuple(labels),
@@ -210,7 +210,7 @@ class Snapshot:
     @property
     def has_decisions(self) -> bool:
         """Whether `lobench keep` decides in the store, so that results decided which seeds were run."""
-        return (self.store / DECISIONS).is_file()
+        return (self.store / DECISIONS_FILE).is_file()
 
     @property
     def headline_index(self) -> int:
@@ -275,7 +275,7 @@ class Snapshot:
           rows: Rows of this snapshot. None: all.
         """
         for row in self.rows if rows is None else rows:
-            yield row, self._curves_by_payload.get(id(row.payload)) or row.measured
+            yield row, self._curves_by_payload.get(id(row.payload)) or row.curves_or_summary
 
     @functools.cached_property
     def _curves_by_payload(self) -> dict[int, Curves]:
@@ -381,10 +381,10 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     Forms of one case, such as those of experiments that bind other values, are distinguished by the start of their
     identity.
     """
-    name_counts = Counter(case_place[:2] for case_place in {place_of(case) for case in cases})
+    name_counts = Counter(case_place[:2] for case_place in {place_of_case(case) for case in cases})
     names = {
         case.identity: f"{case.suite}/{case.name}"
-        + (f" ({place_of(case).test})" if name_counts[case.suite, case.name] > 1 else "")
+        + (f" ({place_of_case(case).test})" if name_counts[case.suite, case.name] > 1 else "")
         for case in cases
     }
     counts = Counter(names.values())

@@ -31,7 +31,7 @@ from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
 from lobench.core.wording import shortened_list
-from lobench.engine.store.current import CurrentCases, place_of
+from lobench.engine.store.current import CurrentCases, place_of_case
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = [
@@ -660,8 +660,8 @@ def subjects_of(
         if key in subject_cache and subject_cache[key][0] == len(members):
             subjects += subject_cache[key][1]
             continue
-        ordered_rows = current.ordered(key, members)
-        counting_rows = current.with_bindings(ordered_rows, key)
+        ordered_rows = current.by_precedence(key, members)
+        counting_rows = current.rows_with_bindings(ordered_rows, key)
         # If the present bindings have no result yet, nothing is current.
         row_groups = _rows_by_optimizer(counting_rows) if counting_rows else [ordered_rows]
         identities = current.identities if counting_rows else frozenset[str]()
@@ -690,15 +690,15 @@ def rows_by_subject(
     lists_of_sightings = dict[int, list[list[EvaluationRow]]]()
     kept_alive = list[object]()  # so that no other object gets the same id
     for row in rows:
-        if row.superseded or not row.subjects:
-            for subject in row.present:
+        if row.superseded_sightings or not row.recorded_sightings:
+            for subject in row.present_sightings:
                 groups.setdefault(subject, []).append(row)
             continue
-        lists = lists_of_sightings.get(id(row.subjects))
+        lists = lists_of_sightings.get(id(row.recorded_sightings))
         if lists is None:
-            lists = [groups.setdefault(subject, []) for subject in row.subjects]
-            lists_of_sightings[id(row.subjects)] = lists
-            kept_alive.append(row.subjects)
+            lists = [groups.setdefault(subject, []) for subject in row.recorded_sightings]
+            lists_of_sightings[id(row.recorded_sightings)] = lists
+            kept_alive.append(row.recorded_sightings)
         for members in lists:
             members.append(row)
     return groups
@@ -826,8 +826,12 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     """
     latest_rows: dict[tuple[str, int, str], dict[Subject, EvaluationRow]] = {}  # by run, generation and case
     for row in rows:
-        for subject in row.subjects:
-            is_of_run = subject.kind == "checkpoint" and not subject.variant.bindings and subject not in row.superseded
+        for subject in row.recorded_sightings:
+            is_of_run = (
+                subject.kind == "checkpoint"
+                and not subject.variant.bindings
+                and subject not in row.superseded_sightings
+            )
             if is_of_run and current.is_current(row, subject):
                 row_by_subject = latest_rows.setdefault((subject.run, subject.generation, row.case.identity), {})
                 if subject not in row_by_subject or row_by_subject[subject].id < row.id:
@@ -870,7 +874,7 @@ def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
     for group in groups.values():
         if len(group) < 2:
             continue
-        group.sort(key=lambda cell: (-cell.num_seeds, place_of(cell.case), cell.case.identity))
+        group.sort(key=lambda cell: (-cell.num_seeds, place_of_case(cell.case), cell.case.identity))
         for position, cell in enumerate(group):
             earlier_cells = (
                 earlier_cell
@@ -970,7 +974,7 @@ def _join_rows(rows: Sequence[EvaluationRow]) -> Cell:
         rows = _last_item_rows(rows)
     elif (
         len(rows) == 1
-        and isinstance(only_curves := rows[0].at_hand, CurveSummary)
+        and isinstance(only_curves := rows[0].attached_curves, CurveSummary)
         and only_curves.seeds
         and not only_curves.origin.imported
     ):
@@ -984,7 +988,7 @@ def _join_rows(rows: Sequence[EvaluationRow]) -> Cell:
     sources: dict[int, tuple[Curves | CurveSummary, int]] = {}
     lost_outcomes: dict[int, str] = {}
     for row in rows:
-        curves = row.measured
+        curves = row.curves_or_summary
         # Errors and timeouts do not replace values of an earlier evaluation.
         if curves is None:
             lost_outcomes.update(dict.fromkeys(set(row.key.seed_block.seeds) - sources.keys(), str(row.outcome)))
@@ -1030,7 +1034,7 @@ def _last_item_rows(rows: Sequence[EvaluationRow]) -> Sequence[EvaluationRow]:
 
     Values of earlier evaluations are not merged, because they may come from another data set.
     """
-    return [row for row in rows if row.measured is not None][-1:] or rows
+    return [row for row in rows if row.curves_or_summary is not None][-1:] or rows
 
 
 _FIELD_MAKERS: Mapping[str, Callable[[_OneBlockCell], Any]] = {

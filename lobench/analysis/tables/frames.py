@@ -242,7 +242,7 @@ class StoredResults:
                 groups.setdefault((row.case.key, subject), []).append((row, curves_of_row))
         for (_, subject), blocks in groups.items():
             curves_by_row = {id(row): curves for row, curves in blocks}
-            rows = self._current_cases.ordered(subject, [row for row, _ in blocks])
+            rows = self._current_cases.by_precedence(subject, [row for row, _ in blocks])
             latest: _LatestCurves = {}
             for curves in [curves_by_row[id(row)] for row in rows]:
                 if curves.items:  # items of an earlier evaluation may be of another data set

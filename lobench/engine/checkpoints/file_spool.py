@@ -17,9 +17,9 @@ from lobench.core.checkpoint import Checkpoint, SeenCheckpoint
 from lobench.core.errors import CheckpointError
 from lobench.core.wording import convert_errors
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.checkpoints.whole_files import files_below, identity_of
+from lobench.engine.checkpoints.whole_files import files_of_checkpoint, identity_of_files
 from lobench.engine.group_files import open_to_group
-from lobench.engine.paths import WHOLE_SUFFIX
+from lobench.engine.paths import COPY_FOLDER_SUFFIX
 from lobench.hookspecs import CheckpointReader
 
 __all__ = ["FileSpool"]
@@ -41,11 +41,11 @@ class FileSpool(Spool):
         self, root: Path, log: Callable[[str], None] = lambda line: None, *, keep_limit: float = math.inf
     ) -> None:
         super().__init__(root, log)
-        self._keep_limit, self._has_logged = keep_limit, False
+        self._keep_limit, self._has_logged_link = keep_limit, False
         self._copy_paths: dict[str, str] = {}  # paths of copies, by hash
 
-    def location(self, sha256: str) -> str:
-        folder = self._home(sha256)
+    def copy_location(self, sha256: str) -> str:
+        folder = self._entry_path(sha256)
         if sha256 not in self._copy_paths:
             try:
                 (name,) = os.listdir(folder)
@@ -54,8 +54,8 @@ class FileSpool(Spool):
             self._copy_paths[sha256] = os.path.join(folder, name)
         return self._copy_paths[sha256]
 
-    def _home(self, sha256: str) -> str:
-        return f"{self._folder}{sha256}{WHOLE_SUFFIX}"
+    def _entry_path(self, sha256: str) -> str:
+        return f"{self._root_prefix}{sha256}{COPY_FOLDER_SUFFIX}"
 
     def _store_copy(
         self,
@@ -68,12 +68,12 @@ class FileSpool(Spool):
         """Stores a copy with its folder, under the identity of its files."""
         with convert_errors(OSError, CheckpointError, "the copy cannot be read", where=seen_checkpoint.uri):
             reader.read(epath.Path(copy))  # refuses half-written files
-            sha256 = identity_of(epath.Path(copy)).sha256
-        if not self.holds(sha256):
-            with self._writing():
-                if os.path.exists(self._home(sha256)):  # a link to an original that was deleted
-                    self.discard(sha256)
-                copy.parent.rename(self._home(sha256))
+            sha256 = identity_of_files(epath.Path(copy)).sha256
+        if not self.has_copy(sha256):
+            with self._store_errors():
+                if os.path.exists(self._entry_path(sha256)):  # a link to an original that was deleted
+                    self.remove_copy(sha256)
+                copy.parent.rename(self._entry_path(sha256))
             self._has_unsynced_names = True
         step = seen_checkpoint.index if seen_checkpoint.index is not None else arrival(sha256)
         return Checkpoint(
@@ -88,12 +88,12 @@ class FileSpool(Spool):
         if "://" in str(source):
             super()._copy_files(source, copy)
             return
-        files = list(files_below(source))
+        files = list(files_of_checkpoint(source))
         is_small = False
         for file in files:
             real_path = os.path.realpath(file)
-            with self._writing():
-                target = self._target(file, source, copy)
+            with self._store_errors():
+                target = self._target_path(file, source, copy)
                 open_to_group(target.parent)
             try:
                 os.link(real_path, target)
@@ -103,7 +103,7 @@ class FileSpool(Spool):
                 if not os.path.exists(real_path):
                     raise FileNotFoundError(real_path) from None
                 if not is_small and (size := sum(os.stat(file).st_size for file in files)) > self._keep_limit:
-                    self._link(source, copy, size)
+                    self._link_original(source, copy, size)
                     return
                 is_small = True
                 self._copy_file(real_path, target)
@@ -111,38 +111,38 @@ class FileSpool(Spool):
     def _copy_file(self, source: str, target: Path) -> None:
         """Copies a file. Errors while reading it are raised as `OSError`, and errors while writing as `StoreError`."""
         with open(source, "rb") as data:
-            with self._writing():
+            with self._store_errors():
                 copy = open(target, "wb")  # noqa: SIM115  # opening and closing are errors of the spool
             try:
                 while chunk := data.read(_CHUNK_BYTES):
-                    with self._writing():
+                    with self._store_errors():
                         copy.write(chunk)
             finally:
-                with self._writing():
+                with self._store_errors():
                     copy.close()
-        with self._writing():
+        with self._store_errors():
             shutil.copystat(source, target)
             open_to_group(target)
 
-    def _link(self, source: epath.Path, copy: Path, size: int) -> None:
-        with self._writing():
+    def _link_original(self, source: epath.Path, copy: Path, size: int) -> None:
+        with self._store_errors():
             shutil.rmtree(copy, ignore_errors=True)
             copy.symlink_to(os.path.abspath(source))
-        if not self._has_logged:
-            self._has_logged = True
+        if not self._has_logged_link:
+            self._has_logged_link = True
             self._log(
                 f"{source} has {size / 1e9:.3g} GB and cannot be linked: it is evaluated in place, and so are others "
                 f"above --keep-limit {self._keep_limit / 1e9:g}; one that is deleted before its turn is not evaluated"
             )
 
-    def discard(self, sha256: str) -> None:
+    def remove_copy(self, sha256: str) -> None:
         self._copy_paths.pop(sha256, None)
-        with self._removing():
-            shutil.rmtree(self._home(sha256))
+        with self._logging_removal_errors():
+            shutil.rmtree(self._entry_path(sha256))
 
-    def sweep(self, keep: Collection[str]) -> None:
-        super().sweep(keep)
-        with self._removing():
+    def remove_leftovers(self, keep: Collection[str]) -> None:
+        super().remove_leftovers(keep)
+        with self._logging_removal_errors():
             for entry in list(self._root.iterdir()):
-                if entry.name.endswith(WHOLE_SUFFIX) and entry.name.removesuffix(WHOLE_SUFFIX) not in keep:
-                    self.discard(entry.name.removesuffix(WHOLE_SUFFIX))
+                if entry.name.endswith(COPY_FOLDER_SUFFIX) and entry.name.removesuffix(COPY_FOLDER_SUFFIX) not in keep:
+                    self.remove_copy(entry.name.removesuffix(COPY_FOLDER_SUFFIX))

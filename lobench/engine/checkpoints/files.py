@@ -30,16 +30,16 @@ __all__ = [
     "content_of",
     "ends_as_zip",
     "exists",
-    "files_in",
+    "files_below_folder",
     "flatten",
     "is_folder",
     "is_settled",
-    "mark_of",
     "reading",
     "settling_seconds",
+    "size_and_mtime",
 ]
 
-_NEVER_THETA = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
+_NEVER_THETA_NAMES = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
 _ZIP_END_BYTES = 1 << 17  # larger than the end record of an archive with the longest comment
 _LONG_AGO_SECONDS = 1800.0  # larger than the difference of two machines' clocks
 _MAX_CHANGE_TIMES = 10_000
@@ -49,7 +49,7 @@ _change_times: dict[
 _LFS_PREFIX = b"version https://git-lfs"
 
 
-def mark_of(path: epath.Path) -> tuple[int, float]:
+def size_and_mtime(path: epath.Path) -> tuple[int, float]:
     """Returns a file's size and mtime, which change when it is written.
 
     Raises:
@@ -73,7 +73,7 @@ def exists(path: epath.Path) -> bool:
         report this as absence.
     """
     try:
-        mark_of(path)
+        size_and_mtime(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
@@ -101,7 +101,7 @@ def is_folder(path: epath.Path) -> bool:
         raise
 
 
-def files_in(folder: epath.Path) -> Iterator[epath.Path]:
+def files_below_folder(folder: epath.Path) -> Iterator[epath.Path]:
     """Yields every file below a folder, because etils has no recursive glob.
 
     Broken links, and links to a folder above, are skipped.
@@ -113,7 +113,7 @@ def files_in(folder: epath.Path) -> Iterator[epath.Path]:
         if not is_folder(entry):
             yield entry
         elif is_remote or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
-            yield from files_in(entry)
+            yield from files_below_folder(entry)
 
 
 def ends_as_zip(path: epath.Path) -> bool:
@@ -172,7 +172,7 @@ def is_settled(path: epath.Path, clock: Callable[[], float] = time.monotonic) ->
 
 def _newest_change_time(path: epath.Path, depth: int) -> float:
     """Returns the time of the latest change below a path. Broken links are ignored."""
-    times = [mark_of(path)[1]]
+    times = [size_and_mtime(path)[1]]
     if depth and is_folder(path):
         for entry in path.iterdir():
             try:
@@ -218,7 +218,7 @@ def reading(path: Any, kind: str) -> Iterator[None]:
 
 def _is_empty(path: Any) -> bool:
     with contextlib.suppress(Exception):
-        return not is_folder(path) and mark_of(path)[0] == 0
+        return not is_folder(path) and size_and_mtime(path)[0] == 0
     return False
 
 
@@ -269,21 +269,23 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
             path.removeprefix(f"{wrapper}/"): leaf for path, leaf in arrays_by_path.items() if path in leaf_paths
         }
     else:
-        counters = {name: value for name, value in counters.items() if _is_count(name, value)}
+        counters = {name: value for name, value in counters.items() if _is_counter(name, value)}
         arrays_by_path = {
-            path: leaf for path, leaf in arrays_by_path.items() if path not in counters or path not in _NEVER_THETA
+            path: leaf
+            for path, leaf in arrays_by_path.items()
+            if path not in counters or path not in _NEVER_THETA_NAMES
         }
     if not arrays_by_path and texts:
         raise CheckpointError(f"leaf {texts[0]!r} is not an array of numbers", where=where, got="text")
     if not arrays_by_path:
         raise CheckpointError("theta is empty", where=where, expected="at least one array")
-    arrays = {path: _array(path, leaf, where) for path, leaf in arrays_by_path.items()}
+    arrays = {path: _checked_array(path, leaf, where) for path, leaf in arrays_by_path.items()}
     if OWN_BINDINGS in leaves:
         arrays[OWN_BINDINGS] = _text_bytes(leaves[OWN_BINDINGS], where)
     return CheckpointContent(
         leaves=arrays,
-        outer_step=_counter(counters, STEP_NAMES, where),
-        generation=_counter(counters, GENERATION_NAMES, where),
+        outer_step=_counter_value(counters, STEP_NAMES, where),
+        generation=_counter_value(counters, GENERATION_NAMES, where),
     )
 
 
@@ -291,14 +293,14 @@ def _is_text(leaf: Any) -> bool:
     return isinstance(leaf, str | bytes) or (isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "US")
 
 
-def _is_count(name: str, value: Any) -> bool:
+def _is_counter(name: str, value: Any) -> bool:
     """Returns whether a leaf is a counter and not part of theta. Leaves of theta are rarely integers."""
     if _is_text(value):
         return True
-    return np.size(value) == 1 and (name in _NEVER_THETA or np.asarray(value).dtype.kind in "iu")
+    return np.size(value) == 1 and (name in _NEVER_THETA_NAMES or np.asarray(value).dtype.kind in "iu")
 
 
-def _array(path: str, leaf: Any, where: str) -> np.ndarray:
+def _checked_array(path: str, leaf: Any, where: str) -> np.ndarray:
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise CheckpointError(f"leaf {path!r} is not an array of numbers", where=where, got=str(array.dtype))
@@ -317,7 +319,7 @@ def _text_bytes(leaf: Any, where: str) -> np.ndarray:
     raise CheckpointError(f"{OWN_BINDINGS!r} is no text", where=where, got=str(data.dtype), expected="gin bindings")
 
 
-def _counter(counters: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:
+def _counter_value(counters: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:
     for name in names:
         value = counters.get(name)
         if value is None:

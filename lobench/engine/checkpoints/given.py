@@ -10,23 +10,23 @@ from pathlib import Path
 from lobench.core.errors import UsageError
 from lobench.core.experiment import Method
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
-from lobench.engine.checkpoints.places import absolute_place, path_of
+from lobench.engine.checkpoints.places import absolute_location, checkpoint_path
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.run_configs import CONFIG, config_chain, trainer_config_at
-from lobench.engine.config.suite_files import INCLUDE
+from lobench.engine.config.run_configs import CONFIG_NAME, config_chain, trainer_config_at
+from lobench.engine.config.suite_files import INCLUDE_PATTERN
 from lobench.engine.config.syntax import gin_file_text, parse_file, parse_text, parse_trainer_config
 from lobench.engine.paths import path_exists
 from lobench.engine.retries import is_transient, retried
 from lobench.plugins import PluginManager
 
 __all__ = [
+    "gin_layers_at",
     "given_checkpoint",
     "given_method",
     "given_methods",
     "given_optimizer",
     "given_subject",
     "has_run_configs",
-    "layers_at",
     "optimizer_text",
     "run_variant",
 ]
@@ -64,11 +64,11 @@ def given_checkpoint(uri: str, bindings: Iterable[str] = (), *, label: str = "")
     """
     bindings = tuple(bindings)
     _check_syntax(bindings)
-    path_of(uri)
+    checkpoint_path(uri)
     config = trainer_config_at(uri)
     text = "\n".join(_inlined_configs(config)) if config is not None else ""
     variant = Variant(bindings=bindings, trainer_config=text)
-    return GivenCheckpoint(uri=absolute_place(uri), variant=variant, label=label)
+    return GivenCheckpoint(uri=absolute_location(uri), variant=variant, label=label)
 
 
 def given_optimizer(text: str, *, label: str = "") -> Subject:
@@ -79,7 +79,7 @@ def given_optimizer(text: str, *, label: str = "") -> Subject:
     """
     subject = Subject.of_optimizer(text, label=label)
     if text.endswith(".gin"):
-        variant = Variant(bindings=(_gin_text(Path(text), parse_file),), trainer_config="")
+        variant = Variant(bindings=(_text_with_includes(Path(text), parse_file),), trainer_config="")
         subject = dataclasses.replace(subject, variant=variant)
     _check_syntax(subject.variant.bindings)
     return subject
@@ -118,7 +118,7 @@ def given_method(method: Method, *, label: str, bindings: Sequence[str] = ()) ->
     return given_checkpoint(method.checkpoint, (*method.bindings, *bindings), label=label)
 
 
-def layers_at(
+def gin_layers_at(
     location: str | Path,
     manager: PluginManager,
     *,
@@ -164,8 +164,8 @@ def _configs_below(folder: Path, levels: int) -> Iterator[Path]:
             raise
         return
     for child in folders:
-        if (child / CONFIG).is_file():
-            yield child / CONFIG
+        if (child / CONFIG_NAME).is_file():
+            yield child / CONFIG_NAME
         is_checkpoint = (child / "_METADATA").is_file() or (child / "_CHECKPOINT_METADATA").is_file()  # orbax's
         if levels > 1 and not is_checkpoint:
             yield from _configs_below(child, levels - 1)
@@ -190,18 +190,18 @@ def run_variant(location: str, uri: str) -> Variant:
     if folder == root or not folder.is_relative_to(root):
         return Variant()
     folders = [*reversed([parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)])][1:]
-    configs = [folder / CONFIG for folder in folders if retried((folder / CONFIG).is_file)]
+    configs = [folder / CONFIG_NAME for folder in folders if retried((folder / CONFIG_NAME).is_file)]
     if not configs:
         return Variant()
     config_path = trainer_config_at(location)
     texts = _inlined_configs(config_path) if config_path is not None else []
-    texts += [_gin_text(config, parse_trainer_config) for config in configs]
+    texts += [_text_with_includes(config, parse_trainer_config) for config in configs]
     return Variant(trainer_config="\n".join(texts))
 
 
 def _inlined_configs(config: Path) -> list[str]:
     """Returns the texts of a `config.gin` and of `config.gin` files in the folders above it, the outermost first."""
-    return [_gin_text(path, parse_trainer_config) for path in config_chain(config)]
+    return [_text_with_includes(path, parse_trainer_config) for path in config_chain(config)]
 
 
 def _check_syntax(bindings: Iterable[str]) -> None:
@@ -209,12 +209,12 @@ def _check_syntax(bindings: Iterable[str]) -> None:
         parse_text(binding, repr(binding))
 
 
-def _gin_text(path: Path, parse: Callable[[Path], object]) -> str:
+def _text_with_includes(path: Path, parse: Callable[[Path], object]) -> str:
     """Returns the text of a gin file with its includes inlined, because workers receive content, not paths."""
     parse(path)  # checks that each file exists and none includes itself
 
     def text_of(file: Path) -> str:
         content = gin_file_text(file)
-        return INCLUDE.sub(lambda match: text_of((file.parent / match[1]).resolve()), content)
+        return INCLUDE_PATTERN.sub(lambda match: text_of((file.parent / match[1]).resolve()), content)
 
     return text_of(path.resolve())

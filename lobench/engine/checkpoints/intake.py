@@ -22,13 +22,13 @@ from lobench.core.errors import (
 )
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
 from lobench.core.wording import counted
-from lobench.engine.checkpoints.places import path_of
-from lobench.engine.checkpoints.readers import reader_for
-from lobench.engine.checkpoints.spool import Spool, fingerprint, holds_theta
-from lobench.engine.retries import Pauses, is_short_of_files, is_transient, patience_seconds, retried
+from lobench.engine.checkpoints.places import checkpoint_path
+from lobench.engine.checkpoints.readers import reader_name_for
+from lobench.engine.checkpoints.spool import Spool, files_fingerprint, holds_theta
+from lobench.engine.retries import RetryPauses, is_short_of_files, is_transient, patience_seconds, retried
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.reader import PASSED_OVER
-from lobench.engine.store.restarts import RESTARTED, Restart
+from lobench.engine.store.reader import PASSED_OVER_PREFIX
+from lobench.engine.store.restarts import RESTARTED_EVENT, Restart
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake", "skipped_line"]
@@ -53,12 +53,12 @@ class _Retry:
     """
 
     checkpoint: SeenCheckpoint
-    pauses: Pauses
+    pauses: RetryPauses
     is_awaited: bool = True
 
 
 @dataclasses.dataclass(slots=True)
-class _Unbound:
+class _UnboundCheckpoints:
     """Checkpoints of a run that wait for a change of its `config.gin`.
 
     Attributes:
@@ -117,17 +117,17 @@ class Intake:
         self._skipped_uris: list[str] = []
         # By run and folder: the newest checkpoint that cannot be read, with the reason.
         self._unreadable_checkpoints: dict[tuple[str, str], tuple[SeenCheckpoint, str]] = {}
-        self._unbound_checkpoints: dict[tuple[str, str], _Unbound] = {}  # by run and folder
+        self._unbound_checkpoints: dict[tuple[str, str], _UnboundCheckpoints] = {}  # by run and folder
         self._last_read: dict[tuple[str, str], int] = {}  # highest index read, by run and folder
         self._fingerprints = ledger.fingerprints()  # fingerprints of checkpoints that earlier starts have read
         self._retries: dict[str, _Retry] = {}  # by path
         self._next_look_times: dict[str, float] = {}  # by theta without a file: time of the next look
         self._num_restarts: Counter[str] = Counter()  # by folder
-        self._joined_lines: list[str] | None = None  # lines that are logged together
+        self._collected_lines: list[str] | None = None  # lines that are logged together
         self._reported_paths: set[str] = set()  # paths of checkpoints whose error was reported
-        self._released_thetas: dict[str, int] = {}  # unneeded thetas, with `Ledger.place` at their release
+        self._released_thetas: dict[str, int] = {}  # unneeded thetas, with `Ledger.num_transactions` at their release
 
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Returns whether checkpoints may still become complete, or retries are awaited."""
         is_retried = any(retry.is_awaited for retry in self._retries.values())
         return is_retried or any(unfinished.is_awaited for unfinished in self._source.pending().values())
@@ -139,17 +139,17 @@ class Intake:
           unfinished: Subjects whose thetas are needed now.
           keep: Subjects whose thetas are kept for later runs of the watch.
         """
-        self._spool.sweep({subject.sha256 for subject in (*unfinished, *keep)})
+        self._spool.remove_leftovers({subject.sha256 for subject in (*unfinished, *keep)})
         pending_subjects = deque(unfinished)
-        with self._joining_lines():
+        with self._limiting_lines():
             while pending_subjects:
                 deadline = time.monotonic() + _RECOVER_SECONDS
-                with self._recording():
-                    self.fetch(pending_subjects.popleft())
+                with self._synced_transaction():
+                    self.fetch_theta(pending_subjects.popleft())
                     while pending_subjects and time.monotonic() < deadline:
-                        self.fetch(pending_subjects.popleft())
+                        self.fetch_theta(pending_subjects.popleft())
 
-    def with_todays_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
+    def with_current_configs(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
         """Returns the sightings that are valid for the current `config.gin` of each run below the folder.
 
         After an edit of the file, a checkpoint is a new subject: it gets a new sighting that replaces the former one.
@@ -171,7 +171,7 @@ class Intake:
                         subjects.pop(position, None)
                 self._fingerprints.pop(last_sighting.uri, None)
                 continue
-            if not variant.key and not _exists(last_sighting.uri):
+            if not variant.key and not _may_exist(last_sighting.uri):
                 variant = last_sighting.variant
             same_theta_sightings = {
                 position: sighting
@@ -186,7 +186,7 @@ class Intake:
                 subjects[self._ledger.record_sighting(subject)] = subject
         return dict(sorted(subjects.items()))
 
-    def give(self, request: RequestedSubject) -> tuple[int, Subject] | None:
+    def admit_given(self, request: RequestedSubject) -> tuple[int, Subject] | None:
         """Records a given subject, and returns its position and the subject; None for a checkpoint that cannot be read.
 
         A checkpoint that an earlier run has read is read again only if it has changed.
@@ -200,7 +200,7 @@ class Intake:
         if recorded_checkpoint is not None and request.sha256 not in ("", recorded_checkpoint.sha256):
             recorded_checkpoint = None  # it must be read to compare its theta
         if recorded_checkpoint is None:
-            with self._recording():
+            with self._synced_transaction():
                 return self._admit(seen_checkpoint, request)
         subject = request.to_subject(recorded_checkpoint)
         position = self._ledger.record_sighting(subject, on_restart=lambda restart: self._log_restart(restart, subject))
@@ -210,8 +210,8 @@ class Intake:
         """Returns the checkpoint at a path or URL. If it cannot be found, logs the reason and returns None."""
         error = CheckpointError("no reader knows it", where=uri, next_step="see `lobench list readers`")
         try:
-            path = path_of(uri)
-            reader = reader_for(path, self._readers)
+            path = checkpoint_path(uri)
+            reader = reader_name_for(path, self._readers)
             if reader is not None:
                 return SeenCheckpoint(uri=uri, reader=reader, index=index_in_name(path.name))
         except CheckpointError as missing_error:
@@ -222,7 +222,7 @@ class Intake:
     def _recorded_checkpoint(self, seen_checkpoint: SeenCheckpoint) -> Checkpoint | None:
         """Returns the recorded checkpoint at a path, if it has not changed since it was read; else None."""
         with contextlib.suppress(CheckpointError):
-            if self._is_known(seen_checkpoint):
+            if self._is_recorded_unchanged(seen_checkpoint):
                 sightings_of_path = [
                     sighting
                     for sighting in self._ledger.sightings().values()
@@ -231,9 +231,9 @@ class Intake:
                 return sightings_of_path[-1].checkpoint if sightings_of_path else None
         return None
 
-    def fetch(self, subject: Subject) -> bool:
+    def fetch_theta(self, subject: Subject) -> bool:
         """Returns whether the spool has a subject's theta, after copying it again if it is missing."""
-        if not subject.has_theta or self.holds(subject.sha256):
+        if not subject.has_theta or self.has_copy(subject.sha256):
             return True
         if self._clock() < self._next_look_times.get(subject.sha256, -math.inf):
             return False
@@ -243,7 +243,7 @@ class Intake:
             seen_checkpoint = dataclasses.replace(
                 seen_checkpoint, run=readable_sighting.run, generation=readable_sighting.generation
             )
-            with self._recording():
+            with self._synced_transaction():
                 request = GivenCheckpoint(
                     uri=readable_sighting.uri,
                     variant=readable_sighting.variant,
@@ -251,9 +251,9 @@ class Intake:
                     sha256=readable_sighting.sha256,
                 )
                 self._admit(seen_checkpoint, request, is_fetched=True)
-        is_there = self.holds(subject.sha256)
+        is_there = self.has_copy(subject.sha256)
         if not is_there and not any(
-            _exists(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
+            _may_exist(sighting.uri) for sighting in self._ledger.sightings(subject.sha256).values()
         ):
             self._next_look_times[subject.sha256] = self._clock() + _GONE_SECONDS
         return is_there
@@ -270,11 +270,11 @@ class Intake:
             (sighting for sighting in (subject, *sightings) if holds_theta(sighting.uri, sighting.sha256)), subject
         )
 
-    def holds(self, sha256: str) -> bool:
-        return self._spool.holds(sha256)
+    def has_copy(self, sha256: str) -> bool:
+        return self._spool.has_copy(sha256)
 
     @property
-    def unread(self) -> dict[str, str]:
+    def unread_reasons(self) -> dict[str, str]:
         """Reasons why the newest checkpoint of a run could not be read or never became complete, by path."""
         last_indices: dict[str, int] = {}
         for (_, folder), index in self._last_read.items():
@@ -283,7 +283,7 @@ class Intake:
             uri: f"{uri}: {unfinished.reason}"
             for uri, unfinished in self._source.pending().items()
             if not unfinished.is_awaited
-            and (index_in_name(path_of(uri).name) or 0) > last_indices.get(_parent(uri), -1)
+            and (index_in_name(checkpoint_path(uri).name) or 0) > last_indices.get(_parent(uri), -1)
         }
         return unread_reasons | {
             seen_checkpoint.uri: reason
@@ -292,21 +292,21 @@ class Intake:
         }
 
     @property
-    def unbound(self) -> dict[str, str]:
+    def unbound_reasons(self) -> dict[str, str]:
         """Reasons why runs were not evaluated with their `config.gin`, by folder."""
         return {folder: unbound.reason for (_, folder), unbound in self._unbound_checkpoints.items()}
 
-    def awaited(self) -> dict[str, str]:
+    def awaited_reasons(self) -> dict[str, str]:
         """Reasons why checkpoints are incomplete, by path, for those that the watch waits for before it ends."""
         return {uri: unfinished.reason for uri, unfinished in self._source.pending().items() if unfinished.is_awaited}
 
     @property
-    def backlog(self) -> int:
+    def num_unprocessed(self) -> int:
         """Number of checkpoints that the source has found and `poll` has not processed yet."""
         return len(self._found_checkpoints)
 
     @property
-    def is_choosing(self) -> bool:
+    def may_find_newer(self) -> bool:
         """Whether checkpoints that `poll` has not processed yet may be newer than the processed ones."""
         return any(
             _series_of(seen_checkpoint) not in self._series_with_newest for seen_checkpoint in self._found_checkpoints
@@ -330,7 +330,7 @@ class Intake:
         deadline = time.monotonic() + _POLL_SECONDS
         num_processed = 0
         sightings = []
-        with self._recording() if self._found_checkpoints else contextlib.nullcontext():
+        with self._synced_transaction() if self._found_checkpoints else contextlib.nullcontext():
             while self._found_checkpoints and (not num_processed or time.monotonic() < deadline):
                 num_processed += 1
                 sighting = self._admit_next()
@@ -362,20 +362,20 @@ class Intake:
         return sorted(due_checkpoints, key=lambda seen_checkpoint: seen_checkpoint.index or 0)
 
     @contextlib.contextmanager
-    def _joining_lines(self) -> Iterator[None]:
+    def _limiting_lines(self) -> Iterator[None]:
         """Collects log lines of the body, then logs the first few of them and the number of further lines."""
-        lines = self._joined_lines = list[str]()
+        lines = self._collected_lines = list[str]()
         try:
             yield
         finally:
-            self._joined_lines = None
+            self._collected_lines = None
             for line in lines[:_MAX_LINES]:
                 self._log(line)
             if (num_more := len(lines) - _MAX_LINES) > 0:
                 self._log(f"and {counted(num_more, 'checkpoint')} more, which `lobench results --evaluations` lists")
 
     @contextlib.contextmanager
-    def _recording(self) -> Iterator[None]:
+    def _synced_transaction(self) -> Iterator[None]:
         """Commits the body's sightings together, after syncing their thetas in the spool to the disk."""
         with self._ledger.transaction():
             yield
@@ -390,22 +390,26 @@ class Intake:
             return None
         sighting = self._admit(seen_checkpoint)
         with contextlib.suppress(CheckpointError):
-            if sighting is not None or (_is_text(seen_checkpoint.uri) and self._is_known(seen_checkpoint)):
+            if sighting is not None or (
+                _is_valid_unicode(seen_checkpoint.uri) and self._is_recorded_unchanged(seen_checkpoint)
+            ):
                 self._series_with_newest.add(_series_of(seen_checkpoint))
         return sighting
 
-    def _is_known(self, seen_checkpoint: SeenCheckpoint) -> bool:
+    def _is_recorded_unchanged(self, seen_checkpoint: SeenCheckpoint) -> bool:
         """Returns whether an earlier run has read or skipped a checkpoint that has not changed since."""
         last_fingerprint = self._fingerprints.get(seen_checkpoint.uri, "").removeprefix(
-            PASSED_OVER if self._only_newest else ""
+            PASSED_OVER_PREFIX if self._only_newest else ""
         )
-        return bool(last_fingerprint) and last_fingerprint == fingerprint(path_of(seen_checkpoint.uri))
+        return bool(last_fingerprint) and last_fingerprint == files_fingerprint(checkpoint_path(seen_checkpoint.uri))
 
     def _skip_superseded(self, seen_checkpoint: SeenCheckpoint) -> None:
         """Records that a checkpoint is superseded by a newer one, without reading it."""
         with contextlib.suppress(CheckpointError):
-            if _is_text(seen_checkpoint.uri) and not self._is_known(seen_checkpoint):
-                self._ledger.remember(seen_checkpoint.uri, PASSED_OVER + fingerprint(path_of(seen_checkpoint.uri)))
+            if _is_valid_unicode(seen_checkpoint.uri) and not self._is_recorded_unchanged(seen_checkpoint):
+                self._ledger.record_fingerprint(
+                    seen_checkpoint.uri, PASSED_OVER_PREFIX + files_fingerprint(checkpoint_path(seen_checkpoint.uri))
+                )
                 self._skipped_uris.append(seen_checkpoint.uri)
 
     def _log_skipped(self) -> None:
@@ -418,11 +422,11 @@ class Intake:
             self._ledger.record_event("skipped", first=uris[0], last=uris[-1], count=len(uris), **cleared_field)
             self._log(skipped_line(uris))
 
-    def release(self, sha256: str) -> None:
+    def release_theta(self, sha256: str) -> None:
         """Marks a theta as no longer needed."""
-        self._released_thetas[sha256] = self._ledger.place()
+        self._released_thetas[sha256] = self._ledger.num_transactions()
 
-    def discard(self, needed_hashes: Collection[str]) -> None:
+    def remove_released(self, needed_hashes: Collection[str]) -> None:
         """Removes the files of released thetas, except needed ones.
 
         On a network file system a file is removed only after the store's own file has its release, because a restart
@@ -432,7 +436,7 @@ class Intake:
             if sha256 in needed_hashes:
                 del self._released_thetas[sha256]
             elif self._ledger.is_published(release_id):
-                self._spool.discard(sha256)
+                self._spool.remove_copy(sha256)
                 del self._released_thetas[sha256]
 
     def _admit(
@@ -448,22 +452,22 @@ class Intake:
           is_fetched: Whether the checkpoint was read before. If another theta is at its path now, None is returned,
             because the source will find that theta.
         """
-        if not _is_text(seen_checkpoint.uri):
+        if not _is_valid_unicode(seen_checkpoint.uri):
             printable_uri = seen_checkpoint.uri.encode("utf-8", "backslashreplace").decode()
             error = CheckpointError("its name is not UTF-8 text", where=printable_uri, next_step="rename it")
             self._record_incident("unreadable", dataclasses.replace(seen_checkpoint, uri=printable_uri), error)
             return None
         try:
-            if request is None and self._is_known(seen_checkpoint):
-                self._note_read(seen_checkpoint)
+            if request is None and self._is_recorded_unchanged(seen_checkpoint):
+                self._record_read(seen_checkpoint)
                 return None
             given_checkpoint = request or GivenCheckpoint(
                 uri=seen_checkpoint.uri, variant=self._run_variant(seen_checkpoint.uri)
             )
             if request is None:
-                checkpoint, stamp = self._read(seen_checkpoint, None)
+                checkpoint, stamp = self._read_into_spool(seen_checkpoint, None)
             else:  # retried now, since given checkpoints are not retried later
-                checkpoint, stamp = retried(lambda: self._read(seen_checkpoint, request), clock=self._clock)
+                checkpoint, stamp = retried(lambda: self._read_into_spool(seen_checkpoint, request), clock=self._clock)
             subject = given_checkpoint.to_subject(checkpoint)
             restarts_from = self._restart_step(seen_checkpoint, subject) if request is None else None
         except ConfigError as error:
@@ -491,7 +495,7 @@ class Intake:
                 ):
                     self._unreadable_checkpoints[_run_and_folder(seen_checkpoint)] = seen_checkpoint, str(error)
         else:
-            self._note_read(seen_checkpoint)
+            self._record_read(seen_checkpoint)
             position = self._ledger.record_sighting(
                 subject,
                 stamp,
@@ -518,7 +522,9 @@ class Intake:
     def _wait_for_config(self, seen_checkpoint: SeenCheckpoint, variant: Variant | None, error: LobenchError) -> None:
         self._record_incident("unreadable", seen_checkpoint, error)
         self._fingerprints.pop(seen_checkpoint.uri, None)
-        unbound = self._unbound_checkpoints.setdefault(_run_and_folder(seen_checkpoint), _Unbound(str(error), variant))
+        unbound = self._unbound_checkpoints.setdefault(
+            _run_and_folder(seen_checkpoint), _UnboundCheckpoints(str(error), variant)
+        )
         unbound.checkpoints[seen_checkpoint.uri] = seen_checkpoint
 
     def _restart_step(self, seen_checkpoint: SeenCheckpoint, subject: Subject) -> int | None:
@@ -527,7 +533,7 @@ class Intake:
         Every file that has changed since it was read belongs to the new run, even if it is not read again. A trainer
         keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run.
         """
-        later_sightings = self._ledger.current_restarts.ahead_of(subject)
+        later_sightings = self._ledger.current_restarts.at_or_after_step(subject)
         if not later_sightings:
             return None
         is_replaced = any(
@@ -535,20 +541,20 @@ class Intake:
         )
         newest_sighting = max(later_sightings, key=lambda sighting: sighting.outer_step)
         if not is_replaced:
-            was_passed_over = self._fingerprints.get(seen_checkpoint.uri, "").startswith(PASSED_OVER)
-            is_gone = newest_sighting.outer_step > subject.outer_step and not _exists(newest_sighting.uri)
+            was_passed_over = self._fingerprints.get(seen_checkpoint.uri, "").startswith(PASSED_OVER_PREFIX)
+            is_gone = newest_sighting.outer_step > subject.outer_step and not _may_exist(newest_sighting.uri)
             if was_passed_over or not is_gone:
                 return None
         fingerprints = self._ledger.fingerprints()
         changed_steps = [
             sighting.outer_step
-            for sighting in self._ledger.current_restarts.before(subject)
+            for sighting in self._ledger.current_restarts.current_lineage(subject)
             if sighting.uri != subject.uri and _has_changed(sighting.uri, fingerprints.get(sighting.uri, ""))
         ]
         return min([subject.outer_step, *changed_steps])
 
     def _log_restart(self, restart: Restart, subject: Subject) -> None:
-        if restart.kind == RESTARTED:
+        if restart.kind == RESTARTED_EVENT:
             count_text = counted(restart.num_superseded, "checkpoint")
             self._log(
                 f"restarted: {subject.uri} (outer step {subject.outer_step}) has other content than before: a new run "
@@ -559,14 +565,16 @@ class Intake:
             if self._num_restarts[folder] == _MANY_RESTARTS:
                 self._log(f"{folder}: {_MANY_RESTARTS} restarts in this watch; do two trainers write to this folder?")
 
-    def _read(self, seen_checkpoint: SeenCheckpoint, request: GivenCheckpoint | None) -> tuple[Checkpoint, str]:
+    def _read_into_spool(
+        self, seen_checkpoint: SeenCheckpoint, request: GivenCheckpoint | None
+    ) -> tuple[Checkpoint, str]:
         """Returns a checkpoint and the fingerprint of its files. Its theta is then in the spool."""
-        stamp = fingerprint(path_of(seen_checkpoint.uri))
-        checkpoint = self._spool.take(
+        stamp = files_fingerprint(checkpoint_path(seen_checkpoint.uri))
+        checkpoint = self._spool.add(
             seen_checkpoint,
             self._readers[seen_checkpoint.reader],
-            is_known=lambda sha256: sha256 == (request.sha256 if request else "") or self._ledger.has_seen(sha256),
-            arrival=lambda sha256: self._ledger.current_restarts.arrival(seen_checkpoint.uri, sha256),
+            is_known=lambda sha256: sha256 == (request.sha256 if request else "") or self._ledger.has_sighting(sha256),
+            arrival=lambda sha256: self._ledger.current_restarts.arrival_number(seen_checkpoint.uri, sha256),
         )
         if request is not None and request.sha256 not in ("", checkpoint.sha256):
             raise _ThetaChanged(
@@ -578,7 +586,7 @@ class Intake:
             )
         return checkpoint, stamp
 
-    def _note_read(self, seen_checkpoint: SeenCheckpoint) -> None:
+    def _record_read(self, seen_checkpoint: SeenCheckpoint) -> None:
         self._last_read[_run_and_folder(seen_checkpoint)] = max(
             seen_checkpoint.index or 0, self._last_read.get(_run_and_folder(seen_checkpoint), -1)
         )
@@ -595,9 +603,9 @@ class Intake:
         may_recover = is_transient(error)
         retry = self._retries.get(seen_checkpoint.uri)
         if retry is not None:
-            retry.pauses.failed(now)
+            retry.pauses.record_failure(now)
         elif not isinstance(error, PickleRefused):  # a refused pickle stays refused
-            pauses = Pauses(now, **(_DISK_PAUSES if may_recover else _CONTENT_PAUSES))
+            pauses = RetryPauses(now, **(_DISK_PAUSES if may_recover else _CONTENT_PAUSES))
             retry = _Retry(checkpoint=seen_checkpoint, pauses=pauses)
             if may_recover and not any(other_retry.is_awaited for other_retry in self._retries.values()):
                 cause_text = "waiting for a free file descriptor (`ulimit -n` allows more)"
@@ -606,7 +614,7 @@ class Intake:
         if retry is None:
             return True
         self._fingerprints.pop(seen_checkpoint.uri, None)
-        retry.is_awaited = may_recover and now - retry.pauses.since <= patience_seconds(error)
+        retry.is_awaited = may_recover and now - retry.pauses.first_failure_time <= patience_seconds(error)
         if not retry.is_awaited:
             self._reported_paths.add(seen_checkpoint.uri)
         return not retry.is_awaited
@@ -615,7 +623,7 @@ class Intake:
         incident = (kind, seen_checkpoint.uri, str(error))
         if (kind, str(error)) not in self._logged_lines:
             self._logged_lines.add((kind, str(error)))
-            (self._log if self._joined_lines is None else self._joined_lines.append)(f"{kind}: {error}")
+            (self._log if self._collected_lines is None else self._collected_lines.append)(f"{kind}: {error}")
         if incident not in self._known_events:
             self._known_events.add(incident)
             self._ledger.record_event(kind, uri=seen_checkpoint.uri, message=str(error))
@@ -638,10 +646,10 @@ class _ThetaChanged(CheckpointGone):
     """Error: a path has another theta than the chosen one."""
 
 
-def _exists(uri: str) -> bool:
+def _may_exist(uri: str) -> bool:
     """Returns whether a path exists; True if unknown."""
     try:
-        return bool(path_of(uri).exists())
+        return bool(checkpoint_path(uri).exists())
     except (OSError, CheckpointError):
         return True
 
@@ -649,12 +657,14 @@ def _exists(uri: str) -> bool:
 def _has_changed(uri: str, old_fingerprint: str) -> bool:
     """Returns whether files have changed since a fingerprint; False if they are gone, or if the fingerprint is ""."""
     try:
-        return bool(old_fingerprint) and fingerprint(path_of(uri)) != old_fingerprint.removeprefix(PASSED_OVER)
+        return bool(old_fingerprint) and files_fingerprint(checkpoint_path(uri)) != old_fingerprint.removeprefix(
+            PASSED_OVER_PREFIX
+        )
     except CheckpointError:
         return False
 
 
-def _is_text(name: str) -> bool:
+def _is_valid_unicode(name: str) -> bool:
     """Returns whether a name is valid Unicode. Other names can neither be stored nor shown."""
     try:
         name.encode()

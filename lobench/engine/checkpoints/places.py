@@ -15,7 +15,7 @@ from lobench.core.errors import CheckpointError
 from lobench.core.wording import headline, shortened_list
 from lobench.engine.environment import environment_with
 
-__all__ = ["absolute_place", "path_of"]
+__all__ = ["absolute_location", "checkpoint_path"]
 
 _HUB_SCHEME = "hf://"
 _HUB_URI = re.compile(r"hf://(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/@]+))?/(?P<file>[^@]+)")
@@ -24,12 +24,12 @@ _WANDB_URI = re.compile(r"wandb-artifact://(?P<artifact>([^/:]+/){2}[^/:]+):(?P<
 _QUIET_ENV = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
-def absolute_place(location: str) -> str:
+def absolute_location(location: str) -> str:
     """Returns a location that is independent of the working directory: an absolute path, or the URL."""
     return location if "://" in location else os.path.abspath(location)
 
 
-def path_of(location: str) -> epath.Path:
+def checkpoint_path(location: str) -> epath.Path:
     """Returns the path at which a checkpoint can be read.
 
     A file on the Hugging Face hub, `hf://OWNER/NAME@REVISION/FILE`, is downloaded to huggingface_hub's cache or found

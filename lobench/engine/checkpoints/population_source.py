@@ -14,9 +14,9 @@ from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.wording import cause
-from lobench.engine.checkpoints.places import path_of
+from lobench.engine.checkpoints.places import checkpoint_path
 from lobench.engine.checkpoints.source import DirectorySource
-from lobench.engine.config.run_configs import is_member
+from lobench.engine.config.run_configs import is_population_folder
 from lobench.hookspecs import SourceContext, Unfinished
 
 __all__ = ["PopulationSource", "RunsSource", "runs_below"]
@@ -33,18 +33,18 @@ class _Folder:
       source: Source of the folder's checkpoints.
       run: Name of the run.
       generation: Generation of the population; None if unknown.
-      inside: Folders to descend into.
-      last_change: mtime of the folder at the last poll, and the monotonic time when this was noticed.
-      polled_change: mtime of the folder when all its checkpoints were found and complete. None: it must be read again.
+      nested_folders: Folders to descend into.
+      last_mtime: mtime of the folder at the last poll, and the monotonic time when this was noticed.
+      polled_mtime: mtime of the folder when all its checkpoints were found and complete. None: it must be read again.
       problem: Reason why the folder could not be read at the last poll; "" if it could.
     """
 
     source: DirectorySource
     run: str
     generation: int | None
-    inside: list[epath.Path] = field(default_factory=list)
-    last_change: tuple[float | None, float] = (None, 0.0)
-    polled_change: float | None = None
+    nested_folders: list[epath.Path] = field(default_factory=list)
+    last_mtime: tuple[float | None, float] = (None, 0.0)
+    polled_mtime: float | None = None
     problem: str = ""
 
 
@@ -62,9 +62,9 @@ class PopulationSource:
     """
 
     def __init__(self, context: SourceContext) -> None:
-        self._context, self.root = context, path_of(context.location)
+        self._context, self.root = context, checkpoint_path(context.location)
         self._is_local = "://" not in context.location
-        root = _Folder(self._source(self.root), "", None)
+        root = _Folder(self._make_source(self.root), "", None)
         self._folders: dict[tuple[str, ...], _Folder] = {(): root}
         self.poll_seconds = root.source.poll_seconds
 
@@ -90,7 +90,7 @@ class PopulationSource:
 
     def _is_folder(self, path: epath.Path) -> bool:
         """Returns whether to descend into a folder."""
-        return is_member(path) and path.is_dir()
+        return is_population_folder(path) and path.is_dir()
 
     def _visit(
         self, path: epath.Path, subfolders: tuple[str, ...], visited_folders: set[tuple[str, ...]]
@@ -100,10 +100,10 @@ class PopulationSource:
         folder = self._folders.get(subfolders)
         if folder is None:
             folder = self._folders[subfolders] = _Folder(
-                self._source(path), _run_name(subfolders), _generation(subfolders)
+                self._make_source(path), _run_name(subfolders), _generation(subfolders)
             )
-        changed_at = self._changed_at(path) if subfolders else None
-        if changed_at is None or changed_at != folder.polled_change:
+        changed_at = self._folder_mtime(path) if subfolders else None
+        if changed_at is None or changed_at != folder.polled_mtime:
             try:
                 checkpoints = folder.source.poll()
                 folder.problem = ""
@@ -111,22 +111,22 @@ class PopulationSource:
                 if not subfolders:
                     raise
                 # The folder was removed, or is not readable. Other folders are still searched.
-                folder.source, folder.problem, folder.inside = self._source(path), cause(error), []
+                folder.source, folder.problem, folder.nested_folders = self._make_source(path), cause(error), []
                 return
             for checkpoint in checkpoints:
                 yield dataclasses.replace(checkpoint, run=folder.run, generation=folder.generation)
-            folder.inside = self._nested_folders(folder.source) if len(subfolders) < _MAX_DEPTH else []
-            if folder.last_change[0] != changed_at:
-                folder.last_change = changed_at, time.monotonic()
-            is_settled = changed_at is not None and time.monotonic() - folder.last_change[1] > _SETTLED_SECONDS
-            folder.polled_change = changed_at if is_settled and not folder.source.pending() else None
-        for child in folder.inside:
+            folder.nested_folders = self._nested_folders(folder.source) if len(subfolders) < _MAX_DEPTH else []
+            if folder.last_mtime[0] != changed_at:
+                folder.last_mtime = changed_at, time.monotonic()
+            is_settled = changed_at is not None and time.monotonic() - folder.last_mtime[1] > _SETTLED_SECONDS
+            folder.polled_mtime = changed_at if is_settled and not folder.source.pending() else None
+        for child in folder.nested_folders:
             yield from self._visit(child, (*subfolders, child.name), visited_folders)
 
-    def _source(self, path: epath.Path) -> DirectorySource:
+    def _make_source(self, path: epath.Path) -> DirectorySource:
         return DirectorySource(dataclasses.replace(self._context, location=str(path)), self._is_folder)
 
-    def _changed_at(self, path: epath.Path) -> float | None:
+    def _folder_mtime(self, path: epath.Path) -> float | None:
         if not self._is_local:
             return None  # folders of a remote store have no times
         try:
@@ -136,7 +136,7 @@ class PopulationSource:
 
     def _nested_folders(self, source: DirectorySource) -> list[epath.Path]:
         folders = []
-        for child in source.inside:
+        for child in source.listed_paths:
             with contextlib.suppress(OSError):  # the source reports it
                 if self._is_folder(child) and not self._is_link_to_ancestor(child):
                     folders.append(child)

@@ -27,8 +27,8 @@ from lobench.engine.checkpoints.files import (
     reading,
     settling_seconds,
 )
-from lobench.engine.checkpoints.places import absolute_place, path_of
-from lobench.engine.paths import similar_path
+from lobench.engine.checkpoints.places import absolute_location, checkpoint_path
+from lobench.engine.paths import similar_path_advice
 from lobench.engine.retries import retried
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import BrokenPlugin
@@ -43,7 +43,7 @@ __all__ = [
     "SafetensorsReader",
     "load_checkpoint",
     "load_readers",
-    "reader_for",
+    "reader_name_for",
 ]
 
 _MAX_BYTES = 8 << 30  # a theta beyond this is a mistake, or a bomb
@@ -219,7 +219,7 @@ def load_readers(manager: PluginManager, *, allow_pickle: bool) -> dict[str, Che
     return readers
 
 
-def reader_for(path: epath.Path, readers: Mapping[str, CheckpointReader]) -> str | None:
+def reader_name_for(path: epath.Path, readers: Mapping[str, CheckpointReader]) -> str | None:
     """Returns the name of the reader that recognizes a path; None if no reader does."""
     return next((name for name, reader in readers.items() if reader.recognises(path)), None)
 
@@ -228,7 +228,7 @@ def _checkpoints_in(folder: epath.Path, readers: Mapping[str, CheckpointReader])
     """Returns the paths of the checkpoints directly below a folder, by name; [] if it is not a folder."""
     if not folder.is_dir():
         return []
-    return [str(path) for path in sorted(folder.iterdir()) if reader_for(path, readers) is not None]
+    return [str(path) for path in sorted(folder.iterdir()) if reader_name_for(path, readers) is not None]
 
 
 def load_checkpoint(
@@ -240,12 +240,12 @@ def load_checkpoint(
       CheckpointGone: The checkpoint does not exist.
       CheckpointError: No reader knows it, or it cannot be read; see `path_of`.
     """
-    path = path_of(location)
+    path = checkpoint_path(location)
     readers = load_readers(manager, allow_pickle=allow_pickle)
     with _lookup_errors(location):
         if not retried(lambda: exists(path)):
-            raise CheckpointGone("no checkpoint found", where=location, next_step=similar_path(location))
-    name = reader_for(path, readers)
+            raise CheckpointGone("no checkpoint found", where=location, next_step=similar_path_advice(location))
+    name = reader_name_for(path, readers)
     if name is None:
         if paths_inside := _checkpoints_in(path, readers):
             raise CheckpointError(
@@ -258,11 +258,11 @@ def load_checkpoint(
             next_step="is a plugin missing? see `lobench plugins`",
         )
     with _lookup_errors(location):
-        content = _read_whole(path, readers[name])
-    return checkpoint_of(content, absolute_place(location), index_in_name(path.name)), content.leaves
+        content = _read_settled(path, readers[name])
+    return checkpoint_of_content(content, absolute_location(location), index_in_name(path.name)), content.leaves
 
 
-def _read_whole(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
+def _read_settled(path: epath.Path, reader: CheckpointReader) -> CheckpointContent:
     """Reads a checkpoint as a watch would: without marks of completeness, it is read once it has settled."""
     content = retried(lambda: reader.read(path))
     deadline = time.monotonic() + settling_seconds(path) + 1.0
@@ -282,7 +282,7 @@ def _lookup_errors(location: str) -> contextlib.AbstractContextManager[None]:
     return convert_errors(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location)
 
 
-def checkpoint_of(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:
+def checkpoint_of_content(content: CheckpointContent, uri: str, index: int | None) -> Checkpoint:
     """Returns a checkpoint, identified by its content.
 
     Without an outer step in its content, the index of its name is used.

@@ -10,9 +10,9 @@ from etils import epath
 
 from lobench.core.checkpoint import SeenCheckpoint, index_in_name
 from lobench.core.wording import cause
-from lobench.engine.checkpoints.files import exists, is_folder, is_settled, mark_of, settling_seconds
+from lobench.engine.checkpoints.files import exists, is_folder, is_settled, settling_seconds, size_and_mtime
 from lobench.engine.checkpoints.folder_listing import FolderListing
-from lobench.engine.checkpoints.readers import reader_for
+from lobench.engine.checkpoints.readers import reader_name_for
 from lobench.engine.retries import is_transient, patience_seconds
 from lobench.hookspecs import CheckpointReader, SourceContext, Unfinished
 
@@ -33,7 +33,7 @@ class DirectorySource:
         that of an orbax step.
       clock: Monotonic clock in seconds; tests replace it.
     Attributes:
-      inside: Paths in the folder that may matter, as of the last poll.
+      listed_paths: Paths in the folder that may matter, as of the last poll.
       poll_seconds: Seconds between polls: 1 on this machine, 10 on a remote store.
     """
 
@@ -48,7 +48,7 @@ class DirectorySource:
         self._is_folder = is_folder
         self._clock = clock
         is_remote = "://" in context.location
-        self.inside: list[epath.Path] = []
+        self.listed_paths: list[epath.Path] = []
         self._listing = None if is_remote else FolderListing(context.location, self._is_wanted)
         self.poll_seconds = 10.0 if is_remote else 1.0
         self._yielded_stamps: dict[str, tuple[int, float]] = {}
@@ -68,7 +68,7 @@ class DirectorySource:
         self._previous_failures = failing
         dated_checkpoints: list[tuple[float, SeenCheckpoint]] = []
         for path in self._list_paths():
-            dated_checkpoint = self._check_or_postpone(path)
+            dated_checkpoint = self._check_or_record_failure(path)
             if dated_checkpoint is not None:
                 dated_checkpoints.append(dated_checkpoint)
         dated_checkpoints.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
@@ -76,12 +76,12 @@ class DirectorySource:
 
     def _list_paths(self) -> list[epath.Path]:
         try:
-            return self._candidates()
+            return self._candidate_paths()
         except OSError as error:
-            self._postpone(self._path, error)
+            self._record_failure(self._path, error)
             return []
 
-    def _postpone(self, path: epath.Path, error: OSError) -> None:
+    def _record_failure(self, path: epath.Path, error: OSError) -> None:
         """Records that a path is inaccessible. A path that does not exist any more is ignored."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return
@@ -91,46 +91,46 @@ class DirectorySource:
         is_awaited = is_transient(error, may_forbid=False) and now - failing_since <= patience_seconds(error)
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
-    def _candidates(self) -> list[epath.Path]:
+    def _candidate_paths(self) -> list[epath.Path]:
         """Returns the paths that may be checkpoints: the location itself, or paths in it.
 
         A run's folder may have the name of a checkpoint (`run_3`, `2024`), so its contents decide.
         """
-        self.inside, reader_of_location = [], self._reader_for(self._path)
+        self.listed_paths, reader_of_location = [], self._reader_name_for(self._path)
         if not is_folder(self._path):
             return [self._path] if reader_of_location is not None and exists(self._path) else []
         if reader_of_location is not None and self._readers[reader_of_location].is_complete(self._path):
             return [self._path]
         names = None if self._listing is None else self._listing.names()
-        self.inside = [*self._path.iterdir()] if names is None else [self._path / name for name in names]
-        candidates = _without_trainer_states([path for path in self.inside if _is_candidate(path.name)])
-        is_run = reader_of_location is None or any(map(self._reader_for, candidates))
+        self.listed_paths = [*self._path.iterdir()] if names is None else [self._path / name for name in names]
+        candidates = _without_trainer_states([path for path in self.listed_paths if _is_candidate(path.name)])
+        is_run = reader_of_location is None or any(map(self._reader_name_for, candidates))
         return candidates if is_run else [self._path]
 
     def _is_wanted(self, name: str) -> bool:
         """Returns whether a file may be a checkpoint, or determines which other files are."""
-        is_read = reader_for(self._path / name, self._readers) is not None
+        is_read = reader_name_for(self._path / name, self._readers) is not None
         return _is_candidate(name) and (is_read or _PARAMS_FILE.fullmatch(name) is not None)
 
-    def _reader_for(self, path: epath.Path) -> str | None:
-        name = reader_for(path, self._readers)
+    def _reader_name_for(self, path: epath.Path) -> str | None:
+        name = reader_name_for(path, self._readers)
         return None if name is None or self._is_folder(path) else name
 
-    def _check_or_postpone(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+    def _check_or_record_failure(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
         try:
             return self._check_path(path)
         except OSError as error:
-            self._postpone(path, error)
+            self._record_failure(path, error)
             return None
 
     def _check_path(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
-        reader_name = self._reader_for(path)
+        reader_name = self._reader_name_for(path)
         if reader_name is None:
             return None
         reader = self._readers[reader_name]
         name = str(path)
         try:
-            stamp = mark_of(path)
+            stamp = size_and_mtime(path)
         except PermissionError:
             stamp = _FORBIDDEN_STAMP  # reading it reports the error
         if self._yielded_stamps.get(name) == stamp:

@@ -27,17 +27,17 @@ from lobench.core.checkpoint import (
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, StoreError
 from lobench.core.wording import cause, convert_errors
-from lobench.engine.checkpoints.files import exists, files_in, is_folder, mark_of
-from lobench.engine.checkpoints.places import path_of
-from lobench.engine.checkpoints.readers import checkpoint_of, load_readers, reader_for
-from lobench.engine.checkpoints.whole_files import files_below, identity_of
+from lobench.engine.checkpoints.files import exists, files_below_folder, is_folder, size_and_mtime
+from lobench.engine.checkpoints.places import checkpoint_path
+from lobench.engine.checkpoints.readers import checkpoint_of_content, load_readers, reader_name_for
+from lobench.engine.checkpoints.whole_files import files_of_checkpoint, identity_of_files
 from lobench.engine.retries import is_transient, retried, retried_briefly
 from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
 
-__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "fingerprint", "holds_theta", "load_theta"]
+__all__ = ["Spool", "checkpoint_sha256", "dump_theta", "files_fingerprint", "holds_theta", "load_theta"]
 
 _ATTEMPTS = 3
 
@@ -52,37 +52,37 @@ class Spool:
 
     def __init__(self, root: Path, log: Callable[[str], None] = lambda line: None) -> None:
         self._log, self._logged_uris = log, set[str]()
-        self._root, self._folder = root, os.path.join(root, "")
+        self._root, self._root_prefix = root, os.path.join(root, "")
         self._has_unsynced_names = True  # a killed chief may have left unsynced names
-        with self._writing():
+        with self._store_errors():
             retried_briefly(partial(root.mkdir, parents=True, exist_ok=True))
 
-    def path(self, sha256: str) -> Path:
-        return Path(self.location(sha256))
+    def copy_path(self, sha256: str) -> Path:
+        return Path(self.copy_location(sha256))
 
-    def location(self, sha256: str) -> str:
+    def copy_location(self, sha256: str) -> str:
         """Returns the path of a theta's copy as text.
 
         Each lease needs it several times, and creating a `Path` is slow.
         """
-        return f"{self._folder}{sha256}.npz"
+        return f"{self._root_prefix}{sha256}.npz"
 
-    def holds(self, sha256: str) -> bool:
+    def has_copy(self, sha256: str) -> bool:
         """Returns whether there is a copy of a theta; True if unknown, because the disk fails at the moment."""
-        return _may_exist(self.location(sha256))
+        return _may_exist(self.copy_location(sha256))
 
-    def _home(self, sha256: str) -> str:
+    def _entry_path(self, sha256: str) -> str:
         """Returns the path of the file or folder that is created with a theta's copy; `copy_of` reads its mtime."""
-        return self.location(sha256)
+        return self.copy_location(sha256)
 
-    def copy_of(self, sha256: str) -> tuple[str, int]:
+    def copy_identity(self, sha256: str) -> tuple[str, int]:
         """Returns a theta's hash and the number of its copy. 0: no copy. A new copy has a new number."""
         try:
-            return sha256, os.stat(self._home(sha256)).st_mtime_ns
+            return sha256, os.stat(self._entry_path(sha256)).st_mtime_ns
         except OSError:
             return sha256, 0
 
-    def take(
+    def add(
         self,
         seen_checkpoint: SeenCheckpoint,
         reader: CheckpointReader,
@@ -103,14 +103,14 @@ class Spool:
           CheckpointError: It cannot be read, or it changed during each attempt to copy it.
           StoreError: The spool cannot be written.
         """
-        source = path_of(seen_checkpoint.uri)
+        source = checkpoint_path(seen_checkpoint.uri)
         for num_attempts_left in reversed(range(_ATTEMPTS)):
             folder = self._root / f"tmp-{uuid.uuid4().hex}"
             copy = folder / source.name
             try:
-                stamp = fingerprint(source)
+                stamp = files_fingerprint(source)
                 self._copy(source, copy)
-                if fingerprint(source) != stamp:
+                if files_fingerprint(source) != stamp:
                     continue
                 return self._store_copy(copy, seen_checkpoint, reader, is_known, arrival)
             except (CheckpointError, StoreError) as error:
@@ -126,7 +126,7 @@ class Spool:
         )
 
     def _copy(self, source: epath.Path, copy: Path) -> None:
-        with self._writing():
+        with self._store_errors():
             copy.parent.mkdir(parents=True)
         try:
             self._copy_files(source, copy)
@@ -138,13 +138,13 @@ class Spool:
     def _copy_files(self, source: epath.Path, copy: Path) -> None:
         if is_folder(source):
             copy.mkdir()
-        for file in list(files_below(source)):
+        for file in list(files_of_checkpoint(source)):
             data = file.read_bytes()
-            with self._writing():
-                target = self._target(file, source, copy)
+            with self._store_errors():
+                target = self._target_path(file, source, copy)
                 target.write_bytes(data)
 
-    def _target(self, file: epath.Path, source: epath.Path, copy: Path) -> Path:
+    def _target_path(self, file: epath.Path, source: epath.Path, copy: Path) -> Path:
         """Creates the folder for the copy of a checkpoint's file, and returns the path of the copy."""
         target = copy if file == source else copy / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -164,16 +164,16 @@ class Spool:
         generation = seen_checkpoint.generation if content.generation is None else content.generation
         content = dataclasses.replace(content, leaves=leaves, generation=generation)
         checkpoint = dataclasses.replace(
-            checkpoint_of(content, seen_checkpoint.uri, seen_checkpoint.index), run=seen_checkpoint.run
+            checkpoint_of_content(content, seen_checkpoint.uri, seen_checkpoint.index), run=seen_checkpoint.run
         )
         former_sha256 = leaves_sha256(content.leaves)
         if former_sha256 != checkpoint.sha256 and is_known(former_sha256) and not is_known(checkpoint.sha256):
             checkpoint = dataclasses.replace(checkpoint, sha256=former_sha256)
         if content.outer_step is None and seen_checkpoint.index is None:
             checkpoint = dataclasses.replace(checkpoint, outer_step=arrival(checkpoint.sha256))
-        path = self.path(checkpoint.sha256)
+        path = self.copy_path(checkpoint.sha256)
         if not path.exists():
-            with self._writing():
+            with self._store_errors():
                 write_whole(path, dump_theta(content.leaves), durable=True, sync_name=False)
             self._has_unsynced_names = True
         return checkpoint
@@ -185,11 +185,11 @@ class Spool:
                 sync(self._root)
             self._has_unsynced_names = False
 
-    def discard(self, sha256: str) -> None:
-        with self._removing():
-            self.path(sha256).unlink(missing_ok=True)
+    def remove_copy(self, sha256: str) -> None:
+        with self._logging_removal_errors():
+            self.copy_path(sha256).unlink(missing_ok=True)
 
-    def sweep(self, keep: Collection[str]) -> None:
+    def remove_leftovers(self, keep: Collection[str]) -> None:
         """Removes leftovers of a killed chief, and thetas that are not needed.
 
         Other files stay: a file system may have folders of its own (`lost+found`, `.snapshot`).
@@ -197,9 +197,9 @@ class Spool:
         Args:
           keep: Hashes of the needed thetas.
         """
-        with self._removing():
+        with self._logging_removal_errors():
             for entry in list(self._root.iterdir()):
-                with self._removing():
+                with self._logging_removal_errors():
                     if entry.name.startswith("tmp-") and entry.is_dir():
                         shutil.rmtree(entry)
                     elif entry.name.startswith(("tmp-", ".tmp-")) or (
@@ -208,7 +208,7 @@ class Spool:
                         entry.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _removing(self) -> Iterator[None]:
+    def _logging_removal_errors(self) -> Iterator[None]:
         """Logs errors instead of raising them. A file that cannot be removed is removed at a later start."""
         try:
             yield
@@ -218,7 +218,7 @@ class Spool:
                 self._logged_uris.add(line)
                 self._log(line)
 
-    def _writing(self) -> contextlib.AbstractContextManager[None]:
+    def _store_errors(self) -> contextlib.AbstractContextManager[None]:
         return unusable_store(self._root, "cannot write the spool")
 
 
@@ -226,7 +226,7 @@ def _copy_error(path: epath.Path, error: OSError) -> CheckpointError:
     return CheckpointError("the checkpoint cannot be copied", where=str(path), got=cause(error))
 
 
-def fingerprint(path: epath.Path) -> str:
+def files_fingerprint(path: epath.Path) -> str:
     """Returns a fingerprint of a checkpoint's files that changes if they are written or removed. Reads no content.
 
     Raises:
@@ -235,8 +235,8 @@ def fingerprint(path: epath.Path) -> str:
     """
     try:
         if not is_folder(path):
-            return "{}:{}".format(*mark_of(path))
-        files = sorted((file.relative_to(path).as_posix(), *mark_of(file)) for file in files_in(path))
+            return "{}:{}".format(*size_and_mtime(path))
+        files = sorted((file.relative_to(path).as_posix(), *size_and_mtime(file)) for file in files_below_folder(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointGone("the checkpoint was deleted before it was copied", where=str(path)) from error
     except OSError as error:
@@ -281,7 +281,10 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
     if "://" in str(location):
         return None
     try:
-        if retried(Path(location).exists) and reader_for(path_of(str(location)), _readers()) is None:
+        if (
+            retried(Path(location).exists)
+            and reader_name_for(checkpoint_path(str(location)), _builtin_readers()) is None
+        ):
             return _is_hash_of_files(location, sha256) or None
         if sha256 in theta_digests(_leaves_at(location)):
             return True
@@ -295,14 +298,14 @@ def holds_theta(location: str | Path, sha256: str) -> bool | None:
 def _is_hash_of_files(location: str | Path, sha256: str) -> bool:
     """Returns whether the hash identifies the whole files, as in suites of commands, and not only theta."""
     with contextlib.suppress(OSError):
-        return identity_of(path_of(str(location))).sha256 == sha256
+        return identity_of_files(checkpoint_path(str(location))).sha256 == sha256
     return False
 
 
 def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
-    path = path_of(str(location))
-    readers = _readers()
-    name = reader_for(path, readers)
+    path = checkpoint_path(str(location))
+    readers = _builtin_readers()
+    name = reader_name_for(path, readers)
     with convert_errors(OSError, CheckpointError, "the checkpoint cannot be looked at", where=location):
         if not retried(lambda: exists(path)):
             raise CheckpointGone("no checkpoint found", where=str(location))
@@ -312,7 +315,7 @@ def _leaves_at(location: str | Path) -> Mapping[str, np.ndarray]:
 
 
 @functools.cache
-def _readers() -> Mapping[str, CheckpointReader]:
+def _builtin_readers() -> Mapping[str, CheckpointReader]:
     return load_readers(load_plugins(), allow_pickle=False)
 
 

@@ -17,7 +17,7 @@ from etils import epath
 
 from lobench.core.checkpoint import CheckpointContent
 from lobench.core.errors import CheckpointError, PickleRefused
-from lobench.engine.checkpoints.files import content_of, ends_as_zip, flatten, mark_of, reading
+from lobench.engine.checkpoints.files import content_of, ends_as_zip, flatten, reading, size_and_mtime
 from lobench.engine.checkpoints.readers import FileReader
 
 __all__ = ["TorchReader"]
@@ -49,7 +49,7 @@ class TorchReader(FileReader):
                 raise PickleRefused(
                     old_format if _is_old_format(path) else f"no archive of torch.save: half a file, or {old_format}",
                     where=str(path),
-                    got="an empty file" if mark_of(path)[0] == 0 else "",
+                    got="an empty file" if size_and_mtime(path)[0] == 0 else "",
                     next_step='of an older file, torch.save(torch.load(FILE, map_location="cpu", weights_only=True), '
                     "OTHER_FILE) writes today's format",
                 )
@@ -84,7 +84,7 @@ class _TreeUnpickler(pickle.Unpickler):
         if module == "collections" and name == "OrderedDict":
             return collections.OrderedDict
         if module == "torch._utils" and name in ("_rebuild_tensor_v2", "_rebuild_parameter"):
-            return _tensor if name == "_rebuild_tensor_v2" else (lambda array, *unused: array)
+            return _tensor_from_storage if name == "_rebuild_tensor_v2" else (lambda array, *unused: array)
         if module == "torch" and name in _STORAGES:
             return np.dtype(_STORAGES[name])
         if module == "torch" and name == "Size":
@@ -106,7 +106,7 @@ class _TreeUnpickler(pickle.Unpickler):
         return np.frombuffer(self._archive.read(f"{self._folder}data/{key}"), dtype)
 
 
-def _tensor(
+def _tensor_from_storage(
     storage: np.ndarray, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *unused: Any
 ) -> np.ndarray:
     """Returns a tensor of a storage as a contiguous copy."""

@@ -24,12 +24,12 @@ from lobench.core.wording import convert_errors
 from lobench.engine.checkpoints.files import (
     ends_as_zip,
     exists,
-    files_in,
+    files_below_folder,
     is_folder,
     is_settled,
-    mark_of,
+    size_and_mtime,
 )
-from lobench.engine.checkpoints.places import absolute_place, path_of
+from lobench.engine.checkpoints.places import absolute_location, checkpoint_path
 from lobench.engine.checkpoints.readers import SafetensorsReader
 from lobench.hookspecs import CheckpointReader
 
@@ -37,11 +37,11 @@ __all__ = [
     "BY_CONTENT",
     "BY_NAMES",
     "FileIdentity",
-    "WholeFolder",
-    "files_below",
-    "identity_of",
-    "whole_checkpoint",
-    "whole_readers",
+    "OpaqueFolderReader",
+    "files_of_checkpoint",
+    "identity_of_files",
+    "opaque_checkpoint",
+    "opaque_readers",
 ]
 
 BY_CONTENT = "content"
@@ -68,14 +68,14 @@ class FileIdentity:
 
     Attributes:
       sha256: Hash (hex) of the content, or of names, sizes and times.
-      by: Origin of the hash: `BY_CONTENT` or `BY_NAMES`.
+      hash_origin: Origin of the hash: `BY_CONTENT` or `BY_NAMES`.
     """
 
     sha256: str
-    by: str
+    hash_origin: str
 
 
-def identity_of(path: epath.Path) -> FileIdentity:
+def identity_of_files(path: epath.Path) -> FileIdentity:
     """Returns the identity of a file or folder: a hash of its content up to 256 MiB, else of names, sizes and times.
 
     The identity does not depend on the name of the checkpoint or on its folder.
@@ -83,7 +83,7 @@ def identity_of(path: epath.Path) -> FileIdentity:
     Raises:
       OSError: It cannot be read.
     """
-    files = {_name_below(file, path): (file, *mark_of(file)) for file in files_below(path)}
+    files = {_name_below(file, path): (file, *size_and_mtime(file)) for file in files_of_checkpoint(path)}
     identified_by = BY_CONTENT if sum(size for _, size, _ in files.values()) <= _MAX_HASHED_BYTES else BY_NAMES
     lines = [
         (name, _sha256(file)) if identified_by == BY_CONTENT else (name, size, changed_ns)
@@ -91,23 +91,23 @@ def identity_of(path: epath.Path) -> FileIdentity:
     ]
     return FileIdentity(
         sha256=hashlib.sha256(f"{identified_by}\0{lines!r}".encode(errors="surrogateescape")).hexdigest(),
-        by=identified_by,
+        hash_origin=identified_by,
     )
 
 
-def whole_checkpoint(location: str) -> Checkpoint:
+def opaque_checkpoint(location: str) -> Checkpoint:
     """Returns the checkpoint at a path, whose content is not interpreted.
 
     Raises:
       CheckpointError: It does not exist, or cannot be read.
     """
-    path = path_of(location)
+    path = checkpoint_path(location)
     with convert_errors(OSError, CheckpointError, "the checkpoint cannot be read", where=location):
         if not exists(path):
             raise CheckpointGone("no checkpoint found", where=location)
-        sha256 = identity_of(path).sha256
+        sha256 = identity_of_files(path).sha256
     step = index_in_name(path.name)
-    return Checkpoint(uri=absolute_place(location), sha256=sha256, outer_step=step or 0, generation=0)
+    return Checkpoint(uri=absolute_location(location), sha256=sha256, outer_step=step or 0, generation=0)
 
 
 def _name_below(file: epath.Path, path: epath.Path) -> str:
@@ -155,15 +155,15 @@ def _sha256_of_members(archive: zipfile.ZipFile, members: Mapping[str, zipfile.Z
     return digest.hexdigest()
 
 
-def files_below(path: epath.Path) -> Iterator[epath.Path]:
+def files_of_checkpoint(path: epath.Path) -> Iterator[epath.Path]:
     """Yields the files below a folder, or the file itself."""
     if is_folder(path):
-        yield from files_in(path)
+        yield from files_below_folder(path)
     else:
         yield path
 
 
-class WholeFile:
+class OpaqueFileReader:
     """Reader of checkpoints that are single files, such as Lightning's `.ckpt`, `.pt` and `.safetensors`."""
 
     in_place = True
@@ -172,14 +172,14 @@ class WholeFile:
         return path.suffix in _SUFFIXES and not path.name.startswith(_STATE_PREFIXES) and not path.is_dir()
 
     def is_complete(self, path: epath.Path) -> bool:
-        is_whole = _is_whole(path)
+        is_whole = _is_file_complete(path)
         return is_settled(path) if is_whole is None else is_whole
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        return _check_whole(path, [path])
+        return _check_complete(path, [path])
 
 
-class WholeFolder:
+class OpaqueFolderReader:
     """Reader of checkpoints that are folders: `checkpoint-500`, `global_step500`, `iter_0000500`, steps of orbax.
 
     Args:
@@ -210,37 +210,37 @@ class WholeFolder:
         """
         if self._complete_when:
             return any(path.glob(self._complete_when))
-        files = list(files_below(path))
-        if not files or any(_is_whole(file) is False for file in files) or _lacks_shards(files):
+        files = list(files_of_checkpoint(path))
+        if not files or any(_is_file_complete(file) is False for file in files) or _lacks_shards(files):
             return False
-        is_marked = _is_marked(path, {file.name for file in files})
+        is_marked = _is_marked_complete(path, {file.name for file in files})
         return is_settled(path) if is_marked is None else is_marked
 
     def read(self, path: epath.Path) -> CheckpointContent:
-        return _check_whole(path, list(files_below(path)))
+        return _check_complete(path, list(files_of_checkpoint(path)))
 
 
-def _check_whole(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
+def _check_complete(path: epath.Path, files: list[epath.Path]) -> CheckpointContent:
     """Returns a content without leaves, because nothing is read. Raises CheckpointError for a truncated file."""
-    if partial_files := [file for file in files if _is_whole(file) is False]:
+    if partial_files := [file for file in files if _is_file_complete(file) is False]:
         raise CheckpointError(
             "it is half-written", where=str(partial_files[0]), expected="a file that was written to its end"
         )
     return CheckpointContent(leaves={})
 
 
-def whole_readers(complete_when: str = "") -> dict[str, CheckpointReader]:
+def opaque_readers(complete_when: str = "") -> dict[str, CheckpointReader]:
     """Returns readers that accept a checkpoint in any format, by name."""
-    return {"folder": WholeFolder(complete_when), "file": WholeFile()}
+    return {"folder": OpaqueFolderReader(complete_when), "file": OpaqueFileReader()}
 
 
-def _is_whole(file: epath.Path) -> bool | None:
+def _is_file_complete(file: epath.Path) -> bool | None:
     """Returns whether a file is complete up to its end; None if its format has no recognizable end."""
     if file.suffix == ".safetensors":
         return SafetensorsReader().is_complete(file)
     try:
         if file.suffix == ".json" or file.name == _ORBAX_FILES[0]:
-            if mark_of(file)[0] > _MAX_JSON_BYTES:
+            if size_and_mtime(file)[0] > _MAX_JSON_BYTES:
                 return None
             document = json.loads(file.read_bytes())
             is_unfinished = isinstance(document, dict) and document.get("commit_timestamp_nsecs", 0) is None
@@ -279,7 +279,7 @@ def _lacks_shards(files: list[epath.Path]) -> bool:
     return any(str(folder / _DISTRIBUTED_FILE) not in names for folder in sharded_folders)
 
 
-def _is_marked(path: epath.Path, names: set[str]) -> bool | None:
+def _is_marked_complete(path: epath.Path, names: set[str]) -> bool | None:
     """Returns whether a trainer has marked a folder as complete; None if the trainer writes no such mark."""
     for prefix, latest_name in _LATEST_FILES.items():
         if path.name.startswith(prefix) and (file := path.parent / latest_name).exists():

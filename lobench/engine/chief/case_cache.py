@@ -25,15 +25,15 @@ from lobench.core.subject import Variant
 from lobench.engine.config.code_walk import listing_sha256
 from lobench.engine.config.import_path import INI_FILES
 from lobench.engine.config.run_configs import config_chain
-from lobench.engine.config.suite_files import SuiteFiles, files_above, included_files, marks_of
+from lobench.engine.config.suite_files import SuiteFiles, files_above_suite, included_files, path_stamps
 from lobench.engine.paths import path_exists
-from lobench.engine.store.data_files import note_named_data
+from lobench.engine.store.data_files import record_named_data
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.provenance import versions_here
 from lobench.engine.workers.protocol import Described, WorkerSession
 from lobench.plugins import installed_plugins
 
-__all__ = ["KnownCases"]
+__all__ = ["RecordedCases"]
 
 _SUFFIXES = (".py", ".gin")
 _VARIABLES = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")  # variables that affect what a worker collects
@@ -42,7 +42,7 @@ _PLUGIN_GROUPS = ("lobench", "pytest11")
 _Stamp = tuple[str, int, int]  # path, size, time of the last change in nanoseconds
 
 
-class KnownCases:
+class RecordedCases:
     """Cases of a suite by variant, as recorded in a store.
 
     Args:
@@ -57,10 +57,12 @@ class KnownCases:
         self._config = config
         self._suite = suite
         # Fingerprint and stamps of files: at the first look, and before the first worker starts (see `begin`).
-        self._start_stamps: tuple[str, list[_Stamp]] | None = None
-        self._earlier_stamps: tuple[str, list[_Stamp]] | None = None
+        self._first_look_stamps: tuple[str, list[_Stamp]] | None = None
+        self._stamps_before_workers: tuple[str, list[_Stamp]] | None = None
 
-    def recall(self, variant: Variant, stamps: dict[str, _Stamp | None] | None = None) -> tuple[CaseInfo, ...] | None:
+    def unchanged_cases(
+        self, variant: Variant, stamps: dict[str, _Stamp | None] | None = None
+    ) -> tuple[CaseInfo, ...] | None:
         """Returns the recorded cases of a variant; None if unknown, or if an input has changed since.
 
         Args:
@@ -69,11 +71,11 @@ class KnownCases:
             Stamps of this variant's files are added.
         """
         stamps = {} if stamps is None else stamps
-        row = self._ledger.described(variant.key)
+        row = self._ledger.recorded_description(variant.key)
         if row is None:
             return None
-        if self._start_stamps is None:
-            self._start_stamps = self._fingerprint(), self._environment_stamps()
+        if self._first_look_stamps is None:
+            self._first_look_stamps = self._inputs_fingerprint(), self._environment_stamps()
         stamps_around = [tuple(stamp) for stamp in row.files["around"]]
         loaded_stamps = [tuple(stamp) for stamp in row.files["loaded"]]
         if any(os.path.exists(path) for path in row.files.get("missing", ())):
@@ -82,27 +84,27 @@ class KnownCases:
         if {folder: listing_sha256(folder) for folder in listing_hashes} != listing_hashes:
             return None
         new_paths = [path for path, _, _ in loaded_stamps if path not in stamps]
-        stamps |= {**dict.fromkeys(new_paths), **{stamp[0]: stamp for stamp in marks_of(map(Path, new_paths))}}
-        if (row.fingerprint, stamps_around) != self._start_stamps or any(
+        stamps |= {**dict.fromkeys(new_paths), **{stamp[0]: stamp for stamp in path_stamps(map(Path, new_paths))}}
+        if (row.fingerprint, stamps_around) != self._first_look_stamps or any(
             stamps[stamp[0]] != stamp for stamp in loaded_stamps
         ):
             return None
         blocks, _ = SessionBlocks.parse_last_lines(self._config().layers.gin_params)
         return row.cases if blocks is None else tuple(blocks.apply_to(case, variant.bindings) for case in row.cases)
 
-    def begin(self) -> None:
+    def record_stamps(self) -> None:
         """Records the state of the files before a worker reads them.
 
         Called before each worker starts; the first call counts.
         """
-        if self._earlier_stamps is None:
-            self._earlier_stamps = self._fingerprint(), self._environment_stamps()
+        if self._stamps_before_workers is None:
+            self._stamps_before_workers = self._inputs_fingerprint(), self._environment_stamps()
 
-    def keep(self, variant: Variant, description: Described) -> None:
+    def record_description(self, variant: Variant, description: Described) -> None:
         """Stores a worker's description of a variant."""
-        if self._earlier_stamps is None:
+        if self._stamps_before_workers is None:
             return
-        fingerprint, stamps_around = self._earlier_stamps
+        fingerprint, stamps_around = self._stamps_before_workers
         paths_around = {path for path, _, _ in stamps_around}
         loaded_stamps = sorted(
             (stamp.path, stamp.size, stamp.changed_ns) for stamp in description.files if stamp.path not in paths_around
@@ -114,24 +116,24 @@ class KnownCases:
             "listed": dict(description.listed),
         }
         data = [Path(path) for path in description.data if not self._suite.is_of_run(Path(path))]
-        note_named_data(self._ledger, self._config().arguments, data)
-        self._ledger.record_described(variant.key, fingerprint=fingerprint, cases=description.cases, files=files)
+        record_named_data(self._ledger, self._config().arguments, data)
+        self._ledger.record_description(variant.key, fingerprint=fingerprint, cases=description.cases, files=files)
 
     def _environment_stamps(self) -> list[_Stamp]:
         """Returns stamps of the files that a worker looks for, including missing ones: creating one is a change."""
         config = self._config()
         files = set(self._suite.files())
         for suite in map(Path, config.arguments):
-            files_around = files_above(suite if path_exists(suite, kind="folder") else suite.parent)
+            files_around = files_above_suite(suite if path_exists(suite, kind="folder") else suite.parent)
             files.update(file for file in files_around if file.suffix in _SUFFIXES or file.name in INI_FILES)
         layers = config.layers
         seen_files = set[Path]()
         configs = config_chain(Path(layers.trainer_config)) if layers.trainer_config else []
         for path in (*map(Path, layers.gin_files), *configs):
             files.update(included_files(path, seen_files))
-        return list(marks_of(files))
+        return list(path_stamps(files))
 
-    def _fingerprint(self) -> str:
+    def _inputs_fingerprint(self) -> str:
         config = self._config()
         blocks, params = SessionBlocks.parse_last_lines(config.layers.gin_params)
         inputs = {

@@ -26,7 +26,7 @@ from lobench.engine.workers.command import command_words
 from lobench.engine.workers.protocol import Command
 from lobench.hookspecs import CheckpointReader, SourceContext
 
-__all__ = ["CommandRun", "CommandRuns", "holds_checkpoint"]
+__all__ = ["CommandRun", "CommandRuns", "has_checkpoint"]
 
 _END_STATES: tuple[TrialState, ...] = ("done", "failed", "infeasible", "stopped")
 _NUM_POLLS = 2  # polls of a finished command's folder: a file is complete if two polls find it unchanged
@@ -41,14 +41,14 @@ class CommandRun:
       method: The method.
       session: Number of the session.
       folder: Absolute path of the folder for its checkpoints, or for a script's output.
-      runs_in: Working directory: the folder of the experiment's file.
+      working_folder: Working directory: the folder of the experiment's file.
       log: Path of its output, without `.out` and `.err`.
     """
 
     method: Method
     session: int
     folder: Path
-    runs_in: Path
+    working_folder: Path
     log: Path
 
     @property
@@ -74,26 +74,26 @@ class CommandRun:
         return Size(self.method.num_cpus, self.method.num_gpus)
 
     @property
-    def values(self) -> Mapping[str, str]:
+    def placeholder_values(self) -> Mapping[str, str]:
         """Values of the placeholders `{NAME}` in the command and in its curves path."""
         placeholders = {"session": str(self.session), "gin": str(self.folder.parent / _GIN_FILE)}
         return {**self.method.values, **placeholders, **dict.fromkeys(("folder", "out"), str(self.folder))}
 
     def message(self, lease: int) -> Command:
-        command_line = command_words(shlex.split(self.method.command), self.values)
-        return Command(lease=lease, words=command_line, folder=str(self.runs_in), log=str(self.log))
+        command_line = command_words(shlex.split(self.method.command), self.placeholder_values)
+        return Command(lease=lease, words=command_line, folder=str(self.working_folder), log=str(self.log))
 
 
-def holds_checkpoint(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> bool:
+def has_checkpoint(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> bool:
     """Returns whether a command's folder contains a complete checkpoint."""
-    return run.folder.is_dir() and bool(_poll(_source_of(run, readers)))
+    return run.folder.is_dir() and bool(_poll_repeatedly(_source_of(run, readers)))
 
 
 def _source_of(run: CommandRun, readers: Mapping[str, CheckpointReader]) -> DirectorySource:
     return DirectorySource(SourceContext(location=str(run.folder), readers=readers))
 
 
-def _poll(source: DirectorySource) -> list[SeenCheckpoint]:
+def _poll_repeatedly(source: DirectorySource) -> list[SeenCheckpoint]:
     return [checkpoint for _ in range(_NUM_POLLS) for checkpoint in source.poll()]
 
 
@@ -135,19 +135,19 @@ class CommandRuns(Arrivals):
         self._workers: WatchWorkers | None = None
         self.states: dict[CommandId, TrialState] = {}
         for run in runs:
-            self.add(run, states.get(run.id, "waiting"))
+            self.add_run(run, states.get(run.id, "waiting"))
 
-    def add(self, run: CommandRun, recorded_state: TrialState = "waiting") -> None:
+    def add_run(self, run: CommandRun, recorded_state: TrialState = "waiting") -> None:
         """Adds a command, with its state in the ledger."""
         self._runs[run.id], self._sources[run.id] = run, _source_of(run, self._readers)
-        self._set(run.id, recorded_state if recorded_state in _END_STATES else "waiting")
+        self._set_state(run.id, recorded_state if recorded_state in _END_STATES else "waiting")
 
     @property
     def is_open(self) -> bool:
         """Whether another checkpoint may arrive."""
-        return not all(map(self.is_through, self.states))
+        return not all(map(self.is_drained, self.states))
 
-    def is_through(self, command: CommandId) -> bool:
+    def is_drained(self, command: CommandId) -> bool:
         """Returns whether a command has ended, and all its checkpoints were returned."""
         state = self.states[command]
         return state in _END_STATES and (
@@ -155,7 +155,7 @@ class CommandRuns(Arrivals):
         )
 
     @property
-    def has_news(self) -> bool:
+    def has_new(self) -> bool:
         """Whether `waiting` has new commands to return."""
         return any(
             state not in _END_STATES
@@ -163,17 +163,17 @@ class CommandRuns(Arrivals):
             if command not in self._announced_commands
         )
 
-    def given(self) -> list[RequestedSubject]:
+    def new_subjects(self) -> list[RequestedSubject]:
         """Returns new checkpoints as subjects, with the method's bindings and the folder's `config.gin`."""
         given_subjects: list[RequestedSubject] = []
-        for run, seen_checkpoint in self.poll():
+        for run, seen_checkpoint in self.new_checkpoints():
             try:
                 given_subjects.append(given_checkpoint(seen_checkpoint.uri, run.method.bindings, label=run.label))
             except ConfigError as error:
                 self._refuse_checkpoint(seen_checkpoint.uri, str(error))
         return given_subjects
 
-    def waiting(self) -> list[tuple[tuple[CommandId, Size], ...]]:
+    def new_commands(self) -> list[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
         new_commands = [command for command in self.states if command not in self._announced_commands]
         commands_with_sizes = tuple(
@@ -182,7 +182,7 @@ class CommandRuns(Arrivals):
         self._announced_commands.update(new_commands)
         return [commands_with_sizes] if commands_with_sizes else []
 
-    def postponed_for(self, command: CommandId) -> str:
+    def postponing_file(self, command: CommandId) -> str:
         edited_file = self.edited_file(self._runs[command].method) if self.follows_edits else ""
         if edited_file:
             self._postponed_commands.add(command)
@@ -193,62 +193,62 @@ class CommandRuns(Arrivals):
         """Whether a command waits until the run begins again."""
         return bool(self._postponed_commands)
 
-    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
+    def execute(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None:
         if action.command in self._postponed_commands:
             return
         if isinstance(action, CommandEnded):
             self._leases.pop(action.command, None)
-            self.end(action.command, action.message)
+            self.end_command(action.command, action.message)
             return
         self._workers, self._leases[action.command] = workers, (action.worker, action.lease)
         is_stopped = self.states[action.command] == "stopped"
-        workers.command(action.worker, self.begin(action.command, action.lease))
+        workers.run_command(action.worker, self.begin_command(action.command, action.lease))
         if is_stopped:
-            self.stop(action.command)
+            self.stop_command(action.command)
 
-    def stop(self, command: CommandId) -> None:
+    def stop_command(self, command: CommandId) -> None:
         """Stops a running or waiting command whose results are no longer needed."""
-        self._set(command, "stopped")
+        self._set_state(command, "stopped")
         if self._workers is not None and command in self._leases:
-            self._workers.stop(*self._leases[command])
+            self._workers.stop_command(*self._leases[command])
 
-    def begin(self, command: CommandId, lease: int) -> Command:
+    def begin_command(self, command: CommandId, lease: int) -> Command:
         """Prepares a command's folder, and returns the message to its worker.
 
         A folder without a complete checkpoint is emptied first. Folders of scripts are kept, because a script may
         continue from its files.
         """
         run = self._runs[command]
-        if not run.is_script and not holds_checkpoint(run, self._readers):
+        if not run.is_script and not has_checkpoint(run, self._readers):
             shutil.rmtree(run.folder, ignore_errors=True)
         run.folder.mkdir(parents=True, exist_ok=True)
         open_to_group(run.folder)
         write_whole(run.folder.parent / _GIN_FILE, "".join(f"{line}\n" for line in run.method.trainer_bindings))
-        self._set(command, "running")
+        self._set_state(command, "running")
         message = run.message(lease)
         self._log(f"{run.label} starts: {shlex.join(message.words)}; output: {run.log}.out")
         return message
 
-    def end(self, command: CommandId, problem: str) -> None:
+    def end_command(self, command: CommandId, problem: str) -> None:
         """Records the end of a command. `problem` is "" if its exit code was 0."""
         if self.states[command] == "stopped":
             return
         state: TrialState = "failed" if problem else "infeasible"
         if not problem and not (problem := self._refusal_reasons.get(command, "")):
-            has_output, problem = self._outcome(self._runs[command])
+            has_output, problem = self._output_and_problem(self._runs[command])
             state = "done" if has_output else "infeasible"
         self._record_state(command, state, problem)
         if state == "done" and (edited_file := self.edited_file(self._runs[command].method)):
             label = self._runs[command].label
             self._log(f"{edited_file} was edited while {label} ran: its result counts as one of the code at its start")
 
-    def _outcome(self, run: CommandRun) -> tuple[bool, str]:
+    def _output_and_problem(self, run: CommandRun) -> tuple[bool, str]:
         """Returns whether a command that exited with 0 wrote a checkpoint, and a message on missing ones."""
         checkpoints, notice = self._last_checkpoint(run)
         problem = "" if checkpoints else f"it wrote no checkpoint into {run.folder}"
         return bool(checkpoints), "; ".join(filter(None, (problem, notice)))
 
-    def refuse(self, subject: Subject, problem: str) -> bool:
+    def refuse_subject(self, subject: Subject, problem: str) -> bool:
         """Marks the command that wrote a subject's checkpoint as infeasible; returns whether there is such a command.
 
         A running command is marked once it has ended.
@@ -265,16 +265,16 @@ class CommandRuns(Arrivals):
         return False
 
     def _record_state(self, command: CommandId, state: TrialState, problem: str) -> None:
-        self._set(command, state)
+        self._set_state(command, state)
         self._log(f"{self._runs[command].label} {state}{': ' if problem else ''}{problem}")
 
-    def leave(self) -> None:
+    def chief_ended(self) -> None:
         """Sets running commands back to waiting, because the chief ends and stops them."""
         for command, state in self.states.items():
             if state == "running":
-                self._set(command, "waiting")
+                self._set_state(command, "waiting")
 
-    def poll(self) -> list[tuple[CommandRun, SeenCheckpoint]]:
+    def new_checkpoints(self) -> list[tuple[CommandRun, SeenCheckpoint]]:
         """Returns checkpoints to evaluate: each new one or, if the method asks for it, only the last at the end."""
         sightings_of_runs: list[tuple[CommandRun, SeenCheckpoint]] = []
         for command, run in self._runs.items():
@@ -300,7 +300,7 @@ class CommandRuns(Arrivals):
     def _last_checkpoint(self, run: CommandRun) -> tuple[Sequence[SeenCheckpoint], str]:
         """Returns the last complete checkpoint of a command, and a message on incomplete ones."""
         source = _source_of(run, self._readers)
-        checkpoints = _poll(source)
+        checkpoints = _poll_repeatedly(source)
         unfinished_files = source.pending().items()  # incomplete for good: the command has ended
         notice = "; ".join(
             f"{path} is left out: it is half-written ({unfinished.reason.removeprefix('half-written: ')})"
@@ -310,7 +310,7 @@ class CommandRuns(Arrivals):
             -1:
         ], notice
 
-    def _set(self, command: CommandId, state: TrialState) -> None:
+    def _set_state(self, command: CommandId, state: TrialState) -> None:
         if self.states.get(command) == state:
             return
         self.states[command] = state

@@ -17,7 +17,7 @@ from lobench.core.planner.log import LoggedStep, PlannerStart, read_start, read_
 from lobench.core.wording import cause
 from lobench.engine.group_files import open_to_group
 
-__all__ = ["DecisionLog", "read_decisions", "starts_of"]
+__all__ = ["DecisionLog", "log_files", "read_decisions"]
 
 _MAX_BYTES = 16 << 20  # limit of all logs together
 _MAX_START_BYTES = 4 << 20  # limit of one start's log, which ends there
@@ -92,7 +92,7 @@ class DecisionLog:
     def _start_log(self) -> Path:
         """Removes old logs to make room, and returns the path of this run's log."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        starts = starts_of(self._folder.parent)
+        starts = log_files(self._folder.parent)
         number = max(starts, default=0) + 1
         free_bytes = self._max_bytes - self._max_start_bytes
         for old_number in sorted(starts, reverse=True):
@@ -103,10 +103,10 @@ class DecisionLog:
         return self._folder / f"{number:06d}.jsonl.gz"
 
 
-def starts_of(store: Path) -> dict[int, Path]:
+def log_files(store: Path) -> dict[int, Path]:
     """Returns the logs of a store by the number of their start."""
-    log_files = (store / "decisions").glob("*.jsonl.gz")
-    return {int(name): path for path in log_files if (name := path.name.partition(".")[0]).isdecimal()}
+    paths = (store / "decisions").glob("*.jsonl.gz")
+    return {int(name): path for path in paths if (name := path.name.partition(".")[0]).isdecimal()}
 
 
 def read_decisions(path: Path) -> tuple[PlannerStart, Iterator[LoggedStep]]:
@@ -119,12 +119,12 @@ def read_decisions(path: Path) -> tuple[PlannerStart, Iterator[LoggedStep]]:
         lines = zlib.decompressobj(wbits=_GZIP_WBITS).decompress(path.read_bytes()).decode().split("\n")[:-1]
         if not lines:
             raise ValueError("it is empty")
-        return read_start(lines[0]), _steps(path, lines[1:])
+        return read_start(lines[0]), _read_steps(path, lines[1:])
     except (OSError, ValueError, zlib.error) as error:
         raise _damaged_error(path, error) from error
 
 
-def _steps(path: Path, lines: list[str]) -> Iterator[LoggedStep]:
+def _read_steps(path: Path, lines: list[str]) -> Iterator[LoggedStep]:
     for line in lines:
         if line == f'"{_FULL_LINE}"':
             return

@@ -12,7 +12,7 @@ from lobench.core.subject import Subject
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.chief.subjects import Subjects
-from lobench.engine.chief.worker_link import WatchWorkers, finished_of
+from lobench.engine.chief.worker_link import WatchWorkers, finished_event
 from lobench.engine.workers.protocol import Job, JobResult
 
 __all__ = ["Dispatch"]
@@ -28,38 +28,38 @@ class Dispatch:
         self._progress = progress
         self._leases: dict[int, planner.Lease] = {}  # by worker
         self._returned_evaluations: set[EvaluationId] = set()  # evaluations given back once by a worker
-        self._copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job
+        self._theta_copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job
 
     @property
-    def running(self) -> tuple[str, ...]:
+    def running_cases(self) -> tuple[str, ...]:
         """Cases that workers are evaluating, without duplicates."""
         cases = (lease.case for lease in self._leases.values())
         return tuple(dict.fromkeys(f"{case.suite}/{case.name}" for case in cases))
 
-    def forget(self, worker: int) -> None:
+    def forget_lease(self, worker: int) -> None:
         """Forgets the worker's running job, which will return nothing."""
         if (lease := self._leases.pop(worker, None)) is not None:
             self._progress.given_up(lease.lease)
 
-    def killed_for_memory(self, worker: int, message: str, now: float) -> planner.Finished | None:
+    def oom_event(self, worker: int, message: str, now: float) -> planner.Finished | None:
         """Returns the event that ends the lease of a worker killed for lack of memory; None if it had no lease."""
         lease = self._leases.get(worker)
-        self.forget(worker)
+        self.forget_lease(worker)
         if lease is None:
             return None
         return planner.Finished(worker, lease.lease, Outcome.OOM, now, message, replace_worker=True)
 
-    def lease(self, action: planner.Lease) -> planner.Finished | None:
+    def send_job(self, action: planner.Lease) -> planner.Finished | None:
         """Sends a job to a worker, or returns the event that ends its lease if the theta is no longer available."""
         evaluation = action.evaluation
-        subject = self._subjects.first(evaluation)
-        if not self._subjects.has_theta(evaluation):
+        subject = self._subjects.first_sighting(evaluation)
+        if not self._subjects.ensure_theta(evaluation):
             # The path comes first, so that equal errors of many checkpoints are shown once.
             text = f"{subject.uri}: its theta is gone: the spool lost its copy, and the file cannot be read any more"
             return planner.Finished(action.worker, action.lease, Outcome.EXPIRED, time.monotonic(), text)
         self._leases[action.worker] = action
-        self._copies[action.worker] = self._spool.copy_of(evaluation.sha256)
-        self._progress.leased(action.lease, subject, action.case)
+        self._theta_copies[action.worker] = self._spool.copy_identity(evaluation.sha256)
+        self._progress.evaluation_leased(action.lease, subject, action.case)
         job = Job(
             lease=action.lease,
             case_key=evaluation.case_key,
@@ -74,10 +74,10 @@ class Dispatch:
             generation=subject.generation,
             sha256=subject.sha256,
         )
-        self._workers.run(action.worker, job)
+        self._workers.run_job(action.worker, job)
         return None
 
-    def returned(
+    def result_event(
         self, worker: int, result: JobResult, now: float, *, is_config_broken: bool = False
     ) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result as an event, with its curves.
@@ -87,12 +87,12 @@ class Dispatch:
         have the current files. While the run's `config.gin` cannot be parsed, such an error never counts.
         """
         lease = self._leases.pop(worker, None)
-        event, curves = finished_of(worker, result, now)
-        leased_copy = self._copies.pop(worker, None)
+        event, curves = finished_event(worker, result, now)
+        leased_copy = self._theta_copies.pop(worker, None)
         is_void = (
             event.outcome is Outcome.ERROR
             and leased_copy is not None
-            and leased_copy != self._spool.copy_of(leased_copy[0])
+            and leased_copy != self._spool.copy_identity(leased_copy[0])
         )
         is_given_back = bool(result.other_code) or result.other_gin
         if (
@@ -109,9 +109,9 @@ class Dispatch:
         return event, curves
 
     def _companion(self, evaluation: EvaluationId) -> tuple[str, str]:
-        self._subjects.has_theta(evaluation)  # restores the file if it is missing; workers skip a missing companion
-        subject = self._subjects.first(evaluation)
+        self._subjects.ensure_theta(evaluation)  # restores the file if it is missing; workers skip a missing companion
+        subject = self._subjects.first_sighting(evaluation)
         return subject.uri, self._theta_path(subject)
 
     def _theta_path(self, subject: Subject) -> str:
-        return self._spool.location(subject.sha256) if subject.has_theta else ""
+        return self._spool.copy_location(subject.sha256) if subject.has_theta else ""

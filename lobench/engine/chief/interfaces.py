@@ -16,7 +16,7 @@ from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Arrivals", "Ending", "WatchOptions", "WatchPlan", "WatchProgress"]
+__all__ = ["ERRORS", "Arrivals", "WatchOptions", "WatchPlan", "WatchProgress", "WatchSummary"]
 
 # Outcomes that another attempt may change. A watch with any of them exits with code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
@@ -40,26 +40,26 @@ class WatchProgress:
 
     def closed(self) -> None: ...
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None: ...
+    def cases_known(self, cases: Sequence[CaseInfo]) -> None: ...
 
-    def admitted(self, subject: Subject) -> None: ...
+    def subject_admitted(self, subject: Subject) -> None: ...
 
-    def step(self, lease: int, step: int) -> None: ...
+    def training_progressed(self, lease: int, step: int) -> None: ...
 
-    def planned(self, programs: Collection[str]) -> None:
+    def programs_planned(self, programs: Collection[str]) -> None:
         """Called before a program runs for the first time, with the keys of the programs that are still needed."""
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None: ...
 
     def given_up(self, lease: int) -> None:
         """Called when a lease ends without curves: its worker died or was ended, or its theta is gone."""
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None: ...
 
-    def grown(self) -> None:
+    def curves_extended(self) -> None:
         """Called when a running script has appended to its curves."""
 
-    def completed(self, subject: Subject, left: RemainingWork) -> None:
+    def subject_finished(self, subject: Subject, left: RemainingWork) -> None:
         """Called when all evaluations of a subject are in the store."""
 
 
@@ -71,44 +71,44 @@ class Arrivals(Protocol):
         """Whether another subject may arrive."""
 
     @property
-    def has_news(self) -> bool:
+    def has_new(self) -> bool:
         """Whether `given` or `waiting` has something to return now. The chief then polls without a pause."""
 
     @property
-    def names(self) -> str:
+    def subjects_noun(self) -> str:
         """Plural noun for the given subjects, as in "methods already evaluated: 2 of 4"."""
         return "methods"
 
-    def given(self) -> Sequence[RequestedSubject]:
+    def new_subjects(self) -> Sequence[RequestedSubject]:
         """Returns the subjects that are new since the last call."""
 
-    def taken(self, given: RequestedSubject, subject: Subject | None) -> None:
+    def subject_read(self, given: RequestedSubject, subject: Subject | None) -> None:
         """Called when a given subject was read; `subject` is None if it cannot be read."""
         return
 
-    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+    def register_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         """Called when the cases of a variant are known."""
         return
 
-    def finished(self, subject: Subject) -> None:
+    def subject_finished(self, subject: Subject) -> None:
         """Called when all evaluations of a subject are in the ledger."""
         return
 
-    def waiting(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
+    def new_commands(self) -> Sequence[tuple[tuple[CommandId, Size], ...]]:
         """Returns the commands that became ready since the last call, with the resources that each needs."""
 
-    def postponed_for(self, command: CommandId) -> str:
+    def postponing_file(self, command: CommandId) -> str:
         """Called before a command starts; returns the name of a file of its code that was edited since it was planned.
 
         If there is one, the command does not start, and the run begins again.
         """
 
-    def act(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
+    def execute(self, action: LeaseCommand | CommandEnded, workers: WatchWorkers) -> None: ...
 
-    def refuse(self, subject: Subject, problem: str) -> bool:
+    def refuse_subject(self, subject: Subject, problem: str) -> bool:
         """Called if the cases of a subject cannot be bound; returns whether to continue without the subject."""
 
-    def leave(self) -> None:
+    def chief_ended(self) -> None:
         """Called when the chief ends."""
 
 
@@ -183,12 +183,12 @@ class WatchPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class WatchSummary:
     """Summary of a watch.
 
     Attributes:
       outcomes: Number of evaluations of this call, by outcome.
-      recorded: Number of stored evaluations of the current cases and programs, by outcome, whenever they were recorded.
+      recorded: Number of stored evaluations of the current cases and programs, by outcome, whenever recorded.
       interrupted: Whether a signal ended it.
       over_budget: Whether the limit on core hours ended it.
       num_left: Number of missing evaluations of the known checkpoints.

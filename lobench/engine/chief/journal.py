@@ -18,11 +18,11 @@ from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.config.suite_files import SuiteFiles
-from lobench.engine.store.current import codes_of, forms_of
+from lobench.engine.store.current import codes_by_place, forms_by_place
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.plans import suite_plan
-from lobench.engine.store.programs import Expected
-from lobench.engine.store.states import free_states, state_folder, sweep_states
+from lobench.engine.store.programs import ExpectedProgram
+from lobench.engine.store.states import remove_finished_states, state_folder, sweep_states
 
 __all__ = ["ActionAndCurves", "Journal"]
 
@@ -48,9 +48,9 @@ class Journal:
         self._suite = suite
         self._plans: dict[str, tuple[Mapping[str, CaseInfo], Mapping[str, Any]]] = {}  # by variant
         self._planned_cases: dict[int, Mapping[str, CaseInfo]] = {}  # by position
-        self._expected = Expected(is_elsewhere=options.elsewhere, together=options.together)
-        self._expected_programs = {program.key for program in self._expected.all()}
-        self.programs = ledger.accepted_programs(self._expected.all())
+        self._expected_program = ExpectedProgram(is_elsewhere=options.elsewhere, together=options.together)
+        self._expected_programs = {program.key for program in self._expected_program.all_programs()}
+        self.programs = ledger.accepted_programs(self._expected_program.all_programs())
         self._decisions: list[ActionAndCurves] = []
         # Pairs (actual, expected) registered in this commit.
         self._registered_programs: set[tuple[Program, Program]] = set()
@@ -60,7 +60,7 @@ class Journal:
         self._commit_seconds = 0.0
         self.commit_at = math.inf
 
-    def plan(self, start: PlannerStart, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
+    def make_planner(self, start: PlannerStart, policy: AdmissionPolicy, log: Callable[[str], None]) -> RecordedPlanner:
         """Returns a planner whose events are logged in the store."""
         planner = RecordedPlanner(start, policy)
         self._decision_log = DecisionLog(self._ledger.store, start, planner.take_steps, log=log)
@@ -71,7 +71,7 @@ class Journal:
         if self._decision_log is not None:
             self._decision_log.write(is_last=True)
 
-    def gather(self, decision: ActionAndCurves) -> None:
+    def add(self, decision: ActionAndCurves) -> None:
         """Adds a decision. The commit is delayed to collect more of them, for longer if the disk is slow."""
         self._decisions.append(decision)
         if self.commit_at == math.inf:
@@ -100,21 +100,21 @@ class Journal:
         Evaluations without curves may be retried and keep theirs.
         """
         records = [action for action, curves in decisions if isinstance(action, planner.Record) and curves is not None]
-        free_states(self._state_folder, [record.evaluation for record in records])
+        remove_finished_states(self._state_folder, [record.evaluation for record in records])
 
     def _write_action(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
             case planner.Record():
-                self._record(action, curves)
+                self._record_result(action, curves)
             case planner.RecordSplit(evaluation):
                 self._ledger.record_incident("split", evaluation)
             case planner.RecordDeath(evaluation):
                 self._ledger.record_incident("death", evaluation)
             case planner.Admit(position):
-                self._plan(position)
-                self._ledger.set_admission(position, "admitted")
+                self._record_plan(position)
+                self._ledger.record_admission(position, "admitted")
             case planner.Skip(position):
-                self._ledger.set_admission(position, "skipped")
+                self._ledger.record_admission(position, "skipped")
             case planner.FinishCheckpoint(position):
                 cases = self._subjects.known_cases(self._subjects[position].variant.key)
                 blocks = {key: case.blocks() for key, case in cases.items()}
@@ -122,29 +122,29 @@ class Journal:
                     position, programs=self.programs, case_keys=cases, codes=self._subjects.codes(), blocks=blocks
                 )
             case planner.Reopen(position):
-                self._plan(position)
+                self._record_plan(position)
                 self._ledger.reopen_checkpoint(position)
             case planner.Forget(evaluations):
-                self._ledger.forget(evaluations, programs=self.programs, codes=self._subjects.codes())
+                self._ledger.forget_evaluations(evaluations, programs=self.programs, codes=self._subjects.codes())
 
-    def _plan(self, position: int) -> None:
+    def _record_plan(self, position: int) -> None:
         """Records the plan of the subject at a position, before its first result and if its cases changed."""
         subject = self._subjects[position]
         cases = self._subjects.known_cases(subject.variant.key)
         if not cases or self._planned_cases.get(position) is cases:
             return
         self._planned_cases[position] = cases
-        self._ledger.record_plan(subject, self._plan_of(subject.variant.key), self._expected_programs)
+        self._ledger.record_plan(subject, self._suite_plan(subject.variant.key), self._expected_programs)
 
-    def plan_cases(self, variant: str) -> None:
+    def record_current_plan(self, variant: str) -> None:
         """Records this run's plan as the last plan of a variant, even if no evaluation is missing."""
         cases = self._subjects.known_cases(variant)
-        make_plan = functools.partial(self._plan_of, variant)
-        forms = forms_of(cases.values())
-        codes = codes_of(cases.values())
+        make_plan = functools.partial(self._suite_plan, variant)
+        forms = forms_by_place(cases.values())
+        codes = codes_by_place(cases.values())
         self._ledger.record_current(variant, forms, make_plan, self._expected_programs, codes)
 
-    def _plan_of(self, variant: str) -> Mapping[str, Any]:
+    def _suite_plan(self, variant: str) -> Mapping[str, Any]:
         cases = self._subjects.known_cases(variant)
         planned_cases, plan = self._plans.get(variant, ({}, {}))
         if planned_cases is not cases:
@@ -152,17 +152,17 @@ class Journal:
             self._plans[variant] = cases, plan
         return plan
 
-    def _record(self, action: planner.Record, curves: Curves | None) -> None:
+    def _record_result(self, action: planner.Record, curves: Curves | None) -> None:
         evaluation, case = action.evaluation, action.case
-        for position in (positions := self._subjects.positions(evaluation)):
-            self._plan(position)
+        for position in (positions := self._subjects.positions_needing(evaluation)):
+            self._record_plan(position)
         if case.evaluator:
             program = expected = EVALUATOR_PROGRAMS[case.evaluator]
         elif curves is None:
-            program = expected = self._expected.of(case.num_gpus)
+            program = expected = self._expected_program.of(case.num_gpus)
         else:
             program = Program.of(curves.provenance)
-            expected = self._expected.of(case.num_gpus, program.together)
+            expected = self._expected_program.of(case.num_gpus, program.together)
         key = program.key
         is_registered = (program, expected) in self._registered_programs
         self.programs.add(key)

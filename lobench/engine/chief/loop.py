@@ -23,14 +23,14 @@ from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
 from lobench.engine.checkpoints.spool import Spool
-from lobench.engine.chief.case_cache import KnownCases
+from lobench.engine.chief.case_cache import RecordedCases
 from lobench.engine.chief.commands import CommandRuns
 from lobench.engine.chief.dispatch import Dispatch
-from lobench.engine.chief.interfaces import ERRORS, Arrivals, Ending, WatchOptions, WatchPlan, WatchProgress
+from lobench.engine.chief.interfaces import ERRORS, Arrivals, WatchOptions, WatchPlan, WatchProgress, WatchSummary
 from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.observers import Observers
 from lobench.engine.chief.signals import Signals
-from lobench.engine.chief.subjects import Arriving, Subjects, is_through, todays
+from lobench.engine.chief.subjects import SubjectRecorder, Subjects, planned_sightings, was_finished
 from lobench.engine.chief.variants import Variants
 from lobench.engine.chief.worker_link import WatchWorkers, WorkerEvent
 from lobench.engine.config.suite_files import SuiteFiles
@@ -94,7 +94,7 @@ class Chief:
         given: Sequence[RequestedSubject] = (),
         readers: Mapping[str, CheckpointReader],
         arrivals: Arrivals | None = None,
-        known: KnownCases,
+        known: RecordedCases,
         make_executor: Callable[[Connection], Executor],
         policy: AdmissionPolicy,
         max_cores: int,
@@ -124,7 +124,10 @@ class Chief:
         )
         # If all runs are below the folder, its own config.gin need not name an optimizer.
         self._is_one_run = self._has_source and not has_run_configs
-        self._subjects, self._arriving_subjects = Subjects(self._intake), Arriving(self._intake, given, self._arrivals)
+        self._subjects, self._arriving_subjects = (
+            Subjects(self._intake),
+            SubjectRecorder(self._intake, given, self._arrivals),
+        )
         self._journal = Journal(ledger, options, self._subjects, suite)
         retried = ERRORS if options.retry_errors else ()
         self._history = ledger.history(
@@ -139,7 +142,9 @@ class Chief:
             history=self._history,
             at=time.time(),
         )
-        self._planner = self._journal.plan(start, PerRun(policy, self._subjects.run_of), progress.log)
+        self._planner = self._journal.make_planner(
+            start, PerRun(policy, self._subjects.run_and_numbering), progress.log
+        )
         wakeup_socket, self._waking_socket = socket.socketpair()
         for endpoint in (wakeup_socket, self._waking_socket):
             endpoint.setblocking(False)
@@ -159,7 +164,7 @@ class Chief:
         self._ended_leases: list[planner.Finished] = []  # ended because the theta is gone
         self._new_sightings: list[tuple[int, Subject]] = []
         self._outcome_counts: dict[Outcome, int] = {}
-        self._over_budget = self._suite_changed = self._has_cases = False
+        self._is_over_budget = self._has_suite_changed = self._has_cases = False
         self._accepted_evaluations = set[planner.EvaluationId]()  # results of other code that count
         self._running_commands: set[str] = set()  # names of running commands
         self._held_starts: dict[int, planner.StartWorker] = {}  # by worker: starts that wait for a valid `config.gin`
@@ -169,7 +174,7 @@ class Chief:
         self._last_news_time = time.monotonic()
         self._awaited_since: dict[str, float] = {}  # by checkpoint: time since which the end of the run waits for it
 
-    def run(self) -> Ending:
+    def run(self) -> WatchSummary:
         """Runs until the end of the run or until a signal arrives.
 
         Raises:
@@ -177,52 +182,52 @@ class Chief:
           LobenchError: Workers do not start.
         """
         try:
-            with self._signals.counted(self._waking_socket.fileno()):
+            with self._signals.counting(self._waking_socket.fileno()):
                 try:
                     self._recover()
                     self._loop()
                 finally:
                     self._commit()
-                    self._arrivals.leave()
+                    self._arrivals.chief_ended()
                     self._journal.close()
                 outstanding = self._deliverer.flush(_FLUSH_SECONDS, is_hurried=lambda: self._signals.count > 0)
                 self._ledger.publish()
-                self._intake.discard(self._subjects.needed)
+                self._intake.remove_released(self._subjects.needed_hashes)
         finally:
             self._workers.close()
             self._waking_socket.close()
         case_keys = self._subjects.case_keys()
-        sha256s = self._subjects.sha256s()
+        sha256s = self._subjects.hashes()
         if self._has_source:
             sha256s |= {sighting.sha256 for sighting in self._ledger.sightings().values() if sighting.has_theta}
-        return Ending(
+        return WatchSummary(
             outcomes=self._outcome_counts,
-            recorded=self._ledger.outcomes(self._journal.programs, case_keys, sha256s, self._subjects.codes()),
+            recorded=self._ledger.outcome_counts(self._journal.programs, case_keys, sha256s, self._subjects.codes()),
             interrupted=self._signals.count > 0,
-            over_budget=self._over_budget,
+            over_budget=self._is_over_budget,
             num_left=self._planner.num_remaining,
-            suite_changed=self._suite_changed,
+            suite_changed=self._has_suite_changed,
             core_seconds=self._workers.core_seconds,
             behind=outstanding,
-            earlier=self._deliverer.earlier,
+            earlier=self._deliverer.outstanding_at_start,
             plan=WatchPlan(
                 subjects=self._subjects.all(),
                 cases=self._subjects.cases_by_variant(),
                 programs=frozenset(self._journal.programs),
             ),
-            unread=self._intake.unread,
-            unbound=self._intake.unbound,
+            unread=self._intake.unread_reasons,
+            unbound=self._intake.unbound_reasons,
         )
 
     def _recover(self) -> None:
         """Continues from the ledger's records, and plans the given subjects."""
         sightings = self._ledger.sightings()
         if self._has_source:
-            sightings = self._intake.with_todays_configs(sightings)
-        planned_entries = list(todays(sightings, self._history)) if self._has_source else []
+            sightings = self._intake.with_current_configs(sightings)
+        planned_entries = list(planned_sightings(sightings, self._history)) if self._has_source else []
         planned_entries += self._add_given_subjects()
         unfinished_sightings = [
-            sighting for position, sighting in sightings.items() if not is_through(position, self._history)
+            sighting for position, sighting in sightings.items() if not was_finished(position, self._history)
         ]
         self._intake.recover(
             [subject for _, subject, is_done in planned_entries if not is_done], keep=unfinished_sightings
@@ -236,39 +241,39 @@ class Chief:
         ]
         self._variants.add([Variant()] if self._is_one_run else [])
         self._variants.add(subject.variant for _, subject in planned_subjects)
-        recorded_cases = self._variants.remembered((subject for _, subject in planned_subjects), self._history)
-        self._plan_cases(recorded_cases)
+        recorded_cases = self._variants.all_recorded_cases((subject for _, subject in planned_subjects), self._history)
+        self._record_plans(recorded_cases)
         self._report_cases(recorded_cases)
         for variant in self._variants:
-            is_traced = self._options.traced and variant in self._arriving_subjects.given
-            self._workers.describe(variant, is_traced=is_traced, names=self._options.cases)
+            is_traced = self._options.traced and variant in self._arriving_subjects.given_variants
+            self._workers.request_cases(variant, is_traced=is_traced, names=self._options.cases)
         for position, subject in planned_subjects:
             self._handle(planner.SubjectSeen(position, subject.key))
         if num_known := sum(position in sightings for position, _, _ in planned_entries):
-            names = "checkpoints" if self._has_source else self._arrivals.names
+            names = "checkpoints" if self._has_source else self._arrivals.subjects_noun
             num_evaluated = sum(entry[2] for entry in planned_entries)
             self._progress.announce(f"resuming: {names} already evaluated: {num_evaluated:,} of {num_known:,}")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
-            self._end()
+            self._end_run()
 
     def _add_given_subjects(self) -> list[tuple[int, Subject, bool]]:
         """Returns the positions of the given subjects, the subjects, and whether each was finished before."""
-        arrived_subjects = self._arriving_subjects.first(self._progress.log)
+        arrived_subjects = self._arriving_subjects.record_given(self._progress.log)
         for subject in (
             new_subject
             for position, new_subject in arrived_subjects.items()
             if position not in self._history.admissions
         ):
-            self._observers.seen(subject)
+            self._observers.checkpoint_seen(subject)
         return [
-            (position, given_subject, is_through(position, self._history))
+            (position, given_subject, was_finished(position, self._history))
             for position, given_subject in arrived_subjects.items()
         ]
 
     def _run_commands(self) -> None:
         self._handle_all(
-            [(planner.RunCommands(waiting_commands), None) for waiting_commands in self._arrivals.waiting()]
+            [(planner.RunCommands(waiting_commands), None) for waiting_commands in self._arrivals.new_commands()]
         )
 
     def _loop(self) -> None:
@@ -284,14 +289,14 @@ class Chief:
                 self._handle(planner.Drain())
             if drain_deadline and (self._signals.count > 1 or now > drain_deadline):
                 return
-            if not self._over_budget and self._workers.is_over_budget:
-                self._over_budget = True
+            if not self._is_over_budget and self._workers.is_over_budget:
+                self._is_over_budget = True
                 self._handle(planner.Drain())
-            is_polling = not self._has_ended and not self._suite_changed and not drain_deadline
-            if is_polling and (now >= next_poll or self._arrivals.has_news):
+            is_polling = not self._has_ended and not self._has_suite_changed and not drain_deadline
+            if is_polling and (now >= next_poll or self._arrivals.has_new):
                 num_found = self._poll()
-                quiet_polls = 0 if num_found or self._intake.pending() else quiet_polls + 1
-                next_poll = time.monotonic() + (0.0 if self._intake.backlog else poll_seconds)
+                quiet_polls = 0 if num_found or self._intake.has_pending() else quiet_polls + 1
+                next_poll = time.monotonic() + (0.0 if self._intake.num_unprocessed else poll_seconds)
                 if not self._subjects and not was_announced and not self._options.once:
                     self._progress.log("no complete checkpoint yet; waiting")
                     was_announced = True
@@ -299,17 +304,17 @@ class Chief:
                 self._maybe_end(quiet_polls)
             # After the last poll, only the workers are waited for, which uses no core.
             wait_seconds = max(next_poll - time.monotonic(), 0.0) if is_polling else 0.5
-            is_hurried = self._is_done or self._own_events or (is_polling and self._arrivals.has_news)
+            is_hurried = self._is_done or self._own_events or (is_polling and self._arrivals.has_new)
             self._wait(0.02 if is_hurried else min(wait_seconds, 0.5))
             self._start_held_workers()
-            self._workers.mention_slow_starts()
-            self._deliverer.pump()
-            self._intake.discard(self._subjects.needed)
+            self._workers.log_slow_starts()
+            self._deliverer.write_progress()
+            self._intake.remove_released(self._subjects.needed_hashes)
 
     def _log_stopping(self) -> float:
         """Logs which work the shutdown waits for, and returns the time limit in seconds."""
         seconds = _COMMAND_GRACE_SECONDS if self._running_commands else _GRACE_SECONDS
-        running = [*sorted(self._running_commands), *self._dispatch.running]
+        running = [*sorted(self._running_commands), *self._dispatch.running_cases]
         waiting_text = (
             f"{shortened_list(running, _MAX_NAMED)} may end within {seconds:g} s" if running else "nothing runs"
         )
@@ -318,7 +323,7 @@ class Chief:
 
     def _log_awaited(self, now: float) -> None:
         """Logs each checkpoint for which the end of the run has been waiting for a while, once."""
-        awaited_reasons = self._intake.awaited() if self._options.once else {}
+        awaited_reasons = self._intake.awaited_reasons() if self._options.once else {}
         self._awaited_since = {uri: self._awaited_since.get(uri, now) for uri in awaited_reasons}
         for uri, waiting_since in self._awaited_since.items():
             if now - waiting_since > _SILENT_SECONDS:
@@ -326,14 +331,14 @@ class Chief:
                 self._progress.log(f"waiting for {uri}: {awaited_reasons[uri]}")
 
     def _maybe_end(self, quiet_polls: int) -> None:
-        if self._intake.backlog or self._arrivals.is_open:
+        if self._intake.num_unprocessed or self._arrivals.is_open:
             return
         idle_seconds = time.monotonic() - self._last_news_time
         highest_step = self._subjects.highest_step
         if self._options.is_enough(quiet_polls=quiet_polls, highest_step=highest_step, idle_seconds=idle_seconds):
-            self._end()
+            self._end_run()
 
-    def _end(self) -> None:
+    def _end_run(self) -> None:
         self._has_ended = True
         self._handle(planner.RunEnded())
 
@@ -341,13 +346,13 @@ class Chief:
 
     def _poll(self) -> int:
         num_found, sightings = self._intake.poll()
-        arrived_subjects = self._arriving_subjects.next()
+        arrived_subjects = self._arriving_subjects.record_new()
         new_subjects = [subject for _, subject in (*sightings, *arrived_subjects)]
-        new_cases, unknown_variants = self._variants.meet(new_subjects, self._history)
-        self._plan_cases(new_cases)
+        new_cases, unknown_variants = self._variants.add_subjects(new_subjects, self._history)
+        self._record_plans(new_cases)
         self._report_cases(new_cases)
         for variant in unknown_variants:
-            self._workers.describe(variant)
+            self._workers.request_cases(variant)
         self._run_commands()
         sightings += arrived_subjects
         if num_found:
@@ -355,7 +360,7 @@ class Chief:
         self._new_sightings += sightings
         if self._new_sightings and self._is_suite_edited():
             return num_found  # the ledger has recorded them, and the next watch evaluates them
-        if not self._intake.is_choosing:  # until then the newest checkpoint would be missing from the choice
+        if not self._intake.may_find_newer:  # until then the newest checkpoint would be missing from the choice
             for position, subject in self._new_sightings:
                 if position in self._subjects:
                     self._subjects.release_unneeded(subject)
@@ -363,7 +368,7 @@ class Chief:
                 self._subjects.add(position, subject)
                 if self._options.keep_results:
                     self._accept_code([subject])
-                self._observers.seen(subject)
+                self._observers.checkpoint_seen(subject)
                 self._handle(planner.SubjectSeen(position, subject.key))
             self._new_sightings.clear()
         return num_found
@@ -373,11 +378,11 @@ class Chief:
 
         If so, the watch ends after its running work, since workers have the old cases.
         """
-        if not self._suite_changed and (file := self._suite.changed()):
+        if not self._has_suite_changed and (file := self._suite.changed_file()):
             self._request_restart(f"{file} has changed")
-        return self._suite_changed
+        return self._has_suite_changed
 
-    def _with_names_of_changes(self, result: JobResult) -> JobResult:
+    def _with_edited_file_names(self, result: JobResult) -> JobResult:
         """Adds the names of the differing files to a result that was computed by other code.
 
         If the files were edited on this machine, the watch begins again.
@@ -393,7 +398,7 @@ class Chief:
         return replace(result, message=": ".join(filter(None, (result.message, shortened_list(names, _MAX_NAMED)))))
 
     def _request_restart(self, reason: str) -> None:
-        self._suite_changed = True
+        self._has_suite_changed = True
         self._progress.log(f"{reason}: restarting with the present files")
         self._own_events.append(planner.Drain())
 
@@ -417,36 +422,36 @@ class Chief:
                     self._request_restart(f"{described.edited[0]} has changed")
                     return []
                 self._ledger.record_code(described.codes)
-                self._suite.add(map(Path, described.code_files))
-                if self._variants.has_changed(described):
+                self._suite.add_code_files(map(Path, described.code_files))
+                if self._variants.differs_from_reported(described):
                     self._request_restart("the suite has other cases than it had")
                 with self._ledger.transaction():  # one commit for the description and the plan
-                    cases = self._variants.describe(described)
-                    self._plan_cases(cases)
+                    cases = self._variants.add_description(described)
+                    self._record_plans(cases)
                 self._report_cases(cases)
             case (worker, Ready()):
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
                 if self._config_problem():
-                    self._suite_changed = True  # the next round starts workers once the file can be parsed
+                    self._has_suite_changed = True  # the next round starts workers once the file can be parsed
                     self._own_events.append(planner.Drain())
                 else:
-                    self._refuse(variant, "; ".join(messages))
+                    self._refuse_subjects(variant, "; ".join(messages))
             case (_, Step(lease=lease, step=step)):
-                self._progress.step(lease, step)
+                self._progress.training_progressed(lease, step)
             case (worker, JobResult() as result):
                 if result.other_code:
-                    result = self._with_names_of_changes(result)
+                    result = self._with_edited_file_names(result)
                 elif result.other_gin:
                     self._is_suite_edited()
                 is_config_broken = result.other_gin and bool(self._suite.config_problem())
-                return [self._dispatch.returned(worker, result, now, is_config_broken=is_config_broken)]
+                return [self._dispatch.result_event(worker, result, now, is_config_broken=is_config_broken)]
             case WorkerExited(worker=worker, message=cause_text, is_oom=True) if (
-                finished_event := self._dispatch.killed_for_memory(worker, cause_text, now)
+                finished_event := self._dispatch.oom_event(worker, cause_text, now)
             ):
                 return [(finished_event, None)]
             case WorkerExited(worker=worker, message=cause_text, lost=lost):
-                self._dispatch.forget(worker)
+                self._dispatch.forget_lease(worker)
                 return [(planner.WorkerDied(worker, now, cause_text, lost), None)]
             case ExecutorCapacity(machines=machines, limit=limit):
                 sizes = tuple(planner.Size(int(num_cpus), num_gpus) for num_cpus, num_gpus in machines)
@@ -455,33 +460,33 @@ class Chief:
                 self._progress.log(line)
         return []
 
-    def _refuse(self, variant: str | None, reason: str) -> None:
+    def _refuse_subjects(self, variant: str | None, reason: str) -> None:
         """Refuses the subjects whose cases cannot be bound; raises SuiteError if the run cannot continue without them.
 
         Runs below the watched folder wait until their `config.gin` changes.
         """
-        subjects = self._subjects.of_variant(variant) if variant else []
+        subjects = self._subjects.with_variant(variant) if variant else []
         error = SuiteError(
             reason, where=", ".join(dict.fromkeys(repr(subject.run or subject.label) for subject in subjects))
         )
-        num_refused = sum(self._arrivals.refuse(subject, reason) for subject in subjects)
+        num_refused = sum(self._arrivals.refuse_subject(subject, reason) for subject in subjects)
         if not num_refused:
             num_refused = self._intake.wait_for_configs(subjects, error)
         if not subjects or num_refused < len(subjects):
             raise error
-        refused_cases = self._variants.refuse(subjects[0].variant)
-        self._plan_cases(refused_cases)
+        refused_cases = self._variants.refuse_variant(subjects[0].variant)
+        self._record_plans(refused_cases)
         self._report_cases(refused_cases)
 
     def _report_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
         for variant, cases in cases_by_variant.items():
-            self._arrivals.know_cases(variant, cases)
+            self._arrivals.register_cases(variant, cases)
         if self._options.keep_results:
             self._accept_code(self._subjects.all())
         first_cases = next(filter(None, cases_by_variant.values()), None)
         if first_cases is not None and not self._has_cases:
             self._has_cases = True
-            self._progress.cases(first_cases)
+            self._progress.cases_known(first_cases)
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
 
@@ -501,11 +506,11 @@ class Chief:
             self._progress.log(changed_code_line(changes, self._ledger.code_parts, is_kept=True))
             self._ledger.accept_code(changes)
 
-    def _plan_cases(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
+    def _record_plans(self, cases_by_variant: Mapping[str, tuple[CaseInfo, ...]]) -> None:
         """Records the plans of this run, even if no evaluation is missing."""
         for variant, cases in cases_by_variant.items():
-            self._subjects.know_cases(variant, cases)
-            self._journal.plan_cases(variant)
+            self._subjects.register_cases(variant, cases)
+            self._journal.record_current_plan(variant)
 
     # Decisions and actions.
 
@@ -522,13 +527,13 @@ class Chief:
             event, curves = pending_events.popleft()
             for action in self._planner.handle(event):
                 if isinstance(action, _IMMEDIATE_ACTIONS):
-                    self._act(action, None)  # a worker must not wait for the disk
+                    self._execute(action, None)  # a worker must not wait for the disk
                 else:
                     # Records without a lease (a deadline, a lost worker) have no curves.
                     if isinstance(action, planner.Reopen):
-                        self._subjects.need(action.position)  # leases that follow do not wait for the commit
+                        self._subjects.mark_needed(action.position)  # leases that follow do not wait for the commit
                     is_result = isinstance(action, planner.Record) and action.lease is not None
-                    self._journal.gather((action, curves if is_result else None))
+                    self._journal.add((action, curves if is_result else None))
             pending_events.extend((finished_event, None) for finished_event in self._ended_leases)
             self._ended_leases.clear()
 
@@ -537,7 +542,7 @@ class Chief:
             changes = [(stored_code, current_code) for _, stored_code, current_code in outdated_evaluations]
             self._progress.log(changed_code_line(changes, self._ledger.code_parts))
         for action, curves in (decisions := self._journal.commit()):
-            self._act(action, curves)
+            self._execute(action, curves)
         if uris := [
             self._subjects[recorded_action.position].uri
             for recorded_action, _ in decisions
@@ -558,8 +563,8 @@ class Chief:
                 self._logged_config_problem = problem
             return
         self._logged_config_problem = ""
-        self._suite.remember()
-        self._known_cases.begin()
+        self._suite.record_state()
+        self._known_cases.record_stamps()
         self._workers.start(action.worker, action.size)
 
     def _config_problem(self) -> str:
@@ -573,12 +578,12 @@ class Chief:
         for action in held_starts.values():
             self._start_worker(action)
 
-    def _act(self, action: planner.Action, curves: Curves | None) -> None:
+    def _execute(self, action: planner.Action, curves: Curves | None) -> None:
         match action:
             case planner.StartWorker():
                 self._start_worker(action)
             case planner.KillWorker(worker, _):
-                self._dispatch.forget(worker)
+                self._dispatch.forget_lease(worker)
                 if worker in self._held_starts:
                     del self._held_starts[worker]
                 else:
@@ -586,11 +591,11 @@ class Chief:
             case planner.Lease():
                 if action.case.program_key not in self._leased_programs:
                     self._leased_programs.add(action.case.program_key)
-                    self._progress.planned(self._planner.remaining_work.evaluations.keys())
-                if (finished_event := self._dispatch.lease(action)) is not None:
+                    self._progress.programs_planned(self._planner.remaining_work.evaluations.keys())
+                if (finished_event := self._dispatch.send_job(action)) is not None:
                     self._ended_leases.append(finished_event)
-            case planner.LeaseCommand() if edited_file := self._arrivals.postponed_for(action.command):
-                if not self._suite_changed:
+            case planner.LeaseCommand() if edited_file := self._arrivals.postponing_file(action.command):
+                if not self._has_suite_changed:
                     self._request_restart(f"{edited_file} has changed")
                 now = time.monotonic()
                 reason = "its code was edited"
@@ -602,24 +607,24 @@ class Chief:
                     if isinstance(action, planner.LeaseCommand)
                     else self._running_commands.discard
                 )(name)
-                self._arrivals.act(action, self._workers)
+                self._arrivals.execute(action, self._workers)
             case planner.Record():
                 self._outcome_counts[action.outcome] = self._outcome_counts.get(action.outcome, 0) + 1
-                for position in self._subjects.positions(action.evaluation):
-                    self._observers.recorded(self._subjects[position], action, curves)
+                for position in self._subjects.positions_needing(action.evaluation):
+                    self._observers.evaluation_recorded(self._subjects[position], action, curves)
             case planner.RecordDeath(evaluation):
                 case = self._subjects.case(evaluation.case_key)
                 self._progress.log(f"a worker died in {case.suite}/{case.name}")
             case planner.Admit(position) | planner.Reopen(position):
-                self._progress.admitted(self._subjects[position])
+                self._progress.subject_admitted(self._subjects[position])
             case planner.Forget(evaluations):
                 self._progress.log(f"trying {counted(len(evaluations), 'evaluation')} again")
             case planner.Skip(position):
-                self._subjects.release(position)
+                self._subjects.mark_unneeded(position)
             case planner.FinishCheckpoint(position):
-                self._subjects.release(position)
-                self._arrivals.finished(self._subjects[position])
-                self._observers.finished(position, self._subjects[position], self._planner.remaining_work)
+                self._subjects.mark_unneeded(position)
+                self._arrivals.subject_finished(self._subjects[position])
+                self._observers.checkpoint_finished(position, self._subjects[position], self._planner.remaining_work)
             case planner.Fail(message):
                 raise LobenchError(message, next_step="see the workers' logs in the store's folder logs/")
             case planner.Done():

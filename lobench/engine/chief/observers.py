@@ -29,10 +29,10 @@ class Observers:
         # Cases that were computed without other checkpoints, with the reason.
         self._cases_computed_alone: set[tuple[str, str]] = set()
 
-    def seen(self, subject: Subject) -> None:
+    def checkpoint_seen(self, subject: Subject) -> None:
         notify(self._manager, "lobench_checkpoint_seen", CheckpointSeen(subject=subject), self._log_error)
 
-    def recorded(self, subject: Subject, action: planner.Record, curves: Curves | None) -> None:
+    def evaluation_recorded(self, subject: Subject, action: planner.Record, curves: Curves | None) -> None:
         event = EvaluationFinished(
             subject=subject,
             case=action.case,
@@ -41,7 +41,7 @@ class Observers:
             curves=curves,
             message=action.message,
         )
-        self._progress.finished(event, action.lease)
+        self._progress.evaluation_finished(event, action.lease)
         for problem in () if curves is None else curves.problems:
             if problem not in self._logged_problems:
                 self._logged_problems.add(problem)
@@ -60,8 +60,8 @@ class Observers:
             self._progress.announce(f"{action.case.suite}/{action.case.name} was slow to compile: {durations}")
         notify(self._manager, "lobench_evaluation_finished", event, self._log_error)
 
-    def finished(self, position: int, subject: Subject, remaining: planner.RemainingWork) -> None:
-        self._progress.completed(subject, remaining)
+    def checkpoint_finished(self, position: int, subject: Subject, remaining: planner.RemainingWork) -> None:
+        self._progress.subject_finished(subject, remaining)
         if self._manager.hook.lobench_checkpoint_finished.get_hookimpls():
             event = self._ledger.checkpoint_finished(position)
             notify(self._manager, "lobench_checkpoint_finished", event, self._log_error)

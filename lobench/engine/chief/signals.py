@@ -24,10 +24,10 @@ class Signals:
 
     def __init__(self) -> None:
         self.count = 0
-        self._terminals: list[int] = []
+        self._terminal_descriptors: list[int] = []
 
     @contextlib.contextmanager
-    def counted(self, waking: int) -> Iterator[None]:
+    def counting(self, waking: int) -> Iterator[None]:
         """Counts signals while the body runs. Each signal also writes to the file descriptor `waking`, to end a wait.
 
         Only the main thread can handle signals. In another thread nothing changes: Ctrl-C raises KeyboardInterrupt in
@@ -39,7 +39,7 @@ class Signals:
         signal_numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it
             signal_numbers.append(signal.SIGHUP)
-        self._terminals = [number for number in _OUTPUT_DESCRIPTORS if os.isatty(number)]
+        self._terminal_descriptors = [number for number in _OUTPUT_DESCRIPTORS if os.isatty(number)]
         previous_handlers = {number: signal.signal(number, self._count) for number in signal_numbers}
         previous_wakeup = signal.set_wakeup_fd(waking)
         try:
@@ -52,10 +52,10 @@ class Signals:
     def _count(self, number: int, frame: Any) -> None:
         self.count += 1
         if number == signal.SIGHUP:
-            self._leave_terminals()
+            self._discard_lost_terminals()
 
-    def _leave_terminals(self) -> None:
+    def _discard_lost_terminals(self) -> None:
         """Discards further output if its terminal was closed. Writing to it would fail."""
-        for number in self._terminals:
+        for number in self._terminal_descriptors:
             if not os.isatty(number):
                 os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), number)

@@ -9,46 +9,46 @@ from lobench.core.planner import EvaluationId, History
 from lobench.core.subject import RequestedSubject, Subject, SubjectKey, Variant
 from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.chief.interfaces import Arrivals
-from lobench.engine.store.series import has_number
+from lobench.engine.store.series import has_step_in_name
 
-__all__ = ["Arriving", "Subjects", "todays"]
+__all__ = ["SubjectRecorder", "Subjects", "planned_sightings"]
 
 
-class Arriving:
+class SubjectRecorder:
     """Records subjects that are named, or that arrive during a run, in the ledger.
 
     Args:
       intake: Reads checkpoints and records sightings.
-      given: Subjects named by the user.
+      given_variants: Subjects named by the user.
       arrivals: Source of subjects that arrive while the chief runs.
 
     Attributes:
-      given: Variants of the named subjects.
+      given_variants: Variants of the named subjects.
     """
 
     def __init__(self, intake: Intake, given: Sequence[RequestedSubject], arrivals: Arrivals) -> None:
         self._intake = intake
         self._given = given
         self._arrivals = arrivals
-        self.given = frozenset(request.variant for request in given)
+        self.given_variants = frozenset(request.variant for request in given)
 
-    def first(self, log: Callable[[str], None]) -> dict[int, Subject]:
+    def record_given(self, log: Callable[[str], None]) -> dict[int, Subject]:
         """Returns the subjects at the start, by position. Logs subjects that are given twice."""
         subjects_by_position: dict[int, Subject] = {}
         first_subjects: dict[SubjectKey, Subject] = {}
-        for position, subject in filter(None, map(self._intake.give, self._given)):
+        for position, subject in filter(None, map(self._intake.admit_given, self._given)):
             if (first_subject := first_subjects.setdefault(subject.key, subject)) is not subject:
                 log(f"{first_subject.label!r} and {subject.label!r} are the same subject: it is computed once")
             subjects_by_position.setdefault(position, subject)
-        for position, subject in self.next():
+        for position, subject in self.record_new():
             subjects_by_position.setdefault(position, subject)
         return subjects_by_position
 
-    def next(self) -> list[tuple[int, Subject]]:
+    def record_new(self) -> list[tuple[int, Subject]]:
         """Returns the subjects that arrived since the last call, with their positions. Duplicates are not logged."""
-        sightings = [(request, self._intake.give(request)) for request in self._arrivals.given()]
+        sightings = [(request, self._intake.admit_given(request)) for request in self._arrivals.new_subjects()]
         for request, sighting in sightings:
-            self._arrivals.taken(request, sighting[1] if sighting is not None else None)
+            self._arrivals.subject_read(request, sighting[1] if sighting is not None else None)
         return [sighting for _, sighting in sightings if sighting is not None]
 
 
@@ -74,41 +74,41 @@ class Subjects:
     def highest_step(self) -> int:
         return max((subject.outer_step for subject in self._subjects.values()), default=-1)
 
-    def run_of(self, position: int) -> tuple[str, bool]:
+    def run_and_numbering(self, position: int) -> tuple[str, bool]:
         """Returns the run for which an admission policy is asked, and whether checkpoints have numbers in their names.
 
         The run is "" if there is only one, or if the subject is not a checkpoint. Files without a number (`latest.npz`)
         are treated apart, because they may be older or newer than the numbered ones.
         """
         subject = self._subjects[position]
-        return subject.run, subject.has_theta and has_number(subject.uri)
+        return subject.run, subject.has_theta and has_step_in_name(subject.uri)
 
     @property
-    def needed(self) -> Collection[str]:
+    def needed_hashes(self) -> Collection[str]:
         """Hashes of the thetas that the spool must keep."""
         return self._needed_positions.keys()
 
-    def sha256s(self) -> set[str]:
+    def hashes(self) -> set[str]:
         return {subject.sha256 for subject in self._subjects.values()}
 
     def add(self, position: int, subject: Subject, *, is_needed: bool = True) -> None:
         self._subjects[position] = subject
         if is_needed:
-            self.need(position)
+            self.mark_needed(position)
 
-    def need(self, position: int) -> None:
+    def mark_needed(self, position: int) -> None:
         """Marks a position as needed: it has evaluations to compute."""
         sha256, variant = self._subjects[position].key
         self._needed_positions.setdefault(sha256, {}).setdefault(variant, set()).add(position)
 
-    def know_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
+    def register_cases(self, variant: str, cases: Sequence[CaseInfo]) -> None:
         self._cases[variant] = {case.key: case for case in cases}
 
     def variants(self) -> list[Variant]:
         """Returns the variants of all subjects, without duplicates."""
         return list(dict.fromkeys(subject.variant for subject in self._subjects.values()))
 
-    def of_variant(self, variant: str) -> list[Subject]:
+    def with_variant(self, variant: str) -> list[Subject]:
         """Returns the subjects with a variant."""
         return [subject for subject in self._subjects.values() if subject.variant.key == variant]
 
@@ -136,7 +136,7 @@ class Subjects:
     def case(self, case_key: str) -> CaseInfo:
         return next(cases[case_key] for cases in self._cases.values() if case_key in cases)
 
-    def positions(self, evaluation: EvaluationId) -> list[int]:
+    def positions_needing(self, evaluation: EvaluationId) -> list[int]:
         """Returns the positions that need an evaluation, in order."""
         needed_positions: list[int] = []
         for variant, positions in self._needed_positions.get(evaluation.sha256, {}).items():
@@ -144,15 +144,17 @@ class Subjects:
                 needed_positions += positions
         return sorted(needed_positions)
 
-    def first(self, evaluation: EvaluationId) -> Subject:
+    def first_sighting(self, evaluation: EvaluationId) -> Subject:
         """Returns the first sighting that needs an evaluation. At least one must."""
-        return self._subjects[self.positions(evaluation)[0]]
+        return self._subjects[self.positions_needing(evaluation)[0]]
 
-    def has_theta(self, evaluation: EvaluationId) -> bool:
+    def ensure_theta(self, evaluation: EvaluationId) -> bool:
         """Returns whether the spool has a theta, after trying to copy it again if the spool lost it."""
-        return any(self._intake.fetch(self._subjects[position]) for position in self.positions(evaluation))
+        return any(
+            self._intake.fetch_theta(self._subjects[position]) for position in self.positions_needing(evaluation)
+        )
 
-    def release(self, position: int) -> None:
+    def mark_unneeded(self, position: int) -> None:
         """Marks a position as no longer needed."""
         subject = self._subjects[position]
         sha256, variant = subject.key
@@ -166,10 +168,10 @@ class Subjects:
 
     def release_unneeded(self, subject: Subject) -> None:
         if subject.has_theta and subject.sha256 not in self._needed_positions:
-            self._intake.release(subject.sha256)
+            self._intake.release_theta(subject.sha256)
 
 
-def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple[int, Subject, bool]]:
+def planned_sightings(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple[int, Subject, bool]]:
     """Yields the planned positions of a watched run, with their subjects and whether they were finished before.
 
     If several subjects at one path are finished or skipped, only the last one is yielded. Subjects without theta,
@@ -183,11 +185,11 @@ def todays(sightings: Mapping[int, Subject], history: History) -> Iterator[tuple
     }
     last_positions = {subject.uri: position for position, subject in sightings_of_run.items()}
     for position, subject in sightings_of_run.items():
-        is_done = is_through(position, history)
+        is_done = was_finished(position, history)
         if not is_done or last_positions[subject.uri] == position:
             yield position, subject, is_done
 
 
-def is_through(position: int, history: History) -> bool:
+def was_finished(position: int, history: History) -> bool:
     """Returns whether an earlier run finished or skipped a position."""
     return position in history.finished or history.admissions.get(position) == "skipped"

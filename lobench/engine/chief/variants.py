@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lobench.core.case import CaseInfo
 from lobench.core.planner import History, Plan
 from lobench.core.subject import Subject, Variant
-from lobench.engine.chief.case_cache import KnownCases
+from lobench.engine.chief.case_cache import RecordedCases
 from lobench.engine.workers.protocol import Described
 
 __all__ = ["Variants"]
@@ -23,8 +23,8 @@ class Variants:
       names: Names of the cases that count, any of `CaseInfo.names`. Empty: all cases.
     """
 
-    def __init__(self, known: KnownCases, names: Sequence[str] = ()) -> None:
-        self._known_cases, self._names = known, frozenset(names)
+    def __init__(self, known: RecordedCases, names: Sequence[str] = ()) -> None:
+        self._known_cases, self._case_names = known, frozenset(names)
         self._variants: dict[str, Variant] = {}
         self._described_cases: dict[str, _Cases] = {}
         self._reported_cases: dict[str, _Cases] = {}
@@ -38,7 +38,7 @@ class Variants:
         self._variants |= new_variants
         return list(new_variants.values())
 
-    def remembered(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
+    def all_recorded_cases(self, subjects: Iterable[Subject], history: History) -> Mapping[str, _Cases]:
         """Returns the recorded cases of all variants, if none of their evaluations is missing; else an empty mapping.
 
         If an evaluation is missing, a worker is needed anyway, and it describes the cases.
@@ -47,7 +47,9 @@ class Variants:
         self._reported_cases = dict(recorded_cases) if recorded_cases.keys() == self._variants.keys() else {}
         return self._reported_cases
 
-    def meet(self, subjects: Sequence[Subject], history: History) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
+    def add_subjects(
+        self, subjects: Sequence[Subject], history: History
+    ) -> tuple[Mapping[str, _Cases], Sequence[Variant]]:
         """Adds subjects that arrived late.
 
         Returns the known cases of new variants, and the variants that a worker must describe.
@@ -66,8 +68,8 @@ class Variants:
     ) -> dict[str, _Cases]:
         """Returns the recorded cases of each variant whose subjects lack no evaluation."""
         stamps: dict[str, tuple[str, int, int] | None] = {}
-        recalled_cases = ((variant.key, self._known_cases.recall(variant, stamps)) for variant in variants)
-        complete_cases = {key: self._selected(cases) for key, cases in recalled_cases if cases is not None}
+        recalled_cases = ((variant.key, self._known_cases.unchanged_cases(variant, stamps)) for variant in variants)
+        complete_cases = {key: self._select_cases(cases) for key, cases in recalled_cases if cases is not None}
         plan = Plan(history)
         for subject in subjects:
             cases = complete_cases.get(subject.variant.key, ())
@@ -77,19 +79,19 @@ class Variants:
                 complete_cases.pop(subject.variant.key, None)
         return complete_cases
 
-    def describe(self, description: Described) -> Mapping[str, _Cases]:
+    def add_description(self, description: Described) -> Mapping[str, _Cases]:
         """Adds a worker's description.
 
         Returns the cases to report: those of all variants, once the last one is described.
         """
-        self._known_cases.keep(self._variants[description.variant_key], description)
-        return self._add(description.variant_key, self._selected(description.cases))
+        self._known_cases.record_description(self._variants[description.variant_key], description)
+        return self._add_cases(description.variant_key, self._select_cases(description.cases))
 
-    def refuse(self, variant: Variant) -> Mapping[str, _Cases]:
+    def refuse_variant(self, variant: Variant) -> Mapping[str, _Cases]:
         """Records that a variant has no cases because they cannot be bound. Returns the same as `describe`."""
-        return self._add(variant.key, ())
+        return self._add_cases(variant.key, ())
 
-    def _add(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
+    def _add_cases(self, variant: str, cases: _Cases) -> Mapping[str, _Cases]:
         self._described_cases[variant] = cases
         if (
             self._reported_cases.keys()
@@ -101,10 +103,10 @@ class Variants:
             return new_cases
         return {}
 
-    def has_changed(self, description: Described) -> bool:
+    def differs_from_reported(self, description: Described) -> bool:
         """Returns whether a worker found other cases than were reported, because the suite was changed."""
-        selected_cases = self._selected(description.cases)
+        selected_cases = self._select_cases(description.cases)
         return self._reported_cases.get(description.variant_key, selected_cases) != selected_cases
 
-    def _selected(self, cases: _Cases) -> _Cases:
-        return tuple(case for case in cases if not self._names or self._names & {*case.names})
+    def _select_cases(self, cases: _Cases) -> _Cases:
+        return tuple(case for case in cases if not self._case_names or self._case_names & {*case.names})

@@ -12,12 +12,12 @@ from lobench.core.cost import Usage
 from lobench.core.planner import Finished, Size
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Variant
-from lobench.engine.paths import identity_in
+from lobench.engine.paths import hash_in_copy_path
 from lobench.engine.workers import protocol
 from lobench.engine.workers.protocol import Command, Job, JobResult, StopCommand
 from lobench.hookspecs import Executor, ExecutorCapacity, ExecutorEvent, Notice, WorkerExited, WorkerMessage
 
-__all__ = ["WatchWorkers", "WorkerEvent", "finished_of"]
+__all__ = ["WatchWorkers", "WorkerEvent", "finished_event"]
 
 _SLOW_START_SECONDS = 60.0
 
@@ -77,9 +77,9 @@ class WatchWorkers:
     def kill(self, worker: int) -> None:
         assert self._executor is not None
         self._executor.kill(worker)
-        self._forget(worker)
+        self._forget_worker(worker)
 
-    def describe(self, variant: Variant, *, is_traced: bool = False, names: tuple[str, ...] = ()) -> None:
+    def request_cases(self, variant: Variant, *, is_traced: bool = False, names: tuple[str, ...] = ()) -> None:
         """Asks the first ready worker for a variant's cases, and another worker if that one dies.
 
         Workers are not reported as ready before the first answer, because there is nothing that they could run.
@@ -87,25 +87,25 @@ class WatchWorkers:
         self._unanswered_questions[variant.key] = protocol.Describe(variant=variant, is_traced=is_traced, names=names)
         self._ask_worker()
 
-    def run(self, worker: int, job: Job) -> None:
+    def run_job(self, worker: int, job: Job) -> None:
         """Sends a job. The worker's cores count as used until its result arrives or it dies.
 
         A checkpoint of the file spool is not sent: the worker reads it from its path.
         """
         paths = (job.theta_path, *(path for _, path in job.companions))
-        self._begin(worker, job, [path for path in paths if path and not identity_in(path)])
+        self._send_work(worker, job, [path for path in paths if path and not hash_in_copy_path(path)])
 
-    def command(self, worker: int, command: Command) -> None:
+    def run_command(self, worker: int, command: Command) -> None:
         """Lets a command use a worker's cores. The worker receives no other messages until the command ends."""
         self._workers_with_commands.add(worker)
-        self._begin(worker, command)
+        self._send_work(worker, command)
 
-    def stop(self, worker: int, lease: int) -> None:
+    def stop_command(self, worker: int, lease: int) -> None:
         """Stops the command of a lease. Its result arrives as usual."""
         if self._executor is not None and worker in self._workers_with_commands:
             self._executor.send(worker, StopCommand(lease=lease).to_bytes(), ())
 
-    def _begin(self, worker: int, message: Job | Command, files: Sequence[str] = ()) -> None:
+    def _send_work(self, worker: int, message: Job | Command, files: Sequence[str] = ()) -> None:
         assert self._executor is not None
         self._usage.begin(worker, self._num_cpus.get(worker, 0), time.monotonic())
         self._executor.send(worker, message.to_bytes(), files)
@@ -133,13 +133,13 @@ class WatchWorkers:
                 message_text = f"sent a message that the watch does not understand: {error}"
                 event = WorkerExited(worker=event.worker, message=message_text)
             else:
-                return self._receive(event.worker, message)
+                return self._handle_message(event.worker, message)
         if isinstance(event, WorkerExited):
             ended_workers.add(event.worker)
-            self._forget(event.worker)
+            self._forget_worker(event.worker)
         return [event]
 
-    def _receive(self, worker: int, message: protocol.FromWorker) -> Sequence[WorkerEvent]:
+    def _handle_message(self, worker: int, message: protocol.FromWorker) -> Sequence[WorkerEvent]:
         match message:
             case protocol.Ready():
                 self._ready_workers.append(worker)
@@ -173,7 +173,7 @@ class WatchWorkers:
                 self._asked_workers[variant] = free_workers[0]
                 self._executor.send(free_workers[0], self._unanswered_questions[variant].to_bytes())
 
-    def mention_slow_starts(self) -> None:
+    def log_slow_starts(self) -> None:
         """Logs workers that take long to start. Importing a suite may take a while."""
         now = time.monotonic()
         for worker, started_at in list(self._start_times.items()):
@@ -188,7 +188,7 @@ class WatchWorkers:
             self._executor.close()
         self._wakeup.close()
 
-    def _forget(self, worker: int) -> None:
+    def _forget_worker(self, worker: int) -> None:
         self._start_times.pop(worker, None)
         self._workers_with_commands.discard(worker)
         self._num_cpus.pop(worker, None)
@@ -199,7 +199,7 @@ class WatchWorkers:
         self._ask_worker()
 
 
-def finished_of(worker: int, result: JobResult, now: float) -> tuple[Finished, Curves | None]:
+def finished_event(worker: int, result: JobResult, now: float) -> tuple[Finished, Curves | None]:
     """Returns the event and curves of a worker's result.
 
     If the result cannot be read, the evaluation ends in an error and the worker is replaced.

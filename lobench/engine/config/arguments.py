@@ -20,16 +20,16 @@ from lobench.core.case import OPTIMIZER_FIELDS, UnboundDefault
 from lobench.engine.config.gin_state import (
     BINDINGS,
     CONFIGURABLES,
-    Reached,
+    ReachedBinding,
+    binding_scope_of,
     bindings_in,
-    is_configurable,
+    bindings_reached_from,
     isolated_gin,
-    key_names,
-    reached_from,
-    source_of,
+    may_bind,
+    names_in_keys,
 )
 
-__all__ = ["Settings", "settings_of", "settings_of_phases"]
+__all__ = ["OptimizerSettings", "settings_of", "settings_of_phases"]
 
 _CASE_NAMES = (
     "lobench.Case", "lobench.Phase", "lobench.task_sequence", "lobench.Suite", "lobench.expect", "lobench.Method",
@@ -54,7 +54,7 @@ class _UncopiedValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class OptimizerSettings:
     """Real-valued settings that a case's optimizer reaches, in an order that depends on their names only.
 
     Attributes:
@@ -68,9 +68,9 @@ class Settings:
     values: tuple[float, ...] = ()
     usual: tuple[float, ...] = ()
     program_hash: str = ""
-    _make: Callable[[Sequence[Any]], Any] = field(default=lambda values: None, repr=False, compare=False)
+    _make_optimizer: Callable[[Sequence[Any]], Any] = field(default=lambda values: None, repr=False, compare=False)
 
-    def make(self, values: Sequence[Any]) -> Any:
+    def make_optimizer(self, values: Sequence[Any]) -> Any:
         """Creates the optimizer of `Case.optimizer` or `Case.learned_optimizer` with other, possibly traced, values.
 
         It is bound and called as for the case. gin's state is restored afterwards.
@@ -78,10 +78,10 @@ class Settings:
         Raises:
           Exception: Any exception of the optimizer's constructor.
         """
-        return self._make(values)
+        return self._make_optimizer(values)
 
 
-def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]) -> Settings:
+def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]) -> OptimizerSettings:
     """Returns the settings in gin's present configuration, and keeps a copy of the configuration.
 
     Args:
@@ -91,12 +91,12 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     """
     case_bindings = bindings_in(scope, "lobench.Case")
     optimizer_field = next((name for name in reversed(OPTIMIZER_FIELDS) if case_bindings.get(name) is not None), None)
-    reached_settings, callables = reached_from(
+    reached_settings, callables = bindings_reached_from(
         scope, "lobench.Case", () if optimizer_field is None else (optimizer_field,)
     )
     settings = [
         *(setting for setting in reached_settings.values() if type(setting.value) is float),
-        *_defaults(callables),
+        *_default_settings(callables),
     ]
     settings_by_name = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
     names = tuple(sorted(settings_by_name))
@@ -104,7 +104,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     # A binding is made in the scope that reads it, or in one around it. A default is bound without a scope, as in most
     # files.
-    sources = [((_source(setting), setting.selector), setting.parameter) for setting in sorted_settings]
+    sources = [((_binding_scope(setting), setting.selector), setting.parameter) for setting in sorted_settings]
     binding_keys = [*sources, *(((setting.scope, setting.selector), setting.parameter) for setting in sorted_settings)]
 
     def make(values: Sequence[Any]) -> Any:
@@ -121,18 +121,18 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
 
     # Does not depend on whether a setting is bound or left to its default.
     lines = [line for line in optimizer_lines if line.partition(" = ")[0] not in settings_by_name]
-    return Settings(
+    return OptimizerSettings(
         names=names,
         values=tuple(setting.value for setting in sorted_settings),
         usual=tuple(map(_default_of, sorted_settings)),
         program_hash=_sha256(*lines, *names, *sorted(_other_bindings(config, set(sources)))),
-        _make=make,
+        _make_optimizer=make,
     )
 
 
-def settings_of_phases(phases: Sequence[Settings]) -> Settings:
+def settings_of_phases(phases: Sequence[OptimizerSettings]) -> OptimizerSettings:
     """Returns the settings of all phases, one after another. Each phase creates its own optimizer."""
-    return Settings(
+    return OptimizerSettings(
         names=tuple(f"phases[{index}]: {name}" for index, phase in enumerate(phases) for name in phase.names),
         values=tuple(value for phase in phases for value in phase.values),
         usual=tuple(value for phase in phases for value in phase.usual),
@@ -140,27 +140,27 @@ def settings_of_phases(phases: Sequence[Settings]) -> Settings:
     )
 
 
-def _source(setting: Reached) -> str:
+def _binding_scope(setting: ReachedBinding) -> str:
     """Returns the scope in which a setting is bound; "" if it is not bound."""
-    return "" if isinstance(setting.value, UnboundDefault) else source_of(setting)
+    return "" if isinstance(setting.value, UnboundDefault) else binding_scope_of(setting)
 
 
-def _defaults(callables: Iterable[tuple[str, str]]) -> Iterator[Reached]:
+def _default_settings(callables: Iterable[tuple[str, str]]) -> Iterator[ReachedBinding]:
     """Yields the parameters that nothing binds and that have a real default.
 
     Args:
       callables: Scope and selector of each configurable that the optimizer reaches.
     """
     callables = list(callables)
-    names = key_names({selector for _, selector in callables})
+    names = names_in_keys({selector for _, selector in callables})
     for scope, selector in callables:
         bindings = bindings_in(scope, selector)
         for name, parameter in _parameters(selector).items():
             default = parameter.default
             if name in bindings or type(default) is not float or not math.isfinite(default):
                 continue
-            if is_configurable(selector, name):
-                yield Reached(scope, selector, names[selector], name, UnboundDefault(default))
+            if may_bind(selector, name):
+                yield ReachedBinding(scope, selector, names[selector], name, UnboundDefault(default))
 
 
 def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple[_Key, str]]) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple
 
     An optimizer may read bindings that it does not reach, by calling another configurable.
     """
-    names = key_names({selector for _, selector in config} | {selector for (_, selector), _ in sources})
+    names = names_in_keys({selector for _, selector in config} | {selector for (_, selector), _ in sources})
     for (scope, selector), parameter in sources:
         yield f"{scope}/{names[selector]}.{parameter}"
     for (scope, selector), parameters in config.items():
@@ -178,7 +178,7 @@ def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple
                     yield f"{scope}/{names[selector]}.{parameter} = {value!r}"
 
 
-def _default_of(setting: Reached) -> float:
+def _default_of(setting: ReachedBinding) -> float:
     default = getattr(_parameters(setting.selector).get(setting.parameter), "default", None)
     return default if type(default) is float and math.isfinite(default) else _FALLBACK_VALUE
 

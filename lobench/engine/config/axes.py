@@ -15,7 +15,7 @@ from lobench.core.case import AxisPairs, AxisValue, CaseSpec, axis_text
 from lobench.core.errors import ConfigError, suggestion
 from lobench.engine.config.syntax import Binding, Macro, Statement, gin_text, only_bindings, references_in
 
-__all__ = ["cell_bindings", "cells_of"]
+__all__ = ["axis_combinations", "axis_macros"]
 
 _MAX_CELLS = 1000
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -23,7 +23,7 @@ _TEXT = re.compile(r"[\w.+]+")
 _VALUES = "numbers, texts of letters, digits and `_.+`, True, False, None, or tuples of them"
 
 
-def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
+def axis_combinations(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     """Returns the combinations of a case's axes, with the last axis varying fastest; a single empty one without axes.
 
     Raises:
@@ -38,7 +38,7 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     binding = max(axes_bindings, key=lambda candidate: len(candidate.scope))
     binding = [candidate for candidate in axes_bindings if candidate.scope == binding.scope][-1]
     axes = _checked_axes(binding)
-    read_names = {macro.name for macro in _macros(statements)}
+    read_names = {macro.name for macro in _macros_in(statements)}
     if unread_names := [name for name in axes if name not in read_names]:
         raise _axes_error(
             binding,
@@ -50,7 +50,7 @@ def cells_of(statements: Sequence[Statement], scope: str) -> list[AxisPairs]:
     return [tuple(zip(axes, values, strict=True)) for values in rows]
 
 
-def cell_bindings(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Binding]:
+def axis_macros(spec: CaseSpec, overrides: Sequence[Statement]) -> list[Binding]:
     """Returns the macros of a case's combination of axes.
 
     Raises:
@@ -79,7 +79,7 @@ def _encloses(outer_scope: str, scope: str) -> bool:
     return not outer_scope or scope == outer_scope or scope.startswith(f"{outer_scope}/")
 
 
-def _macros(statements: Sequence[Statement]) -> list[Macro]:
+def _macros_in(statements: Sequence[Statement]) -> list[Macro]:
     references = (item for binding in only_bindings(statements) for item in references_in(binding.value))
     return [reference for reference in references if isinstance(reference, Macro)]
 
@@ -95,7 +95,7 @@ def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:
         if not isinstance(values, list) or not values:
             raise _axes_error(binding, f"the axis {name!r}", got=gin_text(values), expected="a list of values")
         for value in values:
-            if not _is_value(value):
+            if not _is_axis_value(value):
                 raise _axes_error(binding, f"the axis {name!r}", got=gin_text(value), expected=_VALUES)
         texts = [axis_text(value) for value in values]
         if duplicates := [text for text in texts if texts.count(text) > 1]:
@@ -106,9 +106,9 @@ def _checked_axes(binding: Binding) -> dict[str, Sequence[AxisValue]]:
     return axes
 
 
-def _is_value(value: Any) -> bool:
+def _is_axis_value(value: Any) -> bool:
     if isinstance(value, tuple):
-        return bool(value) and all(_is_value(item) and not isinstance(item, tuple) for item in value)
+        return bool(value) and all(_is_axis_value(item) and not isinstance(item, tuple) for item in value)
     if isinstance(value, str):
         return bool(_TEXT.fullmatch(value))
     return value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value))

@@ -22,7 +22,7 @@ from lobench.core.errors import ConfigError, LobenchError, suggestion
 from lobench.core.wording import headline
 from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, IMPORTS, might_have_parameter
 from lobench.engine.config.syntax import (
-    KEYWORDS,
+    LOBENCH_NAMES,
     Binding,
     Import,
     Macro,
@@ -34,17 +34,17 @@ from lobench.engine.config.syntax import (
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
-    "FOUND_ON_USE",
+    "REGISTERED_ON_USE",
     "MisspelledName",
     "UnknownName",
     "bind",
+    "bind_all",
     "bind_overrides",
-    "bind_strictly",
     "complete_selector",
-    "default_of",
-    "import_all",
-    "import_named",
-    "import_of_plugins",
+    "default_of_parameter",
+    "execute_import",
+    "import_modules",
+    "import_plugin_modules",
     "is_registered",
     "matching_names",
 ]
@@ -64,7 +64,7 @@ class _NamesOnUse(Protocol):
 
 _NAMES_ON_USE: dict[str, _NamesOnUse] = {}  # by module
 _SHIPPED_PLUGINS = {"optuna": "lobench-optuna", "torch": "lobench-torch", "torch_optimizer": "lobench-torch"}
-FOUND_ON_USE: set[str] = set()  # full names registered on use
+REGISTERED_ON_USE: set[str] = set()  # full names registered on use
 _NON_USER_PACKAGES = ("lobench", "optax")  # packages that users do not edit to register a name
 _FAILED_MODULES: set[str] = set()  # gin modules of plugins that could not be imported
 _IMPORTED_MODULES: dict[str, None] = {}  # modules that gin files have imported, in order
@@ -81,7 +81,7 @@ class MisspelledName(UnknownName):
     """Error for a name that is clearly a misspelling of an existing one, so that no import is missing."""
 
 
-def import_named(statement: Import) -> None:
+def execute_import(statement: Import) -> None:
     """Executes an import statement, which registers the module's configurables.
 
     Raises:
@@ -128,7 +128,7 @@ def _refuse_namesake(statement: Import) -> None:
     )
     module_file = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
     if neighbour is not None and not retried_briefly(
-        lambda: Path(module_file).is_file() and _are_alike(neighbour, Path(module_file))
+        lambda: Path(module_file).is_file() and _have_same_content(neighbour, Path(module_file))
     ):
         raise ConfigError(
             f"`import {statement.module}` is not {neighbour.relative_to(gin_file.parent)} next to the gin file",
@@ -139,16 +139,16 @@ def _refuse_namesake(statement: Import) -> None:
         )
 
 
-def _are_alike(path: Path, other_path: Path) -> bool:
+def _have_same_content(path: Path, other_path: Path) -> bool:
     return path.samefile(other_path) or path.read_bytes() == other_path.read_bytes()
 
 
 def is_registered(selector: str) -> bool:
     """Returns whether imported modules have registered this name, or names that end with it."""
     matches = CONFIGURABLES.matching_selectors(selector)
-    if any(match not in FOUND_ON_USE for match in matches):
+    if any(match not in REGISTERED_ON_USE for match in matches):
         return True
-    return "." in selector and bool(_names_on_use(selector) or _configurable_in_python(selector))
+    return "." in selector and bool(_register_on_use(selector) or _configurable_names_of_object(selector))
 
 
 def matching_names(selector: str) -> list[str]:
@@ -163,7 +163,7 @@ def matching_names(selector: str) -> list[str]:
         names = sorted(USER_CONFIGURABLES.intersection(CONFIGURABLES.matching_selectors(name)))
     if len(names) > 1:
         names = _reachable_names(names)
-    return [name for name in names if name not in FOUND_ON_USE and name not in _GIN_NAMES] or names
+    return [name for name in names if name not in REGISTERED_ON_USE and name not in _GIN_NAMES] or names
 
 
 def _reachable_names(names: Sequence[str]) -> list[str]:
@@ -172,13 +172,13 @@ def _reachable_names(names: Sequence[str]) -> list[str]:
     if not gin_names:
         return list(names)
     modules_by_name = {name: str(CONFIGURABLES[name].wrapped.__module__) for name in gin_names}
-    reached_modules = _modules_reached(
+    reached_modules = _reachable_modules(
         IMPORTS, {module_name.partition(".")[0] for module_name in modules_by_name.values()}
     )
     return [name for name in names if name not in modules_by_name or modules_by_name[name] in reached_modules]
 
 
-def _modules_reached(modules: Collection[str], packages: Collection[str]) -> set[str]:
+def _reachable_modules(modules: Collection[str], packages: Collection[str]) -> set[str]:
     """Returns modules and all modules that they import, following imports in the user's code and the given packages."""
     reached_modules = set[str]()
     pending_modules = list(modules)
@@ -210,7 +210,7 @@ def complete_selector(selector: str, where: str) -> str:
       UnknownName: No configurable has this name.
       ConfigError: The name is ambiguous.
     """
-    names = matching_names(selector) or _names_on_use(selector) or _configurable_in_python(selector)
+    names = matching_names(selector) or _register_on_use(selector) or _configurable_names_of_object(selector)
     if len(names) > 1:
         raise ConfigError(
             f"{selector!r} is ambiguous",
@@ -233,12 +233,12 @@ def _target_selector(binding: Binding) -> str:
       ConfigError: As in `complete_selector`.
     """
     full_name = f"lobench.{binding.selector}"
-    if binding.selector in KEYWORDS and full_name in matching_names(binding.selector):
+    if binding.selector in LOBENCH_NAMES and full_name in matching_names(binding.selector):
         return full_name
     return complete_selector(binding.selector, binding.where)
 
 
-def default_of(binding: Binding) -> Any:
+def default_of_parameter(binding: Binding) -> Any:
     """Returns the default of a parameter; `inspect.Parameter.empty` if it has none.
 
     Raises:
@@ -299,7 +299,7 @@ def _python_object(path: str) -> Any:
     return None
 
 
-def _configurable_in_python(selector: str) -> list[str]:
+def _configurable_names_of_object(selector: str) -> list[str]:
     """Returns the full name in gin of the configurable with a name in Python, as a list of at most one."""
     if "." not in selector or (target := _python_object(selector)) is None:
         return []
@@ -337,13 +337,13 @@ def _missing_import(selector: str) -> str | None:
     return module if is_installed else None
 
 
-def _names_on_use(selector: str) -> list[str]:
+def _register_on_use(selector: str) -> list[str]:
     full_names = [name for names in _NAMES_ON_USE.values() if (name := names.find(selector)) is not None][:1]
-    FOUND_ON_USE.update(full_names)
+    REGISTERED_ON_USE.update(full_names)
     return full_names
 
 
-def _has_parameter(selector: str, parameter: str) -> bool:
+def _accepts_parameter(selector: str, parameter: str) -> bool:
     return bool(might_have_parameter(CONFIGURABLES.get_match(selector).wrapper, parameter))
 
 
@@ -377,7 +377,7 @@ def bind(binding: Binding) -> None:
         gin.bind_parameter((name, "gin.macro", "value"), _to_gin(binding.value, binding.where))
         return
     selector = _target_selector(binding)
-    if not _has_parameter(selector, binding.parameter):
+    if not _accepts_parameter(selector, binding.parameter):
         names = list(_parameters(selector))
         advice = suggestion(binding.parameter, names)
         is_suggestion_enough = advice and len(names) > _MAX_PARAMETERS
@@ -391,7 +391,7 @@ def bind(binding: Binding) -> None:
     gin.bind_parameter((binding.scope, selector, binding.parameter), _to_gin(binding.value, binding.where))
 
 
-def import_all(statements: Sequence[Statement]) -> None:
+def import_modules(statements: Sequence[Statement]) -> None:
     """Executes the import statements.
 
     Raises:
@@ -399,10 +399,10 @@ def import_all(statements: Sequence[Statement]) -> None:
     """
     for statement in statements:
         if isinstance(statement, Import):
-            import_named(statement)
+            execute_import(statement)
 
 
-def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
+def import_plugin_modules(statements: Sequence[Statement]) -> list[str]:
     """Imports the gin modules of plugins. Those that fail are named on standard error, once.
 
     Returns:
@@ -414,7 +414,7 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
             continue
         try:
             with contain_plugins():
-                import_named(statement)
+                execute_import(statement)
         except LobenchError as error:
             problem = error
             if not isinstance(error, ConfigError):  # raised by the module itself
@@ -426,7 +426,7 @@ def import_of_plugins(statements: Sequence[Statement]) -> list[str]:
     return failures
 
 
-def bind_strictly(statements: Sequence[Statement]) -> None:
+def bind_all(statements: Sequence[Statement]) -> None:
     """Binds every binding. Modules must have been imported.
 
     In an experiment file, a mistake in the scope of a method is ignored here: it is reported when that method is bound.

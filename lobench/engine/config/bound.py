@@ -31,51 +31,58 @@ from lobench.core.errors import ConfigError, suggestion, with_parts
 from lobench.core.experiment import Experiment, Method
 from lobench.core.metric import directions_by_metric
 from lobench.core.number_checks import is_integer
-from lobench.engine.config.arguments import Settings, settings_of, settings_of_phases
-from lobench.engine.config.binding import UnknownName, bind_overrides, bind_strictly, import_all, import_of_plugins
+from lobench.engine.config.arguments import OptimizerSettings, settings_of, settings_of_phases
+from lobench.engine.config.binding import UnknownName, bind_all, bind_overrides, import_modules, import_plugin_modules
 from lobench.engine.config.case_checks import check_case, role_of
-from lobench.engine.config.case_code import modules_reached, modules_without_names, texts_reached
+from lobench.engine.config.case_code import modules_imported_for_effects, reachable_modules, reachable_texts
 from lobench.engine.config.command_case import (
-    NOT_OF_COMMANDS,
+    NON_COMMAND_FIELDS,
     check_command,
     check_task,
     is_command,
+    layers_of_command,
     macros_of,
-    named_in,
-    of_command,
+    placeholders_in,
     reads_checkpoint,
 )
 from lobench.engine.config.command_files import CommandFiles
-from lobench.engine.config.gin_state import BINDINGS, bindings_in, enclosing, isolated_gin, reached_from, task_lines
+from lobench.engine.config.gin_state import (
+    BINDINGS,
+    bindings_in,
+    bindings_reached_from,
+    enclosing_scopes,
+    isolated_gin,
+    task_lines,
+)
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import ParsedLayers, parse_layers
 from lobench.engine.config.phases import (
     BoundPhase,
     bind_phases,
-    building,
-    in_phases,
-    lines_of_all,
+    construction_errors,
     optimizer_lines,
-    plain,
-    prefixes,
+    optimizer_lines_of_phases,
+    plain_value,
+    prefix_hashes,
+    with_phases,
     without_optimizers,
 )
 from lobench.engine.config.syntax import Binding, Import, Reference, Statement, only_bindings, references_in
-from lobench.engine.config.trainer import bind_trainer_config, bind_values, bind_what_is_known, import_what_is_there
-from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.config.trainer import bind_checkpoint_values, bind_known, bind_trainer_config, import_installed
+from lobench.engine.config.user_code import code_fingerprint
 
 __all__ = [
     "BoundCase",
     "BoundCommand",
-    "as_identified",
     "bind_case",
     "bind_learned_optimizer",
     "bind_test",
-    "devices_of",
+    "binds_optimizer",
     "expectations_of",
-    "insists_on_optimizer",
-    "number_of",
+    "integer_field_of",
+    "num_gpus_of",
+    "reduced_to_identity",
 ]
 
 _CASE = gin.external_configurable(Case, name="Case", module="lobench")
@@ -129,7 +136,7 @@ class BoundCase:
       info: Description for the chief, without a node id outside a pytest session.
       bindings: Every binding reached from the case, one per line.
       optimizer_bindings: Bindings reached from its optimizer; "" if no layer binds an optimizer.
-      prefixes: For each phase, the identity of the training up to its end, without theta, seeds and program.
+      prefix_hashes: For each phase, the identity of the training up to its end, without theta, seeds and program.
       settings: Real-valued settings of the optimizer, phase by phase.
       phases: Phases; empty if there is a single one.
       theta_part: `Checkpoint.theta`.
@@ -143,8 +150,8 @@ class BoundCase:
     info: CaseInfo
     bindings: str
     optimizer_bindings: str = ""
-    prefixes: tuple[str, ...] = ()
-    settings: Settings = field(default_factory=Settings)
+    prefix_hashes: tuple[str, ...] = ()
+    settings: OptimizerSettings = field(default_factory=OptimizerSettings)
     phases: tuple[BoundPhase, ...] = ()
     theta_part: str = ""
     problems: tuple[str, ...] = ()
@@ -177,7 +184,7 @@ class BoundCommand(BoundCase):
     values: Mapping[str, str]
 
 
-def as_identified(case: Case) -> Case:
+def reduced_to_identity(case: Case) -> Case:
     """Returns a case with defaults in all fields that are not part of its identity, such as seeds and scores."""
     default_case = Case()
     return replace(case, **{name: getattr(default_case, name) for name in _NO_IDENTITY})
@@ -222,8 +229,8 @@ def bind_case(
         settings = settings_of_phases([phase.settings for phase in phases]) if phases else None
         settings = settings or settings_of(spec.scope, reached_optimizer, paths)
         with without_optimizers(spec.scope) if phases else contextlib.nullcontext():
-            case = _build(spec.scope, where) if build else _plain_case(spec.scope, where)
-        case = in_phases(case, phases)
+            case = _build_case(spec.scope, where) if build else _plain_case(spec.scope, where)
+        case = with_phases(case, phases)
         with gin.config_scope(spec.scope):
             expectations = _EXPECT()
             theta_path = _CHECKPOINT().theta
@@ -248,7 +255,9 @@ def bind_case(
         task_code=code.case.id,
         # Number and length of a stream's tasks belong to the problem; phases of an optimizer do not.
         problem=_sha256(
-            _budget(case), *lines_of_task, *(line for phase in phases if phase.is_of_task for line in phase.case_lines)
+            _budget_text(case),
+            *lines_of_task,
+            *(line for phase in phases if phase.is_of_task for line in phase.case_lines),
         ),
         role=role,
         headline=suite.headline,
@@ -260,7 +269,7 @@ def bind_case(
         info=info,
         bindings="\n".join((*reached_case, *reached_optimizer)),
         optimizer_bindings="\n".join(reached_optimizer),
-        prefixes=prefixes(case, lines_of_task, reached_optimizer, phases, (code.case.id, code.subject.id)),
+        prefix_hashes=prefix_hashes(case, lines_of_task, reached_optimizer, phases, (code.case.id, code.subject.id)),
         code=code,
         settings=settings,
         phases=tuple(phases),
@@ -290,7 +299,7 @@ def bind_learned_optimizer(layers: Layers, *, where: str) -> tuple[Any, str]:
                 got="no config.gin with `Case.learned_optimizer` next to the checkpoint",
                 next_step='name its class: optimizer="AdafacMLPLOpt"',
             )
-        with building("the optimizer", where):
+        with construction_errors("the optimizer", where):
             return copy.deepcopy(reference), _CHECKPOINT().theta  # gin calls the constructor when it copies a reference
 
 
@@ -309,18 +318,20 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
             for binding in only_bindings([*parsed_layers.case, *parsed_layers.overrides])
             if _is_task_of(binding, spec)
         ]
-        parsed_layers = of_command(parsed_layers)
+        parsed_layers = layers_of_command(parsed_layers)
         problems = _bind_layers(parsed_layers)
         bound_fields = bindings_in(spec.scope, "lobench.Case")
         bound_names = [*BINDINGS.get((spec.scope, "lobench.Case"), {}), *task_parameters]
         check_command(_plain_case(spec.scope, where), bound_names, where)
-        case = _with_items(replace(_build(spec.scope, where), seed_block=1, num_inner_steps=1))
+        case = _with_single_seed(replace(_build_case(spec.scope, where), seed_block=1, num_inner_steps=1))
         with gin.config_scope(spec.scope):
             expectations = _EXPECT()
             suite = _SUITE()
-        placeholders = {*named_in(case.command), *named_in(case.curves)}
-        macros = {name: plain(value) for name, value in macros_of(spec.scope).items() if name in placeholders}
-        lines, _ = reached_from(spec.scope, "lobench.Case", bound_fields.keys() - {*_NO_IDENTITY, *NOT_OF_COMMANDS})
+        placeholders = {*placeholders_in(case.command), *placeholders_in(case.curves)}
+        macros = {name: plain_value(value) for name, value in macros_of(spec.scope).items() if name in placeholders}
+        lines, _ = bindings_reached_from(
+            spec.scope, "lobench.Case", bound_fields.keys() - {*_NO_IDENTITY, *NON_COMMAND_FIELDS}
+        )
         expected_bindings = bindings_in(spec.scope, "lobench.expect")
         lines_of_case = [
             *lines,
@@ -332,7 +343,9 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     values = {name: value if isinstance(value, str) else repr(value) for name, value in macros.items()}
     folder = Path(spec.path).parent
     files_label = f"{where}: Case.files"
-    files = CommandFiles(command=case.command, folder=folder, values=values, files=case.files, called=files_label)
+    files = CommandFiles(
+        command=case.command, folder=folder, placeholder_values=values, files=case.files, files_label=files_label
+    )
     code = files.fingerprint()
     info = _case_info(
         spec,
@@ -345,7 +358,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
         role=role,
         headline=suite.headline,
         evaluator=COMMAND,
-        fixed_seeds=case.replicates == ITEMS or (case.num_seeds == 1 and "seed" not in named_in(case.command)),
+        fixed_seeds=case.replicates == ITEMS or (case.num_seeds == 1 and "seed" not in placeholders_in(case.command)),
     )
     return BoundCommand(
         spec=spec,
@@ -359,7 +372,7 @@ def _bind_command(spec: CaseSpec, layers: Layers, test: str) -> BoundCommand:
     )
 
 
-def _with_items(case: Case) -> Case:
+def _with_single_seed(case: Case) -> Case:
     """Returns a case of items with a single seed, because one evaluation measures all items; other cases unchanged."""
     return replace(case, num_seeds=1, first_seed=0, block_sizes=()) if case.replicates == ITEMS else case
 
@@ -382,7 +395,7 @@ def bind_test(spec: CaseSpec, settings: Mapping[str, Any], layers: Layers | None
             f"the mark `lobench` has no setting {unknown_names[0]}", where=where, expected=expected, next_step=advice
         )
     seed_values = {} if layers is None else _seed_overrides(layers)
-    case = _with_items(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seed_values}))
+    case = _with_single_seed(replace(Case(), num_inner_steps=1, **{"num_seeds": 1, **settings, **seed_values}))
     check_case(case, Expectations(), where)
     directions_by_metric(case.metric_directions, [case.primary_metric], where=where)
     lines = [f"primary_metric = {case.primary_metric!r}"]
@@ -433,15 +446,15 @@ def _location_in_identity(spec: CaseSpec, statements: Sequence[Statement]) -> st
         for binding in bindings
         if (binding.scope, binding.name) == (spec.scope, "Case") and binding.parameter in ("task", "command")
     ]
-    path = _file_of(locations[-1]) if locations else Path(spec.path)
-    if not any(binding.name in _EXPERIMENT_NAMES and _file_of(binding.where) == path for binding in bindings):
+    path = _file_in_location(locations[-1]) if locations else Path(spec.path)
+    if not any(binding.name in _EXPERIMENT_NAMES and _file_in_location(binding.where) == path for binding in bindings):
         return path.relative_to(path.parent.parent).as_posix()
     modules = (sys.modules.get(statement.module) for statement in statements if isinstance(statement, Import))
     files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
     return path.parent.name if any(file.is_relative_to(path.parent) for file in files) else ""
 
 
-def _file_of(where: str) -> Path:
+def _file_in_location(where: str) -> Path:
     return Path(where.rpartition(":")[0])
 
 
@@ -476,9 +489,9 @@ def _bind_layers(parsed_layers: ParsedLayers) -> list[str]:
     All modules are imported before anything is bound, so that a name is known no matter which layer imports it, and no
     matter what this process imported before.
     """
-    failed_imports = [*import_of_plugins(parsed_layers.modules), *import_what_is_there(parsed_layers.trainer)]
-    import_all(parsed_layers.case)
-    import_all(parsed_layers.overrides)
+    failed_imports = [*import_plugin_modules(parsed_layers.plugin_modules), *import_installed(parsed_layers.trainer)]
+    import_modules(parsed_layers.case)
+    import_modules(parsed_layers.overrides)
     try:
         return _bind_imported(parsed_layers)
     except UnknownName as error:
@@ -493,13 +506,13 @@ def _bind_imported(parsed_layers: ParsedLayers) -> list[str]:
         binding.name == "Case" and binding.parameter in OPTIMIZER_FIELDS for binding in only_bindings(later_layers)
     )
     problems = bind_trainer_config(parsed_layers.trainer, parsed_layers.trainer_comments, is_needed=is_needed)
-    problems += bind_values(parsed_layers.own)
-    bind_strictly(parsed_layers.case)
+    problems += bind_checkpoint_values(parsed_layers.checkpoint_bindings)
+    bind_all(parsed_layers.case)
     bind_overrides(parsed_layers.overrides)
     return problems
 
 
-def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
+def integer_field_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
     """Returns a numeric field of a case without importing its modules, for use before jax's backend is created.
 
     Args:
@@ -511,22 +524,22 @@ def number_of(name: str, spec: CaseSpec, layers: Layers) -> int | None:
     Raises:
       ConfigError: A file cannot be read, or has a syntax error.
     """
-    values = _plain_values(_bindings_of("Case", [name], spec, layers), spec.scope, "lobench.Case")
+    values = _plain_values(_bindings_by_layer("Case", [name], spec, layers), spec.scope, "lobench.Case")
     value = values.get(name, getattr(Case(), name))
     return value if is_integer(value) else None
 
 
-def devices_of(spec: CaseSpec, layers: Layers) -> float:
+def num_gpus_of(spec: CaseSpec, layers: Layers) -> float:
     """Returns `Case.num_gpus` of a case, read from the gin text without importing the suite's modules.
 
     0 if the text does not bind it to a number.
     """
-    values = _plain_values(_bindings_of("Case", ["num_gpus"], spec, layers), spec.scope, "lobench.Case")
+    values = _plain_values(_bindings_by_layer("Case", ["num_gpus"], spec, layers), spec.scope, "lobench.Case")
     value = values.get("num_gpus", 0.0)
     return float(value) if type(value) in (int, float) else 0.0
 
 
-def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
+def binds_optimizer(spec: CaseSpec, layers: Layers) -> bool:
     """Returns whether a case binds an optimizer, so that the user need not name one. Imports nothing.
 
     True as well for phases with optimizers, although some phase may lack one, and for commands that name no checkpoint.
@@ -534,7 +547,7 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
     if is_command(spec):
         return not reads_checkpoint(spec)
     parsed_layers = parse_layers(spec, layers)
-    scopes = enclosing(spec.scope)
+    scopes = enclosing_scopes(spec.scope)
     optimizer_bindings = [
         binding
         for binding in only_bindings((*parsed_layers.case, *parsed_layers.overrides))
@@ -548,14 +561,14 @@ def insists_on_optimizer(spec: CaseSpec, layers: Layers) -> bool:
 
 def expectations_of(spec: CaseSpec, layers: Layers) -> Expectations | None:
     """Returns the expectations of a case without imports; None if they can only be known by binding the case."""
-    groups = _bindings_of("expect", [field.name for field in fields(Expectations)], spec, layers)
-    if any(binding.parameter and _is_built(binding.value) for group in groups for binding in group):
+    groups = _bindings_by_layer("expect", [field.name for field in fields(Expectations)], spec, layers)
+    if any(binding.parameter and _has_reference(binding.value) for group in groups for binding in group):
         return None
     values = _plain_values(groups, spec.scope, "lobench.expect")
     return None if None in values.values() else Expectations(**values)
 
 
-def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
+def _bindings_by_layer(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers) -> list[list[Binding]]:
     """Returns the bindings of some fields and of all macros, by layer. A field's value may be a macro."""
     parsed_layers = parse_layers(spec, layers)
     return [
@@ -568,7 +581,7 @@ def _bindings_of(name: str, names: Sequence[str], spec: CaseSpec, layers: Layers
     ]
 
 
-def _is_built(value: Any) -> bool:
+def _has_reference(value: Any) -> bool:
     """Returns whether gin would call a configurable to get a value."""
     return any(isinstance(reference, Reference) for reference in references_in(value))
 
@@ -577,8 +590,8 @@ def _plain_values(layers: Sequence[Sequence[Binding]], scope: str, selector: str
     """Binds all layers, and returns the plain values of a configurable in a scope; None for a reference."""
     with isolated_gin():
         for index, layer in enumerate(layers):
-            bind_what_is_known(layer, override=index == len(layers) - 1)
-        return {name: plain(value) for name, value in bindings_in(scope, selector).items()}
+            bind_known(layer, override=index == len(layers) - 1)
+        return {name: plain_value(value) for name, value in bindings_in(scope, selector).items()}
 
 
 def _sha256(*hashed_texts: str) -> str:
@@ -594,57 +607,57 @@ def _reached_lines(scope: str, where: str, phases: Sequence[BoundPhase]) -> tupl
     phase_lines = [example for phase in phases for example in phase.case_lines]
     # Bindings of phases are not bindings of the case, nor is the number of steps that the phases replace.
     excluded_fields = {*OPTIMIZER_FIELDS, *_NO_IDENTITY, "phases", *(["num_inner_steps"] if phase_lines else ())}
-    lines, _ = reached_from(scope, "lobench.Case", bindings.keys() - excluded_fields)
+    lines, _ = bindings_reached_from(scope, "lobench.Case", bindings.keys() - excluded_fields)
     expected_bindings = bindings_in(scope, "lobench.expect")
     case_lines = [
         *lines,
         *phase_lines,
         *(f"expect.{name} = {value!r}" for name, value in sorted(expected_bindings.items())),
     ]
-    return case_lines, lines_of_all(phases) if phases else optimizer_lines(scope)
+    return case_lines, optimizer_lines_of_phases(phases) if phases else optimizer_lines(scope)
 
 
 def _bound_code(
     spec: CaseSpec, parsed_layers: ParsedLayers, phases: Sequence[BoundPhase], paths: Sequence[str]
 ) -> BoundCode:
     """Returns the fingerprints of the user's code. The modules must be imported."""
-    layers = (parsed_layers.modules, parsed_layers.trainer, parsed_layers.case, parsed_layers.overrides)
-    common_modules = modules_without_names(statement for layer in layers for statement in layer)
+    layers = (parsed_layers.plugin_modules, parsed_layers.trainer, parsed_layers.case, parsed_layers.overrides)
+    common_modules = modules_imported_for_effects(statement for layer in layers for statement in layer)
     case_fields = bindings_in(spec.scope, "lobench.Case").keys() - {*OPTIMIZER_FIELDS, "phases"}
-    case_modules = modules_reached(spec.scope, "lobench.Case", case_fields)
-    texts_of_case = texts_reached(spec.scope, "lobench.Case", case_fields)
+    case_modules = reachable_modules(spec.scope, "lobench.Case", case_fields)
+    texts_of_case = reachable_texts(spec.scope, "lobench.Case", case_fields)
     subject_modules = {module for phase in phases for module in phase.modules}
     texts_of_subject = {text for phase in phases for text in phase.texts}
     if not phases:
-        subject_modules = modules_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
-        texts_of_subject = texts_reached(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
+        subject_modules = reachable_modules(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
+        texts_of_subject = reachable_texts(spec.scope, "lobench.Case", OPTIMIZER_FIELDS)
     case_code, subject_code = (
-        fingerprint_of(modules=sorted(modules | common_modules), texts=sorted(texts), folders=paths)
+        code_fingerprint(modules=sorted(modules | common_modules), texts=sorted(texts), folders=paths)
         for modules, texts in ((case_modules, texts_of_case), (subject_modules, texts_of_subject))
     )
     return BoundCode(case=case_code, subject=subject_code)
 
 
 def _num_inner_steps(scope: str) -> Any:
-    return plain(bindings_in(scope, "lobench.Case").get("num_inner_steps", Case().num_inner_steps))
+    return plain_value(bindings_in(scope, "lobench.Case").get("num_inner_steps", Case().num_inner_steps))
 
 
 def _plain_case(scope: str, where: str) -> Case:
-    bindings = {name: plain(value) for name, value in bindings_in(scope, "lobench.Case").items()}
+    bindings = {name: plain_value(value) for name, value in bindings_in(scope, "lobench.Case").items()}
     try:
         return Case(**{name: value for name, value in bindings.items() if name not in ("task", *OPTIMIZER_FIELDS)})
     except TypeError as error:
         raise ConfigError(str(error), where=where) from error
 
 
-def _build(scope: str, where: str) -> Case:
-    with building("the case", where), gin.config_scope(scope):
+def _build_case(scope: str, where: str) -> Case:
+    with construction_errors("the case", where), gin.config_scope(scope):
         case = _CASE()
     assert isinstance(case, Case)
     return case
 
 
-def _budget(case: Case) -> str:
+def _budget_text(case: Case) -> str:
     """Returns a text with the length of a case's training, its replicas, and the number of averaged batches.
 
     Without evaluations, metrics are averaged over `eval_every` steps.

@@ -24,11 +24,11 @@ from lobench.core.code_origin import Origin, file_of, origin_of_file
 from lobench.engine.config.imported_code import imported_content
 from lobench.engine.config.source_files import (
     CODE_SUFFIXES,
-    HERE,
+    FILE_FOLDER,
     ImportedNames,
     SourceFile,
-    source_at,
-    source_file,
+    parse_source,
+    parse_source_file,
     suffix_of,
 )
 from lobench.engine.retries import is_transient, retried_briefly
@@ -45,7 +45,7 @@ _COMPILED_SUFFIXES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _SOURCE_SUFFIXES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")
 
 
-class _Disk:
+class _FileSystemCache:
     """Names and kinds of files, each looked up once."""
 
     def __init__(self) -> None:
@@ -96,8 +96,8 @@ class CodeWalk:
 
     def __init__(self, folders: Sequence[str], added_folders: Sequence[str] = (), *, as_imported: bool) -> None:
         self._folders = [os.path.abspath(folder) for folder in folders]
-        self._as_imported = as_imported
-        self._disk = _Disk()
+        self._uses_imported_content = as_imported
+        self._disk = _FileSystemCache()
         self._sha256_by_file: dict[str, str] = {}
         self._sources: dict[str, SourceFile] = {}  # parsed files, by their path and by the paths of links to them
         self._real_roots: dict[str, str] = {}  # resolved path of each folder on the import path
@@ -105,7 +105,7 @@ class CodeWalk:
         self._missing_files: set[str] = set()
         self._data_files: set[str] = set()
         self._listed_folders: set[str] = set()
-        self._waiting_imports: list[tuple[str, ImportedNames]] = []
+        self._pending_imports: list[tuple[str, ImportedNames]] = []
         # Absolute imports, each with its file and whether it was found, before and after the search in added folders.
         self._unsearched_imports: list[tuple[str, ImportedNames, bool]] = []
         self._searched_imports: list[tuple[str, ImportedNames, bool]] = []
@@ -131,10 +131,10 @@ class CodeWalk:
         for text in texts:
             self._add_named_files("", text, ())
         while (
-            self._waiting_imports or self._unsearched_imports or self._num_added_folders != self._num_searched_folders
+            self._pending_imports or self._unsearched_imports or self._num_added_folders != self._num_searched_folders
         ):
-            while self._waiting_imports:
-                self._follow_import(*self._waiting_imports.pop())
+            while self._pending_imports:
+                self._follow_import(*self._pending_imports.pop())
             self._search_added_folders()
         hashes_of_parts = dict(self._packages)
         for file_path, sha256 in self._sha256_by_file.items():
@@ -162,11 +162,11 @@ class CodeWalk:
         if file in self._sha256_by_file:
             self._follow_link(file, link)
             return
-        content = imported_content(file) if self._as_imported else None
+        content = imported_content(file) if self._uses_imported_content else None
         suffix = os.path.splitext(file)[1]
         try:
-            read_source = functools.partial(source_at, file)
-            source = retried_briefly(read_source) if content is None else source_file(content, suffix)
+            read_source = functools.partial(parse_source_file, file)
+            source = retried_briefly(read_source) if content is None else parse_source(content, suffix)
         except OSError:
             self._missing_files.add(file)
             return
@@ -187,7 +187,7 @@ class CodeWalk:
           source: Names in the file.
         """
         self._sources[path] = source
-        self._waiting_imports += [(path, imported) for imported in source.imports]
+        self._pending_imports += [(path, imported) for imported in source.imports]
         self._note_import_folders(path, source)
         for named_path in source.paths:
             self._add_named_files(path, named_path, source.paths)
@@ -223,9 +223,9 @@ class CodeWalk:
             package_folder = folder if imported_names.level else self._outermost_folder(file)
             roots = [folder] if imported_names.level else [*self._module_folders(near_folders)]
             for package in ["/".join((root, *path_parts)) for root in roots] if path_parts else [package_folder]:
-                self._add_all(package)
+                self._add_package(package)
         elif imported_names.level:
-            self._add_below([folder], path_parts, imported_names.names)
+            self._add_submodules([folder], path_parts, imported_names.names)
         elif imported_names.is_text:
             self._unsearched_imports.append(
                 (
@@ -237,7 +237,7 @@ class CodeWalk:
         else:
             self._unsearched_imports.append((file, imported_names, self._find_import(imported_names, near_folders)))
 
-    def _add_all(self, package: str) -> None:
+    def _add_package(self, package: str) -> None:
         """Adds the modules in a folder and in the packages below it, at most 1000."""
         folders, num_files_left = [package], _MAX_FILES
         while folders and num_files_left > 0:
@@ -264,17 +264,17 @@ class CodeWalk:
             package = f"{folder}/{top_module}"
             if module_files := self._module_files(package):
                 self._add_each(module_files)
-                return self._add_below([package], submodules, imported_names.names)
+                return self._add_submodules([package], submodules, imported_names.names)
             if self._disk.is_dir(package):
                 namespace_folders.append(package)
         if is_standard:
             return True
-        spec = self._spec_of(top_module)
+        spec = self._module_spec(top_module)
         origin = spec.origin if spec is not None and spec.origin not in (None, "namespace") else ""
         candidates = [f"{folder}/{top_module}{end}" for folder in near_folders[:1] for end in ("/__init__.py", ".py")]
         if not origin or origin_of_file(origin) is Origin.USER:
             sources = (
-                [source for folder in near_folders for source in self._sources_of(f"{folder}/{top_module}")]
+                [source for folder in near_folders for source in self._compiled_sources(f"{folder}/{top_module}")]
                 if spec is None
                 else []
             )
@@ -283,9 +283,11 @@ class CodeWalk:
                 self._missing_files.update(candidates)
             locations = list(spec.submodule_search_locations or ()) if spec is not None else []
             packages = [*namespace_folders, *locations]
-            return self._add_below(packages, submodules, imported_names.names) and bool(spec or packages or sources)
+            return self._add_submodules(packages, submodules, imported_names.names) and bool(
+                spec or packages or sources
+            )
         if origin_of_file(origin) is Origin.INSTALLED:
-            self._packages.update(_versions_of(top_module, origin))
+            self._packages.update(_package_versions(top_module, origin))
             self._missing_files.update(candidates)
         return True
 
@@ -302,12 +304,12 @@ class CodeWalk:
         for folder in folders:
             if self._add_module(folder, path_parts, imported_names.names, is_near=folder in near_folders):
                 return True
-        spec = self._spec_of(path_parts[0]) if imported_names.names else None
+        spec = self._module_spec(path_parts[0]) if imported_names.names else None
         if spec is None or not spec.origin or origin_of_file(spec.origin) is not Origin.USER:
             return False
         if os.path.isfile(spec.origin):
             self.add_file(spec.origin)
-        return self._add_below(list(spec.submodule_search_locations or ()), path_parts[1:], imported_names.names)
+        return self._add_submodules(list(spec.submodule_search_locations or ()), path_parts[1:], imported_names.names)
 
     def _add_module(self, folder: str, path_parts: Sequence[str], names: Sequence[str], *, is_near: bool) -> bool:
         """Adds the files of "a.b.c" or "a.b.Class" below a folder. Returns whether they exist."""
@@ -330,7 +332,7 @@ class CodeWalk:
             self._add_each(self._module_files(f"{path}/{name}"))
         return True
 
-    def _add_below(self, packages: Sequence[str], path_parts: Sequence[str], names: Sequence[str]) -> bool:
+    def _add_submodules(self, packages: Sequence[str], path_parts: Sequence[str], names: Sequence[str]) -> bool:
         """Adds a module below the folders of a package, and imported names that are modules themselves.
 
         Returns:
@@ -345,13 +347,13 @@ class CodeWalk:
             files = [
                 module_file
                 for package in packages
-                for module_file in self._module_files(package) or self._sources_of(package)
+                for module_file in self._module_files(package) or self._compiled_sources(package)
             ]
             was_found = bool(files) or any(map(self._disk.is_dir, packages))
             self._add_each(files)
         for name in names:
             for package in packages:
-                self._add_each(self._module_files(f"{package}/{name}") or self._sources_of(f"{package}/{name}"))
+                self._add_each(self._module_files(f"{package}/{name}") or self._compiled_sources(f"{package}/{name}"))
         return was_found
 
     def _add_each(self, files: Iterable[str]) -> None:
@@ -375,10 +377,10 @@ class CodeWalk:
             return [f"{package}.py"]
         for suffix in _COMPILED_SUFFIXES:
             if self._disk.is_file(f"{package}{suffix}"):
-                return [f"{package}{suffix}", *self._sources_of(package)]
+                return [f"{package}{suffix}", *self._compiled_sources(package)]
         return []
 
-    def _sources_of(self, package: str) -> list[str]:
+    def _compiled_sources(self, package: str) -> list[str]:
         """Returns the sources of a module that is compiled when it is imported, as pyximport does."""
         return [f"{package}{suffix}" for suffix in _SOURCE_SUFFIXES if self._disk.is_file(f"{package}{suffix}")]
 
@@ -400,7 +402,7 @@ class CodeWalk:
         """Returns the path of a file relative to the folder that it is imported from."""
         return Path(file).relative_to(self._import_root(os.path.dirname(file))).as_posix()
 
-    def _spec_of(self, top_module: str) -> importlib.machinery.ModuleSpec | None:
+    def _module_spec(self, top_module: str) -> importlib.machinery.ModuleSpec | None:
         if top_module not in self._specs:
             try:
                 self._specs[top_module] = importlib.util.find_spec(top_module)
@@ -463,11 +465,11 @@ class CodeWalk:
                 continue
             for folder in dict.fromkeys(folders):
                 self._add_each(self._module_files(f"{folder}/{top_module}"))
-                self._add_below([f"{folder}/{top_module}"], submodules, imported_names.names)
+                self._add_submodules([f"{folder}/{top_module}"], submodules, imported_names.names)
             for package, package_folders in self._package_folders.items():
                 if imported_names.module == package or imported_names.module.startswith(f"{package}."):
                     submodule_parts = [part for part in imported_names.module[len(package) :].split(".") if part]
-                    self._add_below(package_folders, submodule_parts, imported_names.names)
+                    self._add_submodules(package_folders, submodule_parts, imported_names.names)
 
     # Files that the code names.
 
@@ -505,20 +507,20 @@ class CodeWalk:
         """
         own_folders = [os.path.dirname(file)] if file else []
         bases = list(dict.fromkeys([*own_folders, *map(self._import_root, own_folders), *self._folders]))
-        is_exact = path.startswith(HERE)
+        is_exact = path.startswith(FILE_FOLDER)
         if is_exact:
             for base in own_folders:
-                candidate = os.path.normpath(f"{base}{path.removeprefix(HERE)}")
-                if "*" not in candidate or _is_in(bases, candidate):
+                candidate = os.path.normpath(f"{base}{path.removeprefix(FILE_FOLDER)}")
+                if "*" not in candidate or _is_in_any(bases, candidate):
                     yield candidate
             return
         path = os.path.expanduser(path) if path.startswith("~") else path
         if path.startswith("/"):
-            if _is_in([*bases, *self._user_path_folders], path := os.path.normpath(path)):
+            if _is_in_any([*bases, *self._user_path_folders], path := os.path.normpath(path)):
                 yield path
             return
         for base in own_folders if "*" in path.partition("/")[0] else bases:
-            if _is_in(bases, candidate := os.path.normpath(f"{base}/{path}")):
+            if _is_in_any(bases, candidate := os.path.normpath(f"{base}/{path}")):
                 yield candidate
 
     def _matching_paths(self, pattern: str) -> Iterator[str]:
@@ -564,27 +566,27 @@ def listing_sha256(folder: str) -> str:
     return hashlib.sha256("\0".join(code_names).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _is_in(folders: Iterable[str], path: str) -> bool:
+def _is_in_any(folders: Iterable[str], path: str) -> bool:
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 @functools.cache
-def _versions_of(top_module: str, origin: str) -> Mapping[str, str]:
+def _package_versions(top_module: str, origin: str) -> Mapping[str, str]:
     """Returns the versions of the packages of an installed module. Without a package, returns the hash of its file."""
     try:
-        return {top_module: _version_of(top_module)}
+        return {top_module: _package_version(top_module)}
     except metadata.PackageNotFoundError:
         pass
     names = sorted(set(_distributions().get(top_module, ())))
     if names:
-        return {name: _version_of(name) for name in names}
+        return {name: _package_version(name) for name in names}
     try:
         return {top_module: hashlib.sha256(Path(origin).read_bytes()).hexdigest()}
     except OSError:
         return {}
 
 
-def _version_of(name: str) -> str:
+def _package_version(name: str) -> str:
     """Returns the version of a package, with a hash of its files if it was not installed from an index.
 
     Two commits of a repository may have the same version.

@@ -12,9 +12,9 @@ from lobench.core.case import OPTIMIZER_FIELDS, Case, CaseSpec
 from lobench.core.errors import ConfigError, suggestion
 from lobench.core.metric import directions_by_metric
 from lobench.engine.config.command_files import check_no_shell_syntax
-from lobench.engine.config.gin_state import BINDINGS, enclosing
+from lobench.engine.config.gin_state import BINDINGS, enclosing_scopes
 from lobench.engine.config.parsed_layers import ParsedLayers
-from lobench.engine.config.python_cases import statements_of
+from lobench.engine.config.python_cases import case_statements
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -25,14 +25,14 @@ from lobench.engine.config.syntax import (
 )
 
 __all__ = [
-    "NOT_OF_COMMANDS",
+    "NON_COMMAND_FIELDS",
     "check_command",
     "check_task",
     "commands_in",
     "is_command",
+    "layers_of_command",
     "macros_of",
-    "named_in",
-    "of_command",
+    "placeholders_in",
     "reads_checkpoint",
 ]
 
@@ -43,7 +43,7 @@ _TRAINING_FIELDS = (
 )  # fmt: skip
 # Fields that are not part of a command's identity: settings of trainings and limits. A command runs for one seed at a
 # time, so the number and grouping of seeds do not change its results.
-NOT_OF_COMMANDS = (*_TRAINING_FIELDS, "num_seeds", "seed_block", "timeout_seconds")
+NON_COMMAND_FIELDS = (*_TRAINING_FIELDS, "num_seeds", "seed_block", "timeout_seconds")
 _MACRO = "gin.macro"
 _DEFAULT_CASE = Case()
 
@@ -64,7 +64,7 @@ def reads_checkpoint(spec: CaseSpec) -> bool:
 
 
 def _command_of(spec: CaseSpec) -> Any:
-    return None if spec.is_test else commands_in(statements_of(spec)).get(spec.scope)
+    return None if spec.is_test else commands_in(case_statements(spec)).get(spec.scope)
 
 
 def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def commands_in(statements: Iterable[Statement]) -> dict[str, Any]:
     }
 
 
-def of_command(parsed_layers: ParsedLayers) -> ParsedLayers:
+def layers_of_command(parsed_layers: ParsedLayers) -> ParsedLayers:
     """Returns the layers without settings that commands ignore: modules, optimizers, tasks, and configurations of runs.
 
     A file without imports has only commands. It is kept as it is, so that all of its names are checked.
@@ -83,7 +83,15 @@ def of_command(parsed_layers: ParsedLayers) -> ParsedLayers:
     is_mixed = any(isinstance(statement, Import) for statement in parsed_layers.case)
     case = list(_command_bindings(parsed_layers.case)) if is_mixed else parsed_layers.case
     overrides = list(_command_bindings(parsed_layers.overrides))
-    return replace(parsed_layers, modules=[], trainer=[], trainer_comments=[], own=[], case=case, overrides=overrides)
+    return replace(
+        parsed_layers,
+        plugin_modules=[],
+        trainer=[],
+        trainer_comments=[],
+        checkpoint_bindings=[],
+        case=case,
+        overrides=overrides,
+    )
 
 
 def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
@@ -98,7 +106,7 @@ def _command_bindings(statements: Sequence[Statement]) -> Iterator[Binding]:
 def macros_of(scope: str) -> dict[str, Any]:
     """Returns the values of macros in a scope and the scopes around it, by name. Inner scopes take precedence."""
     macros: dict[str, Any] = {}
-    for outer_scope in enclosing(scope):
+    for outer_scope in enclosing_scopes(scope):
         prefix = f"{outer_scope}/" if outer_scope else ""
         for (name, selector), parameters in BINDINGS.items():
             macro_name = name.removeprefix(prefix)
@@ -113,7 +121,7 @@ def macros_of(scope: str) -> dict[str, Any]:
     return macros
 
 
-def named_in(text: str) -> list[str]:
+def placeholders_in(text: str) -> list[str]:
     """Returns the names in the braces of a text: `{checkpoint}`, `{width}`."""
     return re.findall(r"\{(\w+)\}", text)
 
@@ -134,7 +142,7 @@ def check_command(case: Case, bound: Iterable[str], where: str) -> None:
                 expected if name == "command" else "the file that the command writes, such as '{out}/metrics.jsonl'"
             )
             raise ConfigError(f"Case.{name}", where=where, got=repr(value), expected=expected)
-    if "out" not in named_in(case.curves):
+    if "out" not in placeholders_in(case.curves):
         raise ConfigError(
             "Case.curves: another evaluation would write to the same file",
             where=where,

@@ -23,8 +23,8 @@ from typing import Any
 
 from lobench.core.code import CodeFingerprint
 from lobench.core.errors import ConfigError
-from lobench.engine.config.source_files import CODE_SUFFIXES, IMPORTS
-from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.config.source_files import CODE_SUFFIXES, IMPORT_PATTERN
+from lobench.engine.config.user_code import code_fingerprint
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = ["CommandFiles", "check_no_shell_syntax"]
@@ -35,7 +35,7 @@ _PYTESTS = ("pytest", "py.test")
 _TASKFILES = ("Taskfile.yml", "Taskfile.yaml", "taskfile.yml", "taskfile.yaml")
 _DOCKERFILES = ("Dockerfile", "Containerfile", "compose.yaml", "compose.yml", "docker-compose.yml")
 # Build tools and task runners, with the files that they read in their working directory without an argument.
-_MAKERS: Mapping[str, Sequence[str]] = {
+_BUILD_TOOL_FILES: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("make", "gmake"), _MAKEFILES),
     **dict.fromkeys(("inv", "invoke"), ("tasks.py", "tasks/__init__.py")),
     **dict.fromkeys(("npm", "npx", "yarn", "pnpm"), ("package.json",)),
@@ -58,11 +58,11 @@ _MAKERS: Mapping[str, Sequence[str]] = {
 _NON_SHELL_SUFFIXES = (".py", ".rs", ".go", ".sum", ".lock")
 _SHELL_FILES = frozenset(
     os.path.basename(file)
-    for files in _MAKERS.values()
+    for files in _BUILD_TOOL_FILES.values()
     for file in files
     if PurePath(file).suffix not in _NON_SHELL_SUFFIXES
 )
-_PATTERNS = frozenset(file for files in _MAKERS.values() for file in files if "*" in file)
+_PATTERNS = frozenset(file for files in _BUILD_TOOL_FILES.values() for file in files if "*" in file)
 _MAX_SOURCES = 1000  # files that match one pattern of `_MAKERS`
 # Tables of entry points.
 _ENTRY_POINT_TABLES = (("project", "scripts"), ("project", "gui-scripts"), ("tool", "poetry", "scripts"))
@@ -116,16 +116,16 @@ class CommandFiles:
     Attributes:
       command: The command, with placeholders `{NAME}`.
       folder: Folder in which it runs.
-      values: Values of placeholders that are equal in all runs.
+      placeholder_values: Values of placeholders that are equal in all runs.
       files: Patterns of further files, relative to the folder.
-      called: Name of `files` in messages, such as `Method.files`, with the method or case before it.
+      files_label: Name of `files` in messages, such as `Method.files`, with the method or case before it.
     """
 
     command: str
     folder: Path
-    values: Mapping[str, str] = field(default_factory=dict)
+    placeholder_values: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
-    called: str = "files"
+    files_label: str = "files"
 
     def fingerprint(self) -> CodeFingerprint:
         """Returns the fingerprint of the present content of the files, and of everything that they import.
@@ -136,9 +136,9 @@ class CommandFiles:
         named_files = retried_briefly(self._named_files)
         further_files = retried_briefly(self._further_files)
         files = {**named_files.files, **dict.fromkeys(further_files)}
-        modules = [*self._modules(), *named_files.modules]
+        modules = [*self._modules_run(), *named_files.modules]
         folders = [str(folder) for folder in named_files.folders]
-        return fingerprint_of(
+        return code_fingerprint(
             files, modules=modules, folders=[str(self.folder)], added_folders=folders, as_imported=False
         )
 
@@ -150,18 +150,18 @@ class CommandFiles:
         if program_index >= 0 and _is_installed(words[program_index]):
             named_files.add_entry_point(words[program_index])
             name = os.path.basename(words.pop(program_index))
-            words[program_index:program_index] = [name] if name in _MAKERS else []
+            words[program_index:program_index] = [name] if name in _BUILD_TOOL_FILES else []
         for index, word in enumerate(words):
-            if index > 0 and words[index - 1] == "-c" and IMPORTS.search(word):  # Python
-                named_files.modules |= dict.fromkeys(_imported_by(word))
-            named_files.add(word)
+            if index > 0 and words[index - 1] == "-c" and IMPORT_PATTERN.search(word):  # Python
+                named_files.modules |= dict.fromkeys(_imported_modules(word))
+            named_files.add_word(word)
         named_files.add_line(shlex.join(words))
         return named_files
 
     def _filled_words(self) -> list[str]:
         """Returns the words of the command with values in place of `{NAME}`, if these are equal in all runs."""
         filled_words = (
-            re.sub(r"\{([\w./]+)\}", lambda match: self.values.get(match[1], match[0]), word)
+            re.sub(r"\{([\w./]+)\}", lambda match: self.placeholder_values.get(match[1], match[0]), word)
             for word in shlex.split(self.command)
         )
         return [word for word in filled_words if "{" not in word or " " in word]
@@ -172,7 +172,7 @@ class CommandFiles:
             files = sorted(path for path in self.folder.glob(pattern) if path.is_file()) if pattern else []
             if not files:
                 raise ConfigError(
-                    f"{self.called} names no file",
+                    f"{self.files_label} names no file",
                     where=str(self.folder),
                     got=repr(pattern),
                     expected="a path or a pattern relative to this folder, such as 'lib/*.py'",
@@ -180,7 +180,7 @@ class CommandFiles:
             further_files.update(dict.fromkeys(files))
         return list(further_files)
 
-    def _modules(self) -> list[str]:
+    def _modules_run(self) -> list[str]:
         """Returns the module of `python -m my_package.train`, and its `__main__` in case it is a package."""
         words = [word for word in self._filled_words() if " " not in word]
         module_names = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-m" and index > 0]
@@ -207,7 +207,7 @@ class _NamedFiles:
         self.folders: dict[Path, None] = {}
         self.modules: dict[str, None] = {}
 
-    def add(self, word: str, near_folders: Sequence[Path] = ()) -> None:
+    def add_word(self, word: str, near_folders: Sequence[Path] = ()) -> None:
         """Adds the files named by a word: a path, `--config=FILE`, or a shell line.
 
         Args:
@@ -247,7 +247,7 @@ class _NamedFiles:
             for word in folder_words:
                 self._add_folder(word, near_folders)
             for word in words:
-                self.add(word, near_folders)
+                self.add_word(word, near_folders)
         for word in words:
             self.add_entry_point(word)
 
@@ -265,7 +265,7 @@ class _NamedFiles:
         if program_path and os.path.getsize(program_path) < _MAX_SCRIPT_BYTES:
             text = Path(program_path).read_text(encoding="utf-8", errors="replace")
             if _PYTHON_HEADER.match(text):
-                self.modules |= dict.fromkeys(_imported_by(text))
+                self.modules |= dict.fromkeys(_imported_modules(text))
 
     @functools.cached_property
     def _entry_points(self) -> Mapping[str, str]:
@@ -285,7 +285,7 @@ class _NamedFiles:
     def _add_file(self, file: Path, near_folders: Sequence[Path]) -> None:
         is_script = file not in self.files and _is_script(file)
         is_elsewhere = not file.is_relative_to(self._folder) and file.suffix not in CODE_SUFFIXES
-        is_user_code = is_script or (bool(_python_text(file)) and not _is_in_bin(file))
+        is_user_code = is_script or (bool(_python_text(file)) and not _is_on_program_path(file))
         if is_elsewhere and not is_user_code and os.access(file, os.X_OK):
             return  # a program of this machine, such as its python
         if file not in self.files:
@@ -294,7 +294,7 @@ class _NamedFiles:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 self.add_line(text, [*dict.fromkeys([*near_folders, file.parent])])
             elif not file.suffix and (text := _python_text(file)):  # `./train`, which begins with `#!` and Python
-                self.modules |= dict.fromkeys(_imported_by(text))
+                self.modules |= dict.fromkeys(_imported_modules(text))
                 if file.parent != self._folder:
                     self.folders[file.parent] = None
 
@@ -311,7 +311,7 @@ def _words_in(text: str) -> list[str]:
     words = re.findall(r"[^\s\"'`;&|()<>$={}]+", text)
     module_names = [name.replace(".", "/") for name in re.findall(r"\s-m\s+([\w.]+)", text)]
     modules = [f"{name}{suffix}" for name in module_names for suffix in (".py", "/__init__.py", "/__main__.py")]
-    makefiles = [file for word in words for file in _MAKERS.get(os.path.basename(word), ())]
+    makefiles = [file for word in words for file in _BUILD_TOOL_FILES.get(os.path.basename(word), ())]
     return [*dict.fromkeys([*words, *(word.lstrip("/") for word in words), *modules, *makefiles, *_conftests(words)])]
 
 
@@ -323,7 +323,7 @@ def _conftests(words: Sequence[str]) -> list[str]:
     return [f"{folder}/conftest.py" for test_path in test_paths for folder in (test_path, *test_path.parents)]
 
 
-def _imported_by(text: str) -> list[str]:
+def _imported_modules(text: str) -> list[str]:
     """Returns the modules that the text after Python's option `-c` imports."""
     try:
         nodes = [*ast.walk(ast.parse(text))]
@@ -366,10 +366,10 @@ def _is_installed(program: str) -> bool:
     if not file.is_absolute():
         return False
     is_code = file.suffix in CODE_SUFFIXES or (_is_file(file) and (_is_script(file) or bool(_python_text(file))))
-    return not is_code or _is_in_bin(file)
+    return not is_code or _is_on_program_path(file)
 
 
-def _is_in_bin(file: Path) -> bool:
+def _is_on_program_path(file: Path) -> bool:
     """Returns whether a program is in a folder of PATH, or in the same folder as a Python."""
     folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
     return str(file.parent) in folders or (file.parent / "python").exists()

@@ -12,29 +12,29 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from lobench.core.errors import ConfigError
-from lobench.engine.config.binding import import_named
+from lobench.engine.config.binding import execute_import
 from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.syntax import Import
 
-__all__ = ["DataNotImported", "import_code", "refuse_data"]
+__all__ = ["DataNotImported", "check_not_data", "import_unless_data"]
 
 
 class DataNotImported(ConfigError):
     """Error for a run's configuration that imports a module from a run's folder."""
 
 
-def import_code(statement: Import) -> None:
+def import_unless_data(statement: Import) -> None:
     """Imports a module that a run's configuration names.
 
     Raises:
       DataNotImported: The module is in a run's folder.
       ConfigError: The module cannot be imported.
     """
-    refuse_data(statement)
-    import_named(statement)
+    check_not_data(statement)
+    execute_import(statement)
 
 
-def refuse_data(statement: Import) -> None:
+def check_not_data(statement: Import) -> None:
     """Checks that a module is not in a run's folder. Imports nothing, not even its package.
 
     Folders on PYTHONPATH and those of installed packages are allowed.
@@ -50,7 +50,7 @@ def refuse_data(statement: Import) -> None:
         if spec is None:
             return
         for module_path in _module_paths(spec):
-            run = _run_of(module_path.parent)
+            run = _run_folder_of(module_path.parent)
             if run is not None and not _is_trusted(module_path, run):
                 raise DataNotImported(
                     f"`import {statement.module}` is not followed",
@@ -70,7 +70,7 @@ def _module_paths(spec: ModuleSpec) -> list[Path]:
     return [Path(spec.origin).absolute()] if spec.origin and spec.has_location else []
 
 
-def _run_of(folder: Path) -> Path | None:
+def _run_folder_of(folder: Path) -> Path | None:
     """Returns the run's folder that contains a folder, possibly the folder itself; None without a `config.gin`."""
     config = trainer_config_at(str(folder))
     return None if config is None else config.parent

@@ -16,22 +16,22 @@ from typing import Any, NamedTuple
 import gin.config as gin_config
 
 from lobench.core.configurables import USER_CONFIGURABLES
-from lobench.engine.config.syntax import last_name, values_in
+from lobench.engine.config.syntax import last_name, leaf_values
 
 __all__ = [
     "BINDINGS",
     "CONFIGURABLES",
     "IMPORTS",
-    "Reached",
+    "ReachedBinding",
+    "binding_scope_of",
     "bindings_in",
-    "enclosing",
+    "bindings_reached_from",
+    "enclosing_scopes",
     "forget_configurables",
-    "is_configurable",
     "isolated_gin",
-    "key_names",
+    "may_bind",
     "might_have_parameter",
-    "reached_from",
-    "source_of",
+    "names_in_keys",
     "task_lines",
 ]
 
@@ -83,7 +83,7 @@ def forget_configurables(modules: Collection[str]) -> None:
             CONFIGURABLES.pop(selector)
 
 
-def key_names(selectors: Iterable[str]) -> dict[str, str]:
+def names_in_keys(selectors: Iterable[str]) -> dict[str, str]:
     """Returns the names of configurables in keys (in their canonical lines) by their names in gin.
 
     A user's configurable is `lobench.Name` in keys, as it was when gin knew it by that name. If lobench itself has a
@@ -103,12 +103,12 @@ def key_names(selectors: Iterable[str]) -> dict[str, str]:
     }
 
 
-class Reached(NamedTuple):
+class ReachedBinding(NamedTuple):
     """Binding as a configurable reads it, in the scope in which the configurable is called.
 
     Attributes:
       scope: Scope of the call, not necessarily that of the binding.
-      key_name: Name of the configurable in canonical lines; see `key_names`.
+      key_name: Name of the configurable in canonical lines; see `names_in_keys`.
     """
 
     scope: str
@@ -129,12 +129,12 @@ class Reached(NamedTuple):
 def bindings_in(scope: str, selector: str) -> dict[str, Any]:
     """Returns the values that gin would supply to a configurable in a scope. Inner scopes take precedence."""
     values: dict[str, Any] = {}
-    for outer_scope in enclosing(scope):
+    for outer_scope in enclosing_scopes(scope):
         values.update(_bindings_at(outer_scope, selector))
     return values
 
 
-def is_configurable(selector: str, parameter: str) -> bool:
+def may_bind(selector: str, parameter: str) -> bool:
     """Returns whether gin allows a binding of a configurable's parameter."""
     configurable = CONFIGURABLES[selector]
     return parameter not in (configurable.denylist or ()) and (
@@ -142,11 +142,11 @@ def is_configurable(selector: str, parameter: str) -> bool:
     )
 
 
-def source_of(reached_binding: Reached) -> str:
+def binding_scope_of(reached_binding: ReachedBinding) -> str:
     """Returns the scope in which a reached binding is made: the scope of the call, or one around it."""
     scopes = [
         outer_scope
-        for outer_scope in enclosing(reached_binding.scope)
+        for outer_scope in enclosing_scopes(reached_binding.scope)
         if reached_binding.parameter in _bindings_at(outer_scope, reached_binding.selector)
     ]
     return scopes[-1]
@@ -156,23 +156,23 @@ def _bindings_at(scope: str, selector: str) -> dict[str, Any]:
     return BINDINGS.get((scope, selector), {})
 
 
-def enclosing(scope: str) -> list[str]:
+def enclosing_scopes(scope: str) -> list[str]:
     """Returns a scope and the scopes around it, the outermost first. Their bindings apply in it."""
     scope_parts = scope.split("/") if scope else []
     return ["/".join(scope_parts[:depth]) for depth in range(len(scope_parts) + 1)]
 
 
-def reached_from(
+def bindings_reached_from(
     scope: str, selector: str, parameters: Collection[str]
-) -> tuple[dict[str, Reached], set[tuple[str, str]]]:
+) -> tuple[dict[str, ReachedBinding], set[tuple[str, str]]]:
     """Returns the bindings that parameters of a configurable reach, by line, and their scopes with selectors."""
     bindings = {name: value for name, value in bindings_in(scope, selector).items() if name in parameters}
     collected_bindings: list[tuple[str, str, str, Any]] = []
     selectors: set[tuple[str, str]] = set()
     _collect_reached(scope, selector, bindings, collected_bindings, selectors)
-    names = key_names({reached_selector for _, reached_selector, _, _ in collected_bindings})
+    names = names_in_keys({reached_selector for _, reached_selector, _, _ in collected_bindings})
     reached_bindings = [
-        Reached(inner_scope, reached_selector, names[reached_selector], parameter, value)
+        ReachedBinding(inner_scope, reached_selector, names[reached_selector], parameter, value)
         for inner_scope, reached_selector, parameter, value in collected_bindings
     ]
     return {binding.line: binding for binding in reached_bindings}, selectors
@@ -191,7 +191,7 @@ def _collect_reached(
     """
     for parameter, value in sorted(bindings.items()):
         collected_bindings.append((scope, selector, parameter, value))
-        for reference in (item for item in values_in(value) if isinstance(item, gin_config.ConfigurableReference)):
+        for reference in (item for item in leaf_values(value) if isinstance(item, gin_config.ConfigurableReference)):
             inner_scope = "/".join(reference.scopes) or scope
             inner_selector = reference.configurable.selector
             if (inner_scope, inner_selector) not in visited_selectors:

@@ -12,9 +12,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from lobench.engine.config.imported_code import note_imports
+from lobench.engine.config.imported_code import record_imports
 
-__all__ = ["INI_FILES", "configured_folders", "prepare_import_path"]
+__all__ = ["INI_FILES", "prepare_import_path", "pytest_import_folders"]
 
 INI_FILES = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")  # each defines pytest's root
 _PYTEST_FILES = ("pytest.ini", ".pytest.ini")  # belong to pytest even without a section
@@ -33,8 +33,8 @@ def prepare_import_path(folder: str | Path = "") -> None:
       folder: Folder of the suite, from which pytest's configuration is searched upwards. "": only the working
         directory.
     """
-    note_imports()
-    for path in reversed(configured_folders(Path(os.path.abspath(folder))) if folder else ()):
+    record_imports()
+    for path in reversed(pytest_import_folders(Path(os.path.abspath(folder))) if folder else ()):
         if path not in sys.path:
             sys.path.insert(0, path)
     with contextlib.suppress(OSError):  # the working directory was removed
@@ -52,12 +52,12 @@ def _append_working_folder(folder: str) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def configured_folders(folder: Path) -> tuple[str, ...]:
+def pytest_import_folders(folder: Path) -> tuple[str, ...]:
     """Returns the folders of pytest's setting `pythonpath`, from the first configuration in or above a folder."""
     for ancestor in (folder, *folder.parents):
         for name in INI_FILES:
             try:
-                settings = _settings(ancestor / name)
+                settings = _pytest_settings(ancestor / name)
             except (OSError, ValueError, configparser.Error):
                 continue  # pytest reports the error
             if settings is None:
@@ -67,7 +67,7 @@ def configured_folders(folder: Path) -> tuple[str, ...]:
     return ()
 
 
-def _settings(file: Path) -> dict[str, Any] | None:
+def _pytest_settings(file: Path) -> dict[str, Any] | None:
     """Returns pytest's settings in a file; None if it has none, so that the next file is tried."""
     if not file.is_file():
         return None

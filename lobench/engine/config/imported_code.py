@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from lobench.core.code_origin import Origin, origin_of_file
 
-__all__ = ["imported_content", "note_imports"]
+__all__ = ["imported_content", "record_imports"]
 
 _COARSEST_NS = 2_000_000_000  # coarsest resolution of times in file systems and compiled files
 
@@ -34,7 +34,7 @@ class _ImportRecord(NamedTuple):
 _import_records: dict[str, _ImportRecord] = {}  # last import, by the file's real path
 
 
-class _ImportNotes:
+class _ImportRecorder:
     """Finder at the front of `sys.meta_path` that records the content of each file that a later finder finds."""
 
     def find_spec(
@@ -49,19 +49,19 @@ class _ImportNotes:
         return None
 
 
-_notes = _ImportNotes()
+_recorder = _ImportRecorder()
 
 
-def note_imports() -> None:
+def record_imports() -> None:
     """Starts recording imports. Another call moves the recording finder in front of finders that were added since."""
-    if sys.meta_path[:1] != [_notes]:
+    if sys.meta_path[:1] != [_recorder]:
         with contextlib.suppress(ValueError):
-            sys.meta_path.remove(_notes)
-        sys.meta_path.insert(0, _notes)
+            sys.meta_path.remove(_recorder)
+        sys.meta_path.insert(0, _recorder)
 
 
 def imported_content(file: str) -> bytes | None:
-    """Returns the content of a file that this process imported; None if it did not, or before `note_imports`.
+    """Returns the content of a file that this process imported; None if it did not, or before `record_imports`.
 
     Args:
       file: Real path of the file.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.engine.config.binding import is_registered, matching_names
-from lobench.engine.config.data_imports import import_code, refuse_data
+from lobench.engine.config.data_imports import check_not_data, import_unless_data
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -22,12 +22,18 @@ from lobench.engine.config.syntax import (
     Reference,
     Statement,
     last_name,
-    may_be_same,
+    may_name_same,
     only_bindings,
     references_in,
 )
 
-__all__ = ["import_optimizer", "is_theirs", "names_in_comments", "prefer_theirs", "trained_optimizer"]
+__all__ = [
+    "import_optimizer",
+    "is_of_learned_optimization",
+    "names_in_comments",
+    "trained_optimizer",
+    "with_original_names",
+]
 
 _PACKAGE = "learned_optimization"
 # Parameters that may hold the learned optimizer. The first one that is bound counts.
@@ -47,7 +53,7 @@ def trained_optimizer(statements: Iterable[Statement]) -> Binding | None:
     return next((binding_by_target[target] for target in _OPTIMIZER_PARAMETERS if target in binding_by_target), None)
 
 
-def is_theirs(statements: Iterable[Statement]) -> bool:
+def is_of_learned_optimization(statements: Iterable[Statement]) -> bool:
     """Returns whether a configuration was written by google/learned_optimization's trainer."""
     return any(_target(binding) in _OPTIMIZER_PARAMETERS for binding in only_bindings(statements))
 
@@ -82,12 +88,12 @@ def import_optimizer(statements: Sequence[Statement], optimizer: Binding, commen
             module = candidate.rpartition(".")[0]
             if is_registered(name) or not module:
                 continue
-            refuse_data(Import(module=module, where=optimizer.where))  # first, since a look-up imports packages
+            check_not_data(Import(module=module, where=optimizer.where))  # first, since a look-up imports packages
             if _module_exists(module):
-                import_code(Import(module=module, where=optimizer.where))
+                import_unless_data(Import(module=module, where=optimizer.where))
         for module in [] if is_registered(name) else _modules_that_define(short_name):
             if f"{module}.{short_name}".endswith(f".{name}"):
-                import_code(Import(module=module, where=optimizer.where))
+                import_unless_data(Import(module=module, where=optimizer.where))
 
 
 def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[str]:
@@ -99,7 +105,7 @@ def _reached_names(statements: Sequence[Statement], optimizer: Binding) -> list[
             if reference not in names:
                 name = names[reference] = reference.name if isinstance(reference, Macro) else reference.selector
                 pending_values += [
-                    binding.value for binding in only_bindings(statements) if may_be_same(binding.selector, name)
+                    binding.value for binding in only_bindings(statements) if may_name_same(binding.selector, name)
                 ]
     return [name for reference, name in names.items() if isinstance(reference, Reference)]
 
@@ -128,7 +134,7 @@ def _modules_that_define(name: str) -> list[str]:
     return modules if len(modules) == 1 else []
 
 
-def prefer_theirs(statement: Binding) -> Binding:
+def with_original_names(statement: Binding) -> Binding:
     """Returns a binding with names of google/learned_optimization, for names that other packages also register."""
     return replace(
         statement, selector=_original_selector(statement.selector), value=_with_original_selectors(statement.value)

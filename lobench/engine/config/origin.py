@@ -13,9 +13,9 @@ from pathlib import Path
 
 from lobench.core.wording import cause, shortened_list
 
-__all__ = ["LARGEST_PATCH", "ORIGIN", "Revision", "git_environment", "git_state", "revision_of"]
+__all__ = ["LARGEST_PATCH", "ORIGIN_FILE", "Revision", "git_environment", "git_state", "revision_of"]
 
-ORIGIN = ".lobench-origin.json"  # next to files sent from another machine: their git state there
+ORIGIN_FILE = ".lobench-origin.json"  # next to files sent from another machine: their git state there
 LARGEST_PATCH = 1_000_000  # bytes
 _MAX_NAMED_FILES = 10  # most untracked files named in the note
 _IGNORED_FOLDERS = frozenset({".lobench", "__pycache__"})  # stores, and caches of Python
@@ -63,9 +63,9 @@ def git_state(folder: str) -> tuple[str, bool]:
 def _git_state(folder: str) -> tuple[str, bool]:
     """Returns the revision of the checkout that contains the folder, and whether tracked files differ from it."""
     for ancestor in (Path(folder), *Path(folder).parents):
-        if (ancestor / ORIGIN).is_file():
+        if (ancestor / ORIGIN_FILE).is_file():
             try:
-                origin = json.loads((ancestor / ORIGIN).read_text())
+                origin = json.loads((ancestor / ORIGIN_FILE).read_text())
                 return str(origin["git_revision"]), bool(origin["git_dirty"])
             except (ValueError, TypeError, KeyError):
                 return "", False
@@ -88,12 +88,12 @@ def revision_of(folder: Path) -> Revision:
         checkout_folder = _run_git(str(folder), "rev-parse", "--show-toplevel")
     except (OSError, subprocess.SubprocessError):  # files sent from another machine have no repository
         return Revision(commit=commit, is_dirty=is_dirty, note="sent from another machine, without a patch" * is_dirty)
-    patch, sha256, missing_reason = _diff(checkout_folder) if is_dirty else (None, "", "")
+    patch, sha256, missing_reason = _patch_and_hash(checkout_folder) if is_dirty else (None, "", "")
     notes = [note for note in (missing_reason, _untracked_note(checkout_folder)) if note]
     return Revision(commit=commit, is_dirty=is_dirty, patch=patch, patch_sha256=sha256, note="; ".join(notes))
 
 
-def _diff(checkout_folder: str) -> tuple[bytes | None, str, str]:
+def _patch_and_hash(checkout_folder: str) -> tuple[bytes | None, str, str]:
     """Returns the patch or None, its hash, and the reason for a missing patch. The patch need not fit into memory."""
     digest = hashlib.sha256()
     chunks = list[bytes]()

@@ -9,10 +9,10 @@ from pathlib import Path
 from lobench.core.case import CaseSpec
 from lobench.core.checkpoint import OWN_BINDINGS
 from lobench.core.subject import optimizer_bindings
-from lobench.engine.config.axes import cell_bindings
+from lobench.engine.config.axes import axis_macros
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.learned_optimization import names_in_comments
-from lobench.engine.config.python_cases import statements_of
+from lobench.engine.config.python_cases import case_statements
 from lobench.engine.config.run_configs import config_chain
 from lobench.engine.config.space_syntax import without_searches
 from lobench.engine.config.syntax import (
@@ -33,18 +33,18 @@ class ParsedLayers:
     """Parsed statements of all layers, in order of precedence.
 
     Attributes:
-      modules: Imports of the plugins' gin modules.
+      plugin_modules: Imports of the plugins' gin modules.
       trainer: Statements of the `config.gin` next to the checkpoints.
       trainer_comments: Names in its comments, in which gin lists all configured parameters, bound or not.
-      own: Statements of the checkpoint.
+      checkpoint_bindings: Statements of the checkpoint.
       case: Statements of the case's own file.
       overrides: Statements of `--optimizer`, `--gin-file`, `--gin-param` and the variant, then the values of axes.
     """
 
-    modules: Sequence[Statement]
+    plugin_modules: Sequence[Statement]
     trainer: Sequence[Statement]
     trainer_comments: Sequence[str]
-    own: Sequence[Statement]
+    checkpoint_bindings: Sequence[Statement]
     case: Sequence[Statement]
     overrides: Sequence[Statement]
 
@@ -66,12 +66,12 @@ def parse_layers(spec: CaseSpec | None, layers: Layers) -> ParsedLayers:
         overrides += parse_text(text, f"binding {text.strip().splitlines()[0]!r}")
     trainer, comments = _trainer_statements(layers)
     return ParsedLayers(
-        modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
+        plugin_modules=[Import(module=module, where="gin modules of the plugins") for module in layers.gin_modules],
         trainer=trainer,
         trainer_comments=comments,
-        own=parse_own_bindings(layers.own_bindings),
-        case=[] if spec is None else without_searches(statements_of(spec)),
-        overrides=[*overrides, *([] if spec is None else cell_bindings(spec, overrides))],
+        checkpoint_bindings=parse_own_bindings(layers.own_bindings),
+        case=[] if spec is None else without_searches(case_statements(spec)),
+        overrides=[*overrides, *([] if spec is None else axis_macros(spec, overrides))],
     )
 
 

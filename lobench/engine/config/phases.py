@@ -18,20 +18,26 @@ from lobench.core.errors import ConfigError, LobenchError
 from lobench.core.number_checks import integer_text, is_integer
 from lobench.core.phases import Phase, prefix_sha256s, task_sequence
 from lobench.core.wording import cause, headline
-from lobench.engine.config.arguments import Settings, settings_of
-from lobench.engine.config.case_code import modules_reached, texts_reached
-from lobench.engine.config.gin_state import BINDINGS, CONFIGURABLES, bindings_in, enclosing, reached_from
+from lobench.engine.config.arguments import OptimizerSettings, settings_of
+from lobench.engine.config.case_code import reachable_modules, reachable_texts
+from lobench.engine.config.gin_state import (
+    BINDINGS,
+    CONFIGURABLES,
+    bindings_in,
+    bindings_reached_from,
+    enclosing_scopes,
+)
 from lobench.engine.config.syntax import last_name
 
 __all__ = [
     "BoundPhase",
     "bind_phases",
-    "building",
-    "in_phases",
-    "lines_of_all",
+    "construction_errors",
     "optimizer_lines",
-    "plain",
-    "prefixes",
+    "optimizer_lines_of_phases",
+    "plain_value",
+    "prefix_hashes",
+    "with_phases",
     "without_optimizers",
 ]
 
@@ -63,7 +69,7 @@ class BoundPhase:
     phase: Phase
     case_lines: tuple[str, ...]
     optimizer_lines: tuple[str, ...]
-    settings: Settings
+    settings: OptimizerSettings
     is_of_task: bool = False
     modules: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
@@ -92,7 +98,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
         isinstance(bound_value, gin.config.ConfigurableReference)
         and bound_value.configurable.selector == _SEQUENCE_NAME
     )
-    references = () if is_sequence else plain(bound_value)
+    references = () if is_sequence else plain_value(bound_value)
     if not isinstance(references, list | tuple) or not all(_is_phase(value) for value in references):
         raise ConfigError(
             "Case.phases",
@@ -109,7 +115,7 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
         scopes = [""] * len(phases)
     elif not scopes:
         num_phases = len(next(iter(lists_by_setting.values())))
-        steps = _equal_steps(num_inner_steps, lists_by_setting, where)
+        steps = _steps_per_phase(num_inner_steps, lists_by_setting, where)
         phases = [{"num_inner_steps": steps}] * num_phases
         scopes = [""] * num_phases
     else:
@@ -132,8 +138,8 @@ def bind_phases(scope: str, where: str, paths: Sequence[str], *, num_inner_steps
             phase = _checked_phase(bindings, phase_label, default_opt_state=default_opt_state)
             previous_optimizer = optimizer_text
             lines = optimizer_lines(scope)
-            modules = modules_reached(scope, _CASE, OPTIMIZER_FIELDS)
-            texts = texts_reached(scope, _CASE, OPTIMIZER_FIELDS)
+            modules = reachable_modules(scope, _CASE, OPTIMIZER_FIELDS)
+            texts = reachable_texts(scope, _CASE, OPTIMIZER_FIELDS)
             settings = settings_of(scope, lines, paths)
             if build:
                 built_phase = _built_phase(scope, optimizer_bindings, phase_label)
@@ -161,7 +167,7 @@ def optimizer_lines(scope: str) -> list[str]:
 
     The scope is removed so that equal optimizers of two cases are equal.
     """
-    lines = [*reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
+    lines = [*bindings_reached_from(scope, _CASE, OPTIMIZER_FIELDS)[0]]
     # The part of a checkpoint that is theta also belongs to the identity of the optimizer.
     if "learned_optimizer" in bindings_in(scope, _CASE):
         lines += [
@@ -170,7 +176,7 @@ def optimizer_lines(scope: str) -> list[str]:
     return sorted(line.removeprefix(f"{scope}/") for line in lines)
 
 
-def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
+def with_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
     """Returns the case with its phases: with the sum of their steps, and the optimizer of the first."""
     if not phases:
         return case
@@ -188,7 +194,7 @@ def in_phases(case: Case, phases: Sequence[BoundPhase]) -> Case:
     )
 
 
-def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
+def optimizer_lines_of_phases(phases: Sequence[BoundPhase]) -> list[str]:
     """Returns the bindings reached from the optimizers of all phases.
 
     Phases with the same bindings as the first phase add nothing.
@@ -200,7 +206,7 @@ def lines_of_all(phases: Sequence[BoundPhase]) -> list[str]:
     return [*first_lines, *(f"phases[{index}]: {line}" for index, lines in other_lines for line in lines)]
 
 
-def prefixes(
+def prefix_hashes(
     case: Case,
     task_lines: Sequence[str],
     optimizer_lines: Sequence[str],
@@ -234,11 +240,11 @@ def without_optimizers(scope: str) -> Iterator[None]:
         yield
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Returns the value of a macro, None for other references, and other values unchanged."""
     if isinstance(value, gin.config.ConfigurableReference):
         if value.configurable.selector == "gin.macro":
-            return plain(BINDINGS.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
+            return plain_value(BINDINGS.get(("/".join(value.scopes), "gin.macro"), {}).get("value"))
         return None
     return value
 
@@ -254,7 +260,7 @@ def _phase_bindings(
     with _restored_config():
         if phase_scope and phase_scope != scope:
             _check_changes_no_task(scope, phase_scope, where)
-            for ancestor in enclosing(phase_scope)[1:]:
+            for ancestor in enclosing_scopes(phase_scope)[1:]:
                 for (bound_scope, selector), parameters in list(BINDINGS.items()):
                     if bound_scope == ancestor and selector not in _NON_OPTIMIZER_SELECTORS:
                         BINDINGS.setdefault((scope, selector), {}).update(parameters)
@@ -269,7 +275,7 @@ def _phase_bindings(
                     got=repr(values),
                     expected=f"{count}, as there are phases",
                 )
-            for ancestor in enclosing(reached_scope):
+            for ancestor in enclosing_scopes(reached_scope):
                 parameters = BINDINGS.get((ancestor, selector), {})
                 if name in parameters:
                     parameters[name] = values[index]
@@ -278,7 +284,7 @@ def _phase_bindings(
 
 def _unbind(scope: str, *names: str) -> None:
     """Removes bindings of some of a case's parameters, in its scope and in enclosing scopes."""
-    for ancestor in enclosing(scope):
+    for ancestor in enclosing_scopes(scope):
         for name in names:
             BINDINGS.get((ancestor, _CASE), {}).pop(name, None)
 
@@ -299,7 +305,7 @@ def _lists_by_setting(scope: str) -> dict[tuple[str, str, str], Sequence[Any]]:
     A parameter that accepts a list keeps it (`MLPLOpt.hidden_sizes = [32, 32]`): its default is not a single value, and
     its type allows a list or is not given.
     """
-    _, reached_selectors = reached_from(scope, _CASE, OPTIMIZER_FIELDS)
+    _, reached_selectors = bindings_reached_from(scope, _CASE, OPTIMIZER_FIELDS)
     return {
         (reached_scope, selector, name): value
         for reached_scope, selector in sorted(reached_selectors)
@@ -323,7 +329,7 @@ def _phases_of_sequence(reference: Any, scope: str, num_inner_steps: Any, where:
     """Returns the values of the phases of a `task_sequence`."""
     sequence_bindings = bindings_in("/".join(reference.scopes) or scope, _SEQUENCE_NAME)
     values = {"num_tasks": None, "num_inner_steps": None} | {
-        name: plain(value) for name, value in sequence_bindings.items()
+        name: plain_value(value) for name, value in sequence_bindings.items()
     }
     count, steps = values["num_tasks"], values["num_inner_steps"]
     if not is_integer(count):
@@ -340,7 +346,7 @@ def _phases_of_sequence(reference: Any, scope: str, num_inner_steps: Any, where:
     return [{"num_inner_steps": phase.num_inner_steps, "opt_state": phase.opt_state} for phase in phases]
 
 
-def _equal_steps(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:
+def _steps_per_phase(num_inner_steps: Any, lists: dict[tuple[str, str, str], Sequence[Any]], where: str) -> int:
     (_, selector, name), values = next(iter(lists.items()))
     problem = f"{last_name(selector)}.{name} has {len(values)} values, each for a phase of equal length"
     got = f"Case.num_inner_steps = {num_inner_steps!r}"
@@ -357,7 +363,7 @@ def _steps_per_part(num_inner_steps: Any, count: int, problem: str, **error_part
 
 def _check_changes_no_task(scope: str, phase_scope: str, where: str) -> None:
     """Raises ConfigError if a phase binds a parameter of the task. Phases may only change the optimizer's settings."""
-    _, reached_selectors = reached_from(scope, _CASE, ("task",))
+    _, reached_selectors = bindings_reached_from(scope, _CASE, ("task",))
     task_selectors = {selector for _, selector in reached_selectors}
     for (bound_scope, selector), parameters in BINDINGS.items():
         if bound_scope == phase_scope and selector in task_selectors and parameters:
@@ -375,7 +381,7 @@ def _checked_phase(bindings: dict[str, Any], where: str, *, default_opt_state: s
     Raises:
       ConfigError: The number of steps is missing or invalid, or another value is unknown.
     """
-    values = {name: plain(value) for name, value in bindings.items() if name not in OPTIMIZER_FIELDS}
+    values = {name: plain_value(value) for name, value in bindings.items() if name not in OPTIMIZER_FIELDS}
     phase = Phase(**values)
     steps = phase.num_inner_steps
     if not is_integer(steps):
@@ -394,17 +400,17 @@ def _checked_phase(bindings: dict[str, Any], where: str, *, default_opt_state: s
 
 
 def _built_phase(scope: str, optimizer_bindings: dict[str, Any], where: str) -> Phase:
-    for ancestor in enclosing(scope):
+    for ancestor in enclosing_scopes(scope):
         BINDINGS.pop((ancestor, _PHASE_NAME), None)
     BINDINGS[scope, _PHASE_NAME] = optimizer_bindings
-    with building("the optimizer", where), gin.config_scope(scope):
+    with construction_errors("the optimizer", where), gin.config_scope(scope):
         phase = _PHASE()
     assert isinstance(phase, Phase)
     return phase
 
 
 @contextlib.contextmanager
-def building(built_object: str, where: str) -> Iterator[None]:
+def construction_errors(built_object: str, where: str) -> Iterator[None]:
     """Turns exceptions of gin, or of a constructor that it calls, into a one-line ConfigError."""
     try:
         yield

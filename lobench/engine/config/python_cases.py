@@ -25,7 +25,7 @@ from lobench.core.errors import ConfigError, SuiteError
 from lobench.core.phases import Phase
 from lobench.core.subject import optimizer_bindings
 from lobench.core.wording import headline
-from lobench.engine.config.axes import cells_of
+from lobench.engine.config.axes import axis_combinations
 from lobench.engine.config.gin_state import CONFIGURABLES, isolated_gin
 from lobench.engine.config.syntax import (
     Macro,
@@ -38,17 +38,24 @@ from lobench.engine.config.syntax import (
     parse_file,
     parse_text,
 )
-from lobench.engine.config.user_code import fingerprint_of, forget_modules_of
+from lobench.engine.config.user_code import code_fingerprint, forget_modules_of
 from lobench.engine.retries import retried
 
-__all__ = ["file_of_cases", "gin_of", "specs_of_python", "stand_ins", "statements_of", "with_cells"]
+__all__ = [
+    "case_statements",
+    "gin_file_of_tests",
+    "gin_text_of_case",
+    "specs_of_python_cases",
+    "temporary_names",
+    "with_axis_combinations",
+]
 
-_OBJECTS = "objects"  # module of the names of `stand_ins`
-_numbers = itertools.count(1)
+_OBJECTS = "objects"  # module of the names of `temporary_names`
+_object_numbers = itertools.count(1)
 _ADVICE = "`lobench.evaluate(task=..., optimizer=...)` without a store trains with any object"
 
 
-def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSpec]:
+def specs_of_python_cases(test_file: Path, cases: Mapping[str, object]) -> list[CaseSpec]:
     """Returns the cases that a test file defines in Python, by name.
 
     Their identities are those of cases in a gin file: cases of `test_valley.py` count as cases of `valley.gin`.
@@ -57,7 +64,7 @@ def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSp
       SuiteError: The gin file exists, or a value is not a case.
       ConfigError: A value of a case cannot be named.
     """
-    path = file_of_cases(test_file.resolve())
+    path = gin_file_of_tests(test_file.resolve())
     if retried(path.exists):
         raise SuiteError(
             f"cases in Python belong to {path.name}, and there is such a file",
@@ -70,27 +77,27 @@ def specs_of_python(test_file: Path, cases: Mapping[str, object]) -> list[CaseSp
         if not isinstance(case, Case):
             got = f"{type(case).__name__} {case!r}"[:60]
             raise SuiteError("not a case", where=where, got=got, expected="lobench.Case(task=..., ...)")
-        text = gin_of(case, name, where)
-        specs += _cells(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text), where)
+        text = gin_text_of_case(case, name, where)
+        specs += _axis_specs(CaseSpec(path=str(path), scope=name, root=str(path.parent.parent), text=text), where)
     return specs
 
 
-def _cells(spec: CaseSpec, where: str) -> list[CaseSpec]:
+def _axis_specs(spec: CaseSpec, where: str) -> list[CaseSpec]:
     """Returns a case for each combination of the axes; the case itself without axes."""
-    return [replace(spec, cell=cell) for cell in cells_of(parse_text(spec.text, where), spec.scope)]
+    return [replace(spec, cell=cell) for cell in axis_combinations(parse_text(spec.text, where), spec.scope)]
 
 
-def with_cells(spec: CaseSpec) -> list[CaseSpec]:
+def with_axis_combinations(spec: CaseSpec) -> list[CaseSpec]:
     """Returns a case for each combination of the axes of a case in Python. Imports its test file.
 
     Raises:
       ConfigError: The test file cannot be imported.
     """
-    statements = statements_of(spec)
-    return [replace(spec, cell=cell) for cell in cells_of(statements, spec.scope)]
+    statements = case_statements(spec)
+    return [replace(spec, cell=cell) for cell in axis_combinations(statements, spec.scope)]
 
 
-def statements_of(spec: CaseSpec) -> list[Statement]:
+def case_statements(spec: CaseSpec) -> list[Statement]:
     """Returns the statements of a case's gin file, or of a case in Python, whose test file may have to be imported.
 
     Raises:
@@ -115,12 +122,14 @@ def _current_texts(test_file: Path) -> dict[str, str]:
 
     If the code has changed, the file and all modules of the user that it imports are imported again.
     """
-    code = fingerprint_of([test_file], folders=[str(test_file.parent), str(test_file.parent.parent)], as_imported=False)
+    code = code_fingerprint(
+        [test_file], folders=[str(test_file.parent), str(test_file.parent.parent)], as_imported=False
+    )
     last_code, texts = _texts_by_file.get(test_file, (None, {}))
     if last_code is None or last_code.id != code.id:
         if last_code is not None:
             forget_modules_of({*last_code.files, *code.files})
-        texts = _texts_in(test_file)
+        texts = _import_case_texts(test_file)
         _texts_by_file[test_file] = code, texts
     return texts
 
@@ -128,7 +137,7 @@ def _current_texts(test_file: Path) -> dict[str, str]:
 _texts_by_file: dict[Path, tuple[CodeFingerprint, dict[str, str]]] = {}
 
 
-def _texts_in(test_file: Path) -> dict[str, str]:
+def _import_case_texts(test_file: Path) -> dict[str, str]:
     """Imports a test file and returns the gin text of each case that it defines in Python, by name."""
     with isolated_gin(str(test_file.parent), str(test_file.parent.parent)):
         try:
@@ -150,7 +159,7 @@ def _texts_in(test_file: Path) -> dict[str, str]:
     return {spec.scope: spec.text for spec in specs if isinstance(spec, CaseSpec) and spec.text}
 
 
-def file_of_cases(test_file: Path) -> Path:
+def gin_file_of_tests(test_file: Path) -> Path:
     """Returns the gin file to which the cases in a test file belong.
 
     >>> file_of_cases(Path("suites/test_valley.py")).as_posix()
@@ -160,12 +169,12 @@ def file_of_cases(test_file: Path) -> Path:
 
 
 @contextlib.contextmanager
-def stand_ins() -> Iterator[Callable[[Any], str]]:
+def temporary_names() -> Iterator[Callable[[Any], str]]:
     """Yields a function that registers an object under a new name in this process, until the body ends."""
     names = list[str]()
 
     def add(value: Any) -> str:
-        name = f"object_{next(_numbers)}"
+        name = f"object_{next(_object_numbers)}"
         gin.external_configurable(lambda: value, name=name, module=_OBJECTS)
         names.append(f"{_OBJECTS}.{name}")
         return names[-1]
@@ -177,14 +186,14 @@ def stand_ins() -> Iterator[Callable[[Any], str]]:
             CONFIGURABLES.pop(name)
 
 
-def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | None = None) -> str:
+def gin_text_of_case(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | None = None) -> str:
     """Returns the gin text of a case in a scope.
 
     Args:
       case: The case, with the values that its constructor got.
       scope: Name of the case.
       where: Place of the case in error messages.
-      stand_in: Function that names an object in this process; see `stand_ins`. None: such objects are refused.
+      stand_in: Function that names an object in this process; see `temporary_names`. None: such objects are refused.
     Raises:
       ConfigError: A value has no name, so another process could not create it.
     """
@@ -200,7 +209,7 @@ def gin_of(case: Case, scope: str, where: str, stand_in: Callable[[Any], str] | 
         elif name == "axes" and value is not None:
             lines.append(f"{scope}/Case.axes = {gin_text({key: list(values) for key, values in value.items()})}")
         elif value is not None:
-            lines.append(f"{scope}/Case.{name} = {gin_text(gin_writer.value(value, f'Case.{name}'))}")
+            lines.append(f"{scope}/Case.{name} = {gin_text(gin_writer.to_gin_value(value, f'Case.{name}'))}")
     return "\n".join([*(f"import {module}" for module in gin_writer.modules), *lines, *gin_writer.lines, ""])
 
 
@@ -234,11 +243,11 @@ class _GinWriter:
         self.lines: list[str] = []
         self._scope = scope
         self._where = where
-        self._stand_in = stand_in
+        self._name_object = stand_in
         self._instances: dict[tuple[str, str], object] = {}  # instance of a class in a scope
         self._num_scopes = 0
 
-    def value(self, value: Any, path: str, outer_scope: str = "") -> Any:
+    def to_gin_value(self, value: Any, path: str, outer_scope: str = "") -> Any:
         """Converts a value to a value that gin text can express: objects become references to configurables.
 
         Args:
@@ -257,15 +266,17 @@ class _GinWriter:
                 raise self._unnamed_error(path, repr(value), "a finite number")
             return value
         if type(value) in (list, tuple):
-            return type(value)(self.value(item, f"{path}[{index}]", outer_scope) for index, item in enumerate(value))
+            return type(value)(
+                self.to_gin_value(item, f"{path}[{index}]", outer_scope) for index, item in enumerate(value)
+            )
         if isinstance(value, Mapping):
-            return {key: self.value(item, f"{path}[{key!r}]", outer_scope) for key, item in value.items()}
+            return {key: self.to_gin_value(item, f"{path}[{key!r}]", outer_scope) for key, item in value.items()}
         try:
             return self._reference(value, path, outer_scope)
         except _UnnamedValue:
-            if self._stand_in is None:
+            if self._name_object is None:
                 raise
-            return Reference(scoped_selector=self._stand_in(value), evaluate=True)
+            return Reference(scoped_selector=self._name_object(value), evaluate=True)
 
     def _reference(self, value: Any, path: str, outer_scope: str) -> Reference:
         if inspect.isclass(value) or inspect.isfunction(value):
@@ -301,7 +312,7 @@ class _GinWriter:
             if isinstance(value, Phase) and name in OPTIMIZER_FIELDS and isinstance(argument, str):
                 self.lines += _bindings_in(argument, name, scope, self._where, selector)
                 continue
-            text = gin_text(self.value(argument, f"{type(value).__name__}.{name}", scope))
+            text = gin_text(self.to_gin_value(argument, f"{type(value).__name__}.{name}", scope))
             self.lines.append(f"{scope or self._scope}/{selector}.{name} = {text}")
         return self._reference_to(type(value), path, scope="" if scope == outer_scope else scope, evaluate=True)
 

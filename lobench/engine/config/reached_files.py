@@ -13,9 +13,9 @@ from lobench.core.suite_place import BASELINES
 from lobench.engine.config.suite import gin_files_of, specs_in
 from lobench.engine.config.suite_files import files_below, included_files
 from lobench.engine.config.syntax import Import, parse_file
-from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.config.user_code import code_fingerprint
 
-__all__ = ["data_files_beside", "imported_modules", "is_of_spec", "names_code", "reached_files"]
+__all__ = ["data_files_beside", "imported_modules", "is_named_code", "matches_spec", "reached_files"]
 
 _CODE_SUFFIXES = (".py", ".gin")
 _FILE_NAME = re.compile(r"[\w.*?\[\]-]+")
@@ -51,11 +51,11 @@ def reached_files(
         if (conftest := ancestor / "conftest.py").is_file()
     }
     named_files = _files_named(suite_files, code_names, folder, root)
-    modules = {module_name for file in gin_files for module_name in _imported_by(file)}
+    modules = {module_name for file in gin_files for module_name in _imports_of_gin_file(file)}
     modules |= {module for text in texts for module in imported_modules(text)}
     import_folders = list(dict.fromkeys([*(file.parent for file in sorted(gin_files)), folder, root]))
-    imported_files = {file for module in modules for file in _files_of(module, import_folders)}
-    code = fingerprint_of(
+    imported_files = {file for module in modules for file in _module_file(module, import_folders)}
+    code = code_fingerprint(
         sorted({*tests, *conftests, *named_files, *imported_files}),
         folders=[str(import_folder) for import_folder in import_folders],
     )
@@ -82,14 +82,14 @@ def _gin_files_with(cases: Iterable[CaseInfo], folder: Path) -> set[Path]:
             continue  # notes, or an unfinished file: it has no results
     gin_files: set[Path] = set()
     for case in cases:
-        candidates = [(file, spec) for file, spec in specs if is_of_spec(spec, case)]
+        candidates = [(file, spec) for file, spec in specs if matches_spec(spec, case)]
         files_of_suite = [(file, spec) for file, spec in candidates if spec.suite == case.suite] or candidates
         files_of_case = [(file, spec) for file, spec in files_of_suite if spec.file == case.file] or files_of_suite
         gin_files.update(file for file, _ in files_of_case)
     return gin_files
 
 
-def is_of_spec(spec: CaseSpec, case: CaseInfo) -> bool:
+def matches_spec(spec: CaseSpec, case: CaseInfo) -> bool:
     """Returns whether a stored case is the one that `spec` describes."""
     return spec.name == case.own_name if case.own_name and case.file == spec.file else spec.has_name(case.name)
 
@@ -110,7 +110,7 @@ def _files_named(files: Iterable[Path], names: Collection[str], folder: Path, ro
     named_files: set[Path] = set()
     for name in names:
         direct_files = {parent / name for parent in (folder, root)} & python_files
-        named_files |= direct_files or {file for file in python_files if names_code(file, [name])}
+        named_files |= direct_files or {file for file in python_files if is_named_code(file, [name])}
     return named_files
 
 
@@ -119,7 +119,7 @@ def imported_modules(text: str) -> list[str]:
     return _IMPORT.findall(text)
 
 
-def names_code(file: PurePath, names: Collection[str]) -> bool:
+def is_named_code(file: PurePath, names: Collection[str]) -> bool:
     """Returns whether the file's path ends with one of the names in a code fingerprint."""
     path = file.as_posix()
     return any(path.endswith(f"/{name}") for name in names)
@@ -132,14 +132,14 @@ def _is_test_of(file: Path, case: CaseInfo) -> bool:
     )
 
 
-def _imported_by(gin_file: Path) -> Iterator[str]:
+def _imports_of_gin_file(gin_file: Path) -> Iterator[str]:
     try:
         yield from (statement.module for statement in parse_file(gin_file) if isinstance(statement, Import))
     except LobenchError:
         return
 
 
-def _files_of(module: str, import_folders: Iterable[Path]) -> Iterator[Path]:
+def _module_file(module: str, import_folders: Iterable[Path]) -> Iterator[Path]:
     """Yields the file of a module from the first folder that has it."""
     path_parts = module.split(".")
     for import_folder in import_folders:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from lobench.engine.retries import retried
 
-__all__ = ["CONFIG", "config_chain", "is_member", "trainer_config_at"]
+__all__ = ["CONFIG_NAME", "config_chain", "is_population_folder", "trainer_config_at"]
 
-CONFIG = "config.gin"
-_MEMBER = re.compile(r"(generation|trial|attempt)_\d+")
-_MARKS_OF_PROJECTS = (".git", "pyproject.toml")
+CONFIG_NAME = "config.gin"
+_POPULATION_FOLDER = re.compile(r"(generation|trial|attempt)_\d+")
+_PROJECT_FILES = (".git", "pyproject.toml")
 
 
 def trainer_config_at(uri: str) -> Path | None:
@@ -29,9 +29,9 @@ def trainer_config_at(uri: str) -> Path | None:
     path = Path(uri).absolute()
     folders = [path] if retried(path.is_dir) else []
     folders.append(path.parent)
-    while is_member(folders[-1]):
+    while is_population_folder(folders[-1]):
         folders.append(folders[-1].parent)
-    return next((folder / CONFIG for folder in folders if retried((folder / CONFIG).is_file)), None)
+    return next((folder / CONFIG_NAME for folder in folders if retried((folder / CONFIG_NAME).is_file)), None)
 
 
 def config_chain(config: Path) -> list[Path]:
@@ -45,14 +45,14 @@ def config_chain(config: Path) -> list[Path]:
 def _configs_around(folder: Path) -> Iterator[Path]:
     while folder != folder.parent:
         folder = folder.parent
-        if any((folder / project_file).exists() for project_file in _MARKS_OF_PROJECTS):
+        if any((folder / project_file).exists() for project_file in _PROJECT_FILES):
             return
-        if retried((folder / CONFIG).is_file):
-            yield folder / CONFIG
-        elif not is_member(folder):
+        if retried((folder / CONFIG_NAME).is_file):
+            yield folder / CONFIG_NAME
+        elif not is_population_folder(folder):
             return
 
 
-def is_member(folder: Path) -> bool:
+def is_population_folder(folder: Path) -> bool:
     """Returns whether a folder has a name used in populations: `generation_2`, `trial_7` or `attempt_0`."""
-    return _MEMBER.fullmatch(folder.name) is not None
+    return _POPULATION_FOLDER.fullmatch(folder.name) is not None

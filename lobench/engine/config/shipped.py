@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from lobench.core.errors import UsageError, suggestion
 from lobench.engine.paths import path_exists
 
-__all__ = ["find_suite", "name_of", "shipped_folder", "shipped_suite", "shipped_suites"]
+__all__ = ["find_suite", "shipped_folder", "shipped_suite", "shipped_suites", "suite_name"]
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -42,7 +42,7 @@ def shipped_suite(name: str) -> Path | None:
     return path if path_exists(path) else None
 
 
-def name_of(suite: Path) -> str:
+def suite_name(suite: Path) -> str:
     """Returns the name of a suite if lobench ships it, otherwise its path."""
     folder = shipped_folder()
     is_own = folder is not None and suite.is_absolute() and suite.is_relative_to(folder)

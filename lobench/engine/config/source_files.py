@@ -15,7 +15,16 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["CODE_SUFFIXES", "HERE", "IMPORTS", "ImportedNames", "SourceFile", "source_at", "source_file", "suffix_of"]
+__all__ = [
+    "CODE_SUFFIXES",
+    "FILE_FOLDER",
+    "IMPORT_PATTERN",
+    "ImportedNames",
+    "SourceFile",
+    "parse_source",
+    "parse_source_file",
+    "suffix_of",
+]
 
 # Suffixes of files that count as code if code names them: Python, files that it compiles or loads, and archives.
 _COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".cu", ".cuh", ".cl", ".metal", ".pyx", ".pxd")
@@ -24,17 +33,17 @@ _SCRIPTS = (".sh", ".jl", ".r", ".R", ".js", ".mjs", ".cjs", ".lua", ".rb", ".pl
 CODE_SUFFIXES = frozenset((".py", ".pxi", ".f", ".f90", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES, *_BINARIES))
 # Suffixes of files whose content names other files.
 _SCANNED_SUFFIXES = frozenset((".py", ".pxi", ".ipynb", *_SCRIPTS, *_COMPILED_SOURCES))
-HERE = "\0here"  # beginning of a path: the folder of the file of code
-_FILE = "\0file"  # the file of code itself
+FILE_FOLDER = "\0here"  # beginning of a path: the folder of the file of code
+_FILE_ITSELF = "\0file"  # the file of code itself
 _UNKNOWN = "*"
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_IS_FOLDER = re.compile(r"[\w./+~*\0-]+")
-_IS_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+(:[^\W\d]\w*)?|[^\W\d]\w*:[^\W\d]\w*")
+_FOLDER_PATTERN = re.compile(r"[\w./+~*\0-]+")
+_MODULE_PATTERN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+(:[^\W\d]\w*)?|[^\W\d]\w*:[^\W\d]\w*")
 _SUFFIX = re.compile(r"[^/]\.([A-Za-z]\w{0,9}|\w*\*)$")
 _FILE_NAME = re.compile(rb"[\w./+-]+\.(?:%s)\b" % b"|".join(suffix[1:].encode() for suffix in sorted(CODE_SUFFIXES)))
 _CYTHON = re.compile(rb"^\s*(?:from\s+([\w.]+)\s+c?import\b|c?import\s+([\w.]+))", re.MULTILINE)
-IMPORTS = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)  # in a text that is Python
+IMPORT_PATTERN = re.compile(r"^\s*(from\s+[\w.]+\s+import|import)\s+\w", re.MULTILINE)  # in a text that is Python
 _STARTED_MODULE = re.compile(r"\s-m\s+([^\W\d]\w*(?:\.[^\W\d]\w*)*)")  # `python -m package.module` in a text
 _WORD = re.compile(r"[^\s\"'`;&|()<>]+")
 _SPACE = re.compile(r"\s")
@@ -93,7 +102,7 @@ class SourceFile(NamedTuple):
 _parsed_files: dict[str, SourceFile] = {}  # by the sha256 of the content
 
 
-def source_at(path: str) -> SourceFile:
+def parse_source_file(path: str) -> SourceFile:
     """Returns the hash of a file on the disk and the names in it. Archives and data need not fit into memory.
 
     Raises:
@@ -102,11 +111,11 @@ def source_at(path: str) -> SourceFile:
     suffix = os.path.splitext(path)[1]
     with open(path, "rb") as source:
         if suffix in _SCANNED_SUFFIXES:
-            return source_file(source.read(), suffix)
+            return parse_source(source.read(), suffix)
         return SourceFile(hashlib.file_digest(source, "sha256").hexdigest())
 
 
-def source_file(content: bytes, suffix: str = ".py") -> SourceFile:
+def parse_source(content: bytes, suffix: str = ".py") -> SourceFile:
     """Parses a file of code. A file that is not Python, or cannot be parsed, is hashed by its bytes."""
     digest = hashlib.sha256(content).hexdigest()
     if suffix != ".py":
@@ -159,10 +168,10 @@ def _notebook(digest: str, content: bytes) -> SourceFile:
 def _python_file(tree: ast.Module) -> SourceFile:
     names = _CodeReferences(tree)
     imports = dict.fromkeys(names.imports())
-    return SourceFile(_sha256_of(tree), tuple(imports), *names.paths())
+    return SourceFile(_tree_sha256(tree), tuple(imports), *names.paths())
 
 
-def _sha256_of(tree: ast.AST) -> str:
+def _tree_sha256(tree: ast.AST) -> str:
     """Returns a hash of a syntax tree that is equal in all versions of Python: fields by name, without empty ones.
 
     It uses a stack instead of recursion, because long expressions are deep trees.
@@ -233,7 +242,7 @@ class _CodeReferences:
                     self._note_assignment(target, node.value)
             elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
                 self._note_assignment(node.target, node.value)
-            if isinstance(node, ast.If) and _name_of(node.test) == "TYPE_CHECKING":
+            if isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING":
                 stack += node.orelse
             else:
                 stack += [child for child in ast.iter_child_nodes(node) if not _is_text_alone(child)]
@@ -248,7 +257,7 @@ class _CodeReferences:
     def _note_assignment(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
             self._assigned_expressions.setdefault(target.id, []).append(value)
-            if _name_of(value) in _IMPORTERS:
+            if _last_name(value) in _IMPORTERS:
                 self._importers.add(target.id)
 
     # Modules.
@@ -268,7 +277,7 @@ class _CodeReferences:
                 is_passed = (
                     id(node) not in called_ids and id(node) not in assigned_ids and isinstance(node.ctx, ast.Load)
                 )
-                if is_passed and _name_of(node) in self._importers:
+                if is_passed and _last_name(node) in self._importers:
                     yield ImportedNames(0, "", has_all=True)  # `map(import_module, names)`
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield from _imported_by_text(node.value)
@@ -277,7 +286,7 @@ class _CodeReferences:
 
     def _imported_by_call(self, node: ast.Call) -> Iterator[ImportedNames]:
         """Yields the imports made by `importlib.import_module("a.b")`, `__import__("a")` and similar calls."""
-        function_name = _name_of(node.func)
+        function_name = _last_name(node.func)
         name_arguments = [*node.args[:1], *(argument.value for argument in node.keywords if argument.arg == "name")]
         if function_name in _MODULE_LISTERS:
             yield ImportedNames(0, "", has_all=True)
@@ -290,9 +299,9 @@ class _CodeReferences:
                     yield ImportedNames(0, argument.value.id, has_all=True)
         yield from self._imported_lazily(node)
         if function_name in _IMPORTERS_OF_OBJECTS and name_arguments:
-            for text in self._values_of(name_arguments[0]):
+            for text in self._possible_values(name_arguments[0]):
                 module, _, name = text.partition(":")
-                if _IS_MODULE.fullmatch(text) or module.isidentifier():
+                if _MODULE_PATTERN.fullmatch(text) or module.isidentifier():
                     yield ImportedNames(0, module, (name,) if name else (), is_text=True)
         if function_name not in self._importers or not name_arguments:
             return
@@ -303,7 +312,7 @@ class _CodeReferences:
             for argument in ast.walk(fromlist_node)
             if isinstance(argument, ast.Constant)
         ]
-        for text in self._values_of(name_arguments[0]):
+        for text in self._possible_values(name_arguments[0]):
             name = text.lstrip(".")
             if _UNKNOWN in name:
                 known_prefix = name.partition(_UNKNOWN)[0]
@@ -320,15 +329,17 @@ class _CodeReferences:
 
         If the modules are in a stub, or in a table of unknown form, any module of the package may be imported.
         """
-        function_name = _name_of(node.func)
-        is_lazy_loader = isinstance(node.func, ast.Attribute) and _name_of(node.func.value) in _LAZY_LOADERS
+        function_name = _last_name(node.func)
+        is_lazy_loader = isinstance(node.func, ast.Attribute) and _last_name(node.func.value) in _LAZY_LOADERS
         if function_name == "load" and is_lazy_loader and node.args:
             yield from (
-                ImportedNames(0, argument) for argument in self._values_of(node.args[0]) if _UNKNOWN not in argument
+                ImportedNames(0, argument)
+                for argument in self._possible_values(node.args[0])
+                if _UNKNOWN not in argument
             )
         elif function_name in ("attach_stub", "_LazyModule"):
             yield ImportedNames(1, "", has_all=True)
-        elif function_name == "attach" and node.args and _name_of(node.args[0]) == "__name__":
+        elif function_name == "attach" and node.args and _last_name(node.args[0]) == "__name__":
             for argument in (*node.args[1:3], *(argument.value for argument in node.keywords)):
                 names = argument.keys if isinstance(argument, ast.Dict) else getattr(argument, "elts", None)
                 if names is None:
@@ -347,7 +358,7 @@ class _CodeReferences:
         extends_path = False
         for node in self._nodes:
             for folder in self._added_folders(node):
-                folders.update(dict.fromkeys(self._values_of(folder)))
+                folders.update(dict.fromkeys(self._possible_values(folder)))
                 used_ids.update(map(id, ast.walk(folder)))
             extends_path |= self._extends_path(node)
         for node in self._nodes:
@@ -355,21 +366,21 @@ class _CodeReferences:
                 continue
             if isinstance(node, ast.Call) and (written_path := _written_path(node)) is not None:
                 used_ids.update(map(id, ast.walk(written_path)))
-            values = self._values_of(node)
+            values = self._possible_values(node)
             paths.update(dict.fromkeys(values))
             paths.update(dict.fromkeys(word for value in values for word in _scripts_in(value)))
             for keyword in node.keywords if isinstance(node, ast.Call) else ():
                 if keyword.arg == "config_path":  # an argument of hydra, relative to the file of code
                     # An unknown value, such as None, names no folder.
-                    named_folders = (folder for folder in self._values_of(keyword.value) if folder != _UNKNOWN)
-                    names = (_joined_path((HERE, value)) for value in named_folders)
+                    named_folders = (folder for folder in self._possible_values(keyword.value) if folder != _UNKNOWN)
+                    names = (_joined_path((FILE_FOLDER, value)) for value in named_folders)
                     paths.update(dict.fromkeys(f"{name}/**/*.yaml" for name in names))
-            if isinstance(node, ast.Call) and _name_of(node.func) in _MODULE_LISTERS and node.args:
+            if isinstance(node, ast.Call) and _last_name(node.func) in _MODULE_LISTERS and node.args:
                 folder_nodes = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else node.args[:1]
                 paths.update(
-                    dict.fromkeys(f"{value}/*.py" for folder in folder_nodes for value in self._values_of(folder))
+                    dict.fromkeys(f"{value}/*.py" for folder in folder_nodes for value in self._possible_values(folder))
                 )
-            if values and all(value.startswith(HERE) for value in values):
+            if values and all(value.startswith(FILE_FOLDER) for value in values):
                 used_ids.update(map(id, ast.walk(node)))  # its parts alone are not paths
         return (
             tuple(folder for folder in map(_normalized_path, paths) if _is_path(folder)),
@@ -379,7 +390,7 @@ class _CodeReferences:
 
     def _extends_path(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Attribute):
-            is_of_module = node.attr in ("path", "addsitedir") and _name_of(node.value) in self._sys_names
+            is_of_module = node.attr in ("path", "addsitedir") and _last_name(node.value) in self._sys_names
             return is_of_module or node.attr == "syspath_prepend"
         return isinstance(node, ast.Name) and (node.id in self._import_path_names or node.id == "__path__")
 
@@ -412,12 +423,12 @@ class _CodeReferences:
         if isinstance(node, ast.Subscript):
             return self._is_import_path(node.value)
         if isinstance(node, ast.Attribute):
-            return node.attr == "path" and _name_of(node.value) in self._sys_names
+            return node.attr == "path" and _last_name(node.value) in self._sys_names
         return isinstance(node, ast.Name) and (node.id in self._import_path_names or node.id == "__path__")
 
     # Values of expressions.
 
-    def _values_of(self, node: ast.AST, depth: int = 0) -> tuple[str, ...]:
+    def _possible_values(self, node: ast.AST, depth: int = 0) -> tuple[str, ...]:
         """Returns the possible values of an expression that is a text or a path, with a star for unknown parts."""
         if id(node) not in self._values:
             if depth > _MAX_DEPTH:
@@ -432,11 +443,13 @@ class _CodeReferences:
             return [node.value] if isinstance(node.value, str) else [_UNKNOWN]
         if isinstance(node, ast.Name):
             if node.id == "__file__":
-                return [_FILE]
+                return [_FILE_ITSELF]
             expressions = self._assigned_expressions.get(node.id, [])[:_MAX_VALUES]
-            return [value for expression in expressions for value in self._values_of(expression, depth)] or [_UNKNOWN]
+            return [value for expression in expressions for value in self._possible_values(expression, depth)] or [
+                _UNKNOWN
+            ]
         if isinstance(node, ast.Attribute) and node.attr == "parent":
-            return map(_folder_of, self._values_of(node.value, depth))
+            return map(_folder_of, self._possible_values(node.value, depth))
         if isinstance(node, ast.Subscript):
             return self._subscript_values(node, depth)
         if isinstance(node, ast.BinOp):
@@ -447,16 +460,16 @@ class _CodeReferences:
             ]
             return self._combinations("".join, text_parts, depth)
         if isinstance(node, ast.IfExp):
-            return [*self._values_of(node.body, depth), *self._values_of(node.orelse, depth)]
+            return [*self._possible_values(node.body, depth), *self._possible_values(node.orelse, depth)]
         if isinstance(node, ast.BoolOp):
-            return [value for operand in node.values for value in self._values_of(operand, depth)]
+            return [value for operand in node.values for value in self._possible_values(operand, depth)]
         return self._call_values(node, depth) if isinstance(node, ast.Call) else [_UNKNOWN]
 
     def _subscript_values(self, node: ast.Subscript, depth: int) -> Iterable[str]:
         """Returns the possible values of a subscript. Only expressions like `path.parents[1]` are evaluated."""
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, ast.Attribute) and node.value.attr == "parents" and isinstance(index, int):
-            values = self._values_of(node.value.value, depth)
+            values = self._possible_values(node.value.value, depth)
             for _ in range(min(abs(index), _MAX_DEPTH) + 1):
                 values = tuple(map(_folder_of, values))
             return values
@@ -468,50 +481,52 @@ class _CodeReferences:
         if isinstance(node.op, ast.Add):
             return self._combinations("".join, [node.left, node.right], depth)
         if isinstance(node.op, ast.Mod):
-            return [_PLACEHOLDER.sub(_UNKNOWN, value) for value in self._values_of(node.left, depth)]
+            return [_PLACEHOLDER.sub(_UNKNOWN, value) for value in self._possible_values(node.left, depth)]
         return [_UNKNOWN]
 
     def _call_values(self, node: ast.Call, depth: int) -> Iterable[str]:
-        function_name = _name_of(node.func)
+        function_name = _last_name(node.func)
         args = node.args
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         is_text_method = isinstance(owner, ast.Constant)
         if function_name in _PATH_CLASSES or (function_name == "join" and not is_text_method):
             return self._combinations(_joined_path, args, depth) if args else [""]
         if function_name == "files" and args:  # `importlib.resources.files("package")`
-            return [value.replace(".", "/") for value in self._values_of(args[0], depth)]
+            return [value.replace(".", "/") for value in self._possible_values(args[0], depth)]
         if function_name == "dirname" and args:
-            return map(_folder_of, self._values_of(args[0], depth))
+            return map(_folder_of, self._possible_values(args[0], depth))
         if function_name in _IDENTITY_FUNCTIONS and len(args) == 1:
-            return self._values_of(args[0], depth)
-        is_environment = function_name == "get" and owner is not None and _name_of(owner) == "environ"
+            return self._possible_values(args[0], depth)
+        is_environment = function_name == "get" and owner is not None and _last_name(owner) == "environ"
         if len(args) == 2 and (function_name == "getenv" or is_environment):
-            return self._values_of(args[1], depth)  # the default
+            return self._possible_values(args[1], depth)  # the default
         if function_name in ("getcwd", "cwd"):
             return [""]
         if function_name in _FOLDER_LISTERS and (args or function_name != "walk"):
             return self._combinations(_joined_path, [*args[:1], None], depth) if args else [_UNKNOWN]
         if owner is None:
-            return self._values_of(args[0], depth) if function_name in ("glob", "iglob") and args else [_UNKNOWN]
+            return self._possible_values(args[0], depth) if function_name in ("glob", "iglob") and args else [_UNKNOWN]
         if function_name in _IDENTITY_METHODS:
-            return self._values_of(owner, depth)
-        if function_name in ("glob", "iglob") and _name_of(owner) == "glob" and args:
-            return self._values_of(args[0], depth)
+            return self._possible_values(owner, depth)
+        if function_name in ("glob", "iglob") and _last_name(owner) == "glob" and args:
+            return self._possible_values(args[0], depth)
         if function_name in ("joinpath", "glob"):
             return self._combinations(_joined_path, [owner, *args], depth)
         if function_name == "rglob" and args:
-            return [f"{folder}/**/{name}" for folder in self._values_of(owner, depth)
-                    for name in self._values_of(args[0], depth)]  # fmt: skip
+            return [f"{folder}/**/{name}" for folder in self._possible_values(owner, depth)
+                    for name in self._possible_values(args[0], depth)]  # fmt: skip
         if function_name == "iterdir":
             return self._combinations(_joined_path, [owner, None], depth)
         if function_name == "with_name" and args:
-            folders = map(_folder_of, self._values_of(owner, depth))
-            return [_joined_path((folder, name)) for folder in folders for name in self._values_of(args[0], depth)]
+            folders = map(_folder_of, self._possible_values(owner, depth))
+            return [
+                _joined_path((folder, name)) for folder in folders for name in self._possible_values(args[0], depth)
+            ]
         if function_name == "with_suffix" and args:
-            return [os.path.splitext(path)[0] + suffix for path in self._values_of(owner, depth)
-                    for suffix in self._values_of(args[0], depth)]  # fmt: skip
+            return [os.path.splitext(path)[0] + suffix for path in self._possible_values(owner, depth)
+                    for suffix in self._possible_values(args[0], depth)]  # fmt: skip
         if function_name == "format":
-            return [re.sub(r"\{[^{}]*\}", _UNKNOWN, value) for value in self._values_of(owner, depth)]
+            return [re.sub(r"\{[^{}]*\}", _UNKNOWN, value) for value in self._possible_values(owner, depth)]
         return [_UNKNOWN]
 
     def _combinations(
@@ -520,14 +535,14 @@ class _CodeReferences:
         """Returns the combinations of the possible values of several expressions. None: unknown expression."""
         combinations: list[tuple[str, ...]] = [()]
         for expression in expressions:
-            values = self._values_of(expression, depth) if expression is not None else (_UNKNOWN,)
+            values = self._possible_values(expression, depth) if expression is not None else (_UNKNOWN,)
             combinations = [(*combination, value) for combination in combinations for value in values][:_MAX_VALUES]
         return map(combine, combinations)
 
 
 def _written_path(node: ast.Call) -> ast.expr | None:
     """Returns the path of a file that a call writes, by `open(path, "w")` or `path.write_text(...)`."""
-    function_name = _name_of(node.func)
+    function_name = _last_name(node.func)
     if function_name in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute):
         return node.func.value
     is_method = isinstance(node.func, ast.Attribute) and bool(node.args) and isinstance(node.args[0], ast.Constant)
@@ -554,9 +569,9 @@ def _folder_of(path: str) -> str:
     >>> _folder_of(_FILE) == HERE, _folder_of(HERE) == HERE + "/..", _folder_of("a/b.py"), _folder_of("*")
     (True, True, 'a', '*')
     """
-    if path == _FILE:
-        return HERE
-    if path in (HERE, "", "..") or path.endswith("/.."):
+    if path == _FILE_ITSELF:
+        return FILE_FOLDER
+    if path in (FILE_FOLDER, "", "..") or path.endswith("/.."):
         return f"{path}/.." if path else ".."
     return path if path == _UNKNOWN else path.rpartition("/")[0]
 
@@ -576,9 +591,9 @@ def _normalized_path(path: str) -> str:
 
 def _is_path(path: str) -> bool:
     """Returns whether a value may be the path of a file with a suffix, or a plain path of a folder."""
-    if not path.strip("*./") or "\n" in path or path == _FILE:
+    if not path.strip("*./") or "\n" in path or path == _FILE_ITSELF:
         return False
-    return bool(suffix_of(path)) or _IS_FOLDER.fullmatch(path) is not None
+    return bool(suffix_of(path)) or _FOLDER_PATTERN.fullmatch(path) is not None
 
 
 def _scripts_in(line: str) -> Iterator[str]:
@@ -591,10 +606,10 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
     """Yields the modules in a text: a module name, modules after `python -m`, or imports if the text is code."""
     for module in _STARTED_MODULE.findall(text):
         yield from (ImportedNames(0, name, is_text=True) for name in (module, f"{module}.__main__"))
-    if len(text) <= _MAX_LENGTH and _IS_MODULE.fullmatch(text):
+    if len(text) <= _MAX_LENGTH and _MODULE_PATTERN.fullmatch(text):
         module, _, name = text.partition(":")
         yield ImportedNames(0, module, (name,) if name else (), is_text=True)
-    elif IMPORTS.search(text):
+    elif IMPORT_PATTERN.search(text):
         try:
             tree = ast.parse(textwrap.dedent(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -608,12 +623,12 @@ def _imported_by_text(text: str) -> Iterator[ImportedNames]:
 def _pytest_plugins(node: ast.Assign | ast.AnnAssign) -> Iterator[ImportedNames]:
     """Yields the modules of `pytest_plugins = ["helpers.fixtures"]`."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if node.value is not None and any(_name_of(target) == "pytest_plugins" for target in targets):
+    if node.value is not None and any(_last_name(target) == "pytest_plugins" for target in targets):
         for child in ast.walk(node.value):
             if isinstance(child, ast.Constant) and isinstance(child.value, str) and child.value:
                 yield ImportedNames(0, child.value)
 
 
-def _name_of(node: ast.AST) -> str:
+def _last_name(node: ast.AST) -> str:
     """Returns the name of a variable, or the last name of an attribute."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -29,7 +29,7 @@ __all__ = [
     "RENAMED_KEYS",
     "SEARCH_KEYS",
     "check_spaces",
-    "effective",
+    "effective_bindings",
     "is_of_search",
     "is_same_method",
     "is_space",
@@ -117,21 +117,21 @@ def check_spaces(bindings: Sequence[Binding], methods: Sequence[str]) -> None:
             raise ConfigError("a space is a call", where=binding.where, got=line, expected=f"{line}()")
 
 
-def effective(own_bindings: Sequence[Binding]) -> list[Binding]:
+def effective_bindings(own_bindings: Sequence[Binding]) -> list[Binding]:
     """Returns a method's effective bindings.
 
     If a parameter has a space and several bindings, only the last one counts.
     """
-    last_bindings = {_path(binding): binding for binding in own_bindings}
-    searched_paths = {_path(binding) for binding in own_bindings if is_space(binding.value)}
+    last_bindings = {_binding_path(binding): binding for binding in own_bindings}
+    searched_paths = {_binding_path(binding) for binding in own_bindings if is_space(binding.value)}
     return [
         binding
         for binding in own_bindings
-        if _path(binding) not in searched_paths or last_bindings[_path(binding)] is binding
+        if _binding_path(binding) not in searched_paths or last_bindings[_binding_path(binding)] is binding
     ]
 
 
-def _path(binding: Binding) -> tuple[str, str, str]:
+def _binding_path(binding: Binding) -> tuple[str, str, str]:
     return binding.scope, binding.selector, binding.parameter
 
 
@@ -150,7 +150,7 @@ def space_of(name: str, own_bindings: Sequence[Binding], bindings: Sequence[Bind
         if is_space(binding.value):
             inner_scope = binding.scope.removeprefix(name).removeprefix("/")
             path = binding_text(binding, inner_scope).partition(" = ")[0]
-            keywords = _keywords(binding.value, binding.scope, bindings)
+            keywords = _call_arguments(binding.value, binding.scope, bindings)
             parameters.append(parameter_of(path, binding.value.name, keywords, binding.where))
     if parameters:
         check_parameters(parameters, f"method {name!r}")
@@ -184,7 +184,7 @@ def search_of(
         where = next(binding.where for binding in keys if binding.parameter == "median_stopping")
         raise ConfigError(problem, where=where, next_step=next_step)
     if reference is not None and method.space:
-        keywords = _keywords(reference, method.name, all_bindings)
+        keywords = _call_arguments(reference, method.name, all_bindings)
         return Search(name=reference.selector, keywords=tuple(sorted(keywords.items())))
     if reference is not None:
         raise ConfigError(
@@ -229,7 +229,7 @@ def race_of(bindings: Sequence[Binding]) -> Race | None:
         raise ConfigError(
             "Experiment.race", where=race_binding.where, got=binding_text(race_binding), expected="@race()"
         )
-    keywords = _keywords(race_binding.value, "", bindings)
+    keywords = _call_arguments(race_binding.value, "", bindings)
     for key, value in keywords.items():
         if key not in _RACE_PARAMETERS:
             expected = ", ".join(f"race.{parameter}" for parameter in _RACE_PARAMETERS)
@@ -253,7 +253,7 @@ def _is_between(value: Any, low: float, high: float) -> bool:
     return is_number(value) and low <= value <= high
 
 
-def _keywords(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
+def _call_arguments(reference: Reference, scope: str, bindings: Sequence[Binding]) -> dict[str, Any]:
     """Returns the arguments with which gin would call a reference in a scope. Inner scopes take precedence."""
     scope_parts = reference.scoped_selector.split("/")[:-1] or scope.split("/")
     keywords: dict[str, Any] = {}

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from lobench.core.case import Case, CaseSpec, split_case_path
 from lobench.core.errors import ConfigError, LobenchError, SuiteError, UsageError, suggestion
-from lobench.engine.config.axes import cells_of
+from lobench.engine.config.axes import axis_combinations
 from lobench.engine.config.command_case import commands_in
-from lobench.engine.config.python_cases import file_of_cases, specs_of_python, with_cells
+from lobench.engine.config.python_cases import gin_file_of_tests, specs_of_python_cases, with_axis_combinations
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite_files import files_below
 from lobench.engine.config.syntax import case_scopes, parse_file
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cases",
-    "claimed_gin_files",
     "find_case",
     "gin_files_of",
-    "names_of_one",
-    "refuse_empty",
-    "spec_called",
+    "gin_files_of_tests",
+    "names_of_case",
+    "require_cases",
+    "single_spec_called",
     "specs_called",
     "specs_in",
-    "specs_of",
+    "specs_of_suites",
     "takes_any_checkpoint",
-    "tests_of",
+    "test_specs_of",
 ]
 
 _TEST_FILE = re.compile(r"test_.*\.py|.*_test\.py")  # pytest's default `python_files`
@@ -59,18 +59,18 @@ def specs_in(path: Path) -> list[CaseSpec]:
     return [
         CaseSpec(path=str(path), scope=scope, root=str(root), cell=cell)
         for scope in case_scopes(statements)
-        for cell in cells_of(statements, scope)
+        for cell in axis_combinations(statements, scope)
     ]
 
 
-def specs_of(*suites: str | Path) -> list[CaseSpec]:
+def specs_of_suites(*suites: str | Path) -> list[CaseSpec]:
     """Returns all cases of gin files, of the gin files in folders, and those that tests name in Python, in order.
 
     Only pytest knows the values of cases in Python. Cases given as a dictionary (`@cases(**found)`) are left out.
     """
     test_files = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
     return [
-        *(spec for file in _files_of(suites) for spec in specs_in(file)),
+        *(spec for file in _gin_files_of_suites(suites) for spec in specs_in(file)),
         *(spec for file in test_files for spec in _python_case_specs(file)),
     ]
 
@@ -81,7 +81,7 @@ def _python_case_specs(file: Path) -> list[CaseSpec]:
     The file is imported only if a case has axes, because their values are part of the names.
     """
     try:
-        tree = _tree_of(file)
+        tree = _syntax_tree(file)
     except OSError:
         return []  # pytest reports it when it collects the file
     if tree is None:
@@ -89,27 +89,29 @@ def _python_case_specs(file: Path) -> list[CaseSpec]:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     cases_calls = [node for node in calls if getattr(node.func, "id", getattr(node.func, "attr", "")) == "cases"]
     names = dict.fromkeys(keyword.arg for node in cases_calls for keyword in node.keywords if keyword.arg is not None)
-    path = str(file_of_cases(file))
+    path = str(gin_file_of_tests(file))
     specs = [CaseSpec(path=path, scope=name, root=str(file.parent.parent)) for name in names]
     if any(keyword.arg == "axes" for call in calls for keyword in call.keywords):
-        return [cell_spec for spec in specs for cell_spec in with_cells(spec)]
+        return [cell_spec for spec in specs for cell_spec in with_axis_combinations(spec)]
     return specs
 
 
-def tests_of(*suites: str | Path) -> list[CaseSpec]:
+def test_specs_of(*suites: str | Path) -> list[CaseSpec]:
     """Returns the ordinary tests of suites, without their parameters. Files are parsed, not imported."""
     files = dict.fromkeys(file.resolve() for suite in suites for file in _test_files_of(Path(suite)))
     return [
-        CaseSpec(path=str(file), scope=name, root=str(file.parent.parent)) for file in files for name in _tests_in(file)
+        CaseSpec(path=str(file), scope=name, root=str(file.parent.parent))
+        for file in files
+        for name in _ordinary_test_names(file)
     ]
 
 
-def _tests_in(file: Path) -> list[str]:
+def _ordinary_test_names(file: Path) -> list[str]:
     """Returns the names of a file's tests that take no case of a gin file, such as `test_loss` or `TestLM::test_loss`.
 
     The names begin as pytest expects by default.
     """
-    if (tree := _tree_of(file)) is None:
+    if (tree := _syntax_tree(file)) is None:
         return []
     pending_nodes: list[tuple[str, ast.stmt]] = [("", node) for node in tree.body]
     names = []
@@ -124,7 +126,7 @@ def _tests_in(file: Path) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _files_of(suites: Iterable[str | Path]) -> list[Path]:
+def _gin_files_of_suites(suites: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(file.resolve() for suite in suites for file in gin_files_of(Path(suite))))
 
 
@@ -134,8 +136,8 @@ def takes_any_checkpoint(*suites: str | Path) -> bool:
     Such suites evaluate no learned optimizer. Files are parsed, not imported.
     """
     try:
-        gin_files = _files_of(suites)
-        if (are_commands := _are_commands(gin_files)) is False:
+        gin_files = _gin_files_of_suites(suites)
+        if (are_commands := _all_cases_are_commands(gin_files)) is False:
             return False
         test_files = [file for suite in suites for file in _test_files_of(Path(suite))]
         return all(map(_has_ordinary_tests, test_files)) and bool(are_commands or test_files)
@@ -143,7 +145,7 @@ def takes_any_checkpoint(*suites: str | Path) -> bool:
         return False  # a worker reports it
 
 
-def refuse_empty(*suites: str | Path) -> None:
+def require_cases(*suites: str | Path) -> None:
     """Refuses suites without a case and without a test. Files are parsed, not imported.
 
     Otherwise a suite of commands with a mistake would look like a suite that trains, and a watch would wait for thetas.
@@ -166,7 +168,7 @@ def _may_have_tests(suite: Path) -> bool:
     return any("def test" in retried(partial(file.read_text, "utf-8", "replace")) for file in modules)
 
 
-def _are_commands(gin_files: Iterable[Path]) -> bool | None:
+def _all_cases_are_commands(gin_files: Iterable[Path]) -> bool | None:
     """Returns whether all cases of gin files are commands; None if there are no cases."""
     parsed_files = [parse_file(file) for file in gin_files]
     are_commands = [
@@ -180,11 +182,11 @@ def _has_ordinary_tests(file: Path) -> bool:
 
     Its tests then use neither a gin file with tasks nor the fixture `evaluate` without a gin file.
     """
-    if (tree := _tree_of(file)) is None:
+    if (tree := _syntax_tree(file)) is None:
         return True
     named_files = _gin_files_in(tree, file.parent)
     gin_files = [path for path in named_files if path.is_file()]
-    if _are_commands(gin_files) is False:
+    if _all_cases_are_commands(gin_files) is False:
         return False
     uses_evaluate = any(isinstance(node, ast.arg) and node.arg == "evaluate" for node in ast.walk(tree))
     return bool(gin_files) or not uses_evaluate
@@ -221,8 +223,8 @@ def specs_called(names: Sequence[str], *suites: str | Path, with_tests: bool = F
     >>> [spec.scope for spec in specs_called(["small"], "quadratic.gin")]
     ['small']
     """
-    specs = specs_of(*suites)
-    tests = tests_of(*suites) if with_tests else []
+    specs = specs_of_suites(*suites)
+    tests = test_specs_of(*suites) if with_tests else []
     specs_by_name = {name: [*_specs_called(name, specs), *_tests_called(name, tests)] for name in names}
     all_specs = [*specs, *tests]
     for name in [name for name in names if not specs_by_name[name]] or ([] if all_specs else [""]):
@@ -252,7 +254,7 @@ def _tests_called(name: str, tests: Iterable[CaseSpec]) -> list[CaseSpec]:
     return [replace(test, scope=f"{test.scope}{bracket}{parameters}") for test in _specs_called(function, tests)]
 
 
-def spec_called(name: str | None, suite: str | Path) -> CaseSpec:
+def single_spec_called(name: str | None, suite: str | Path) -> CaseSpec:
     """Returns the case with a given name, or the only case of a suite if the name is None.
 
     Raises:
@@ -281,9 +283,9 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
     suite_text, name = split_case_path(text)
     if suite:
         path = find_suite(suite)
-        return path, spec_called(text, path)
+        return path, single_spec_called(text, path)
     if Path(text).suffix == ".gin" and Path(text).is_file():
-        names = ", ".join(f"{text}/{spec.name}" for spec in specs_of(text))
+        names = ", ".join(f"{text}/{spec.name}" for spec in specs_of_suites(text))
         raise UsageError("this is a suite, and not one of its cases", where=text, expected=f"one of {names}")
     file, _, _ = name.partition(".")
     if not suite_text and file != name:  # digits.relu32: a case of digits.gin, or of a suite called digits
@@ -295,7 +297,7 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
         suite_text = "."
     path = find_suite(suite_text)
     try:
-        return path, spec_called(name, path)
+        return path, single_spec_called(name, path)
     except ConfigError as error:
         if not path.is_dir() or not error.where.startswith(str(path.resolve())):
             raise
@@ -309,14 +311,14 @@ def find_case(text: str, suite: str = "") -> tuple[Path, CaseSpec]:
         ) from error
 
 
-def names_of_one(name: str, suites: Sequence[str]) -> frozenset[str]:
+def names_of_case(name: str, suites: Sequence[str]) -> frozenset[str]:
     """Returns a name of a case or ordinary test and its unambiguous other names, by which older stores may know it.
 
     Raises:
       SuiteError: No case has this name.
     """
     specs = specs_called([name], *suites, with_tests=True)
-    all_specs = {*specs_of(*suites), *tests_of(*suites), *specs}
+    all_specs = {*specs_of_suites(*suites), *test_specs_of(*suites), *specs}
     counts = Counter(name for spec in all_specs for name in spec.names)
     return frozenset({name, *(name for spec in specs for name in spec.names if counts[name] == 1)})
 
@@ -349,7 +351,7 @@ def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecora
             raise SuiteError(
                 "cases", where=caller_file, expected="the path of a gin file, or cases by name, one of them"
             )
-        specs = specs_of_python(file, named) if path is None else specs_in(file)
+        specs = specs_of_python_cases(file, named) if path is None else specs_in(file)
     except LobenchError as error:
         # pytest shows this exception without a traceback.
         raise pytest.Collector.CollectError(str(error)) from error
@@ -360,12 +362,12 @@ def cases(path: str | Path | None = None, /, **named: Case) -> pytest.MarkDecora
     return pytest.mark.parametrize("case", specs, ids=[spec.name for spec in specs])
 
 
-def claimed_gin_files(folder: Path) -> set[Path]:
+def gin_files_of_tests(folder: Path) -> set[Path]:
     """Returns the gin files that a folder's `test_*.py` files name in strings. The tests are parsed, not run."""
     gin_files: set[Path] = set()
     for file in folder.glob("test_*.py"):
         try:
-            tree = _tree_of(file)
+            tree = _syntax_tree(file)
         except OSError:
             continue  # pytest reports it when it collects the file
         if tree is not None:
@@ -373,7 +375,7 @@ def claimed_gin_files(folder: Path) -> set[Path]:
     return gin_files
 
 
-def _tree_of(file: Path) -> ast.Module | None:
+def _syntax_tree(file: Path) -> ast.Module | None:
     """Returns the syntax tree of a test file; None if it does not parse, which pytest reports when it collects it.
 
     Raises:

@@ -26,16 +26,16 @@ from lobench.engine.paths import path_exists
 from lobench.engine.retries import is_transient, retried_briefly
 
 __all__ = [
-    "INCLUDE",
+    "INCLUDE_PATTERN",
     "SuiteFiles",
-    "data_of_suite",
-    "files_above",
+    "data_files_of_suite",
+    "files_above_suite",
     "files_below",
     "files_of_suite",
     "forget_modules",
     "included_files",
-    "marks_of",
-    "modules_meanwhile",
+    "path_stamps",
+    "temporary_modules",
 ]
 
 _FOREIGN_FOLDER_FILES = ("pyvenv.cfg", "ledger.sqlite")
@@ -57,7 +57,7 @@ _NON_DATA_SUFFIXES = (
     ".ipynb",
 )
 _SETTLED_SECONDS = 0.2  # a config.gin that has not changed for this time is complete
-INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
+INCLUDE_PATTERN = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 
 
 def files_of_suite(suite: Path, *, follow_links: bool = False) -> Iterator[Path]:
@@ -90,7 +90,7 @@ def included_files(file: Path, visited_files: set[Path], top_folder: Path | None
         return
     visited_files.add(file)
     yield file
-    for name in INCLUDE.findall(retried_briefly(file.read_bytes).decode(errors="replace")):
+    for name in INCLUDE_PATTERN.findall(retried_briefly(file.read_bytes).decode(errors="replace")):
         included_file = Path(os.path.normpath(file.parent / name))
         if top_folder is None or included_file.resolve().is_relative_to(top_folder):
             yield from included_files(included_file, visited_files, top_folder)
@@ -139,7 +139,7 @@ def _files_beside(gin_file: Path) -> Iterator[Path]:
             yield file
 
 
-def data_of_suite(suite: Path) -> Iterator[Path]:
+def data_files_of_suite(suite: Path) -> Iterator[Path]:
     """Yields the data files of a suite: those below its folder, or those next to it if the suite is a gin file."""
     files = files_below(suite) if retried_briefly(suite.is_dir) else retried_briefly(partial(_files_in, suite.parent))
     for file in files:
@@ -156,7 +156,7 @@ def _files_in(folder: Path) -> list[Path]:
         return []
 
 
-def files_above(folder: Path) -> Iterator[Path]:
+def files_above_suite(folder: Path) -> Iterator[Path]:
     """Yields conftest files, modules and pytest's configuration from the suite's parent up to pytest's root."""
     for ancestor in folder.parents:
         if ancestor == Path(ancestor.anchor):
@@ -194,7 +194,7 @@ class SuiteFiles:
         self._suites = suites
         self._gin_files = gin_files
         self._run_config = run_config
-        self._run = Path(run).resolve() if run else None
+        self._run_folder = Path(run).resolve() if run else None
         self._file_stamps: dict[Path, tuple[FileStamp | None, str]] | None = None  # stamp and SHA-256 by file
         self._code_stamps: dict[Path, tuple[FileStamp | None, str]] = {}  # stamp and SHA-256 of code outside the suite
         # Text of the run's `config.gin`, and stamps of it and its includes.
@@ -202,9 +202,9 @@ class SuiteFiles:
 
     def is_of_run(self, file: Path) -> bool:
         """Returns whether a file lies in the folder of the run."""
-        return self._run is not None and file.is_relative_to(self._run)
+        return self._run_folder is not None and file.is_relative_to(self._run_folder)
 
-    def remember(self) -> None:
+    def record_state(self) -> None:
         """Records the state of the files from which the cases come. Only the first call counts."""
         if self._file_stamps is None:
             self._file_stamps = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
@@ -212,13 +212,13 @@ class SuiteFiles:
             self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
             self._config_text = self._config_statements()
 
-    def add(self, files: Iterable[Path]) -> None:
+    def add_code_files(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
         for file in files:
             if file not in self._code_stamps:
                 self._code_stamps[file] = retried_briefly(partial(_stamp_and_hash, file))
 
-    def changed(self) -> Path | None:
+    def changed_file(self) -> Path | None:
         """Returns a file that was edited, created or removed since `remember`.
 
         None if there was no change, or if it is unknown because the disk fails at the moment.
@@ -249,7 +249,7 @@ class SuiteFiles:
         for stamps in (self._file_stamps, self._code_stamps):
             for file, (stamp, digest) in list(stamps.items()):
                 if (new_stamp := stamp_of(file)) != stamp:
-                    if _digest(file) != digest:
+                    if _file_digest(file) != digest:
                         return file
                     stamps[file] = new_stamp, digest
         return self._changed_config()
@@ -293,7 +293,7 @@ class SuiteFiles:
         roots = [Path(suite).resolve() for suite in self._suites]
         roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
         digests = {file: digest for file, (_, digest) in (self._file_stamps or {}).items()}
-        digests = digests or retried_briefly(lambda: {file: _digest(file) for file in self.files()})
+        digests = digests or retried_briefly(lambda: {file: _file_digest(file) for file in self.files()})
         names = {
             file: next((file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root)), file.name)
             for file in digests
@@ -310,7 +310,7 @@ class SuiteFiles:
         yield from (Path(file) for file in self._gin_files if path_exists(file, kind="file"))
 
 
-def marks_of(files: Iterable[str | Path]) -> Iterator[tuple[str, int, int]]:
+def path_stamps(files: Iterable[str | Path]) -> Iterator[tuple[str, int, int]]:
     """Yields path, size and time (ns) of each existing file, in order. A file with another stamp may have changed.
 
     Raises:
@@ -328,7 +328,7 @@ def forget_modules(suites: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def modules_meanwhile(suites: Sequence[str]) -> Iterator[None]:
+def temporary_modules(suites: Sequence[str]) -> Iterator[None]:
     """Lets the body import modules in suites' folders. Removes the modules and their configurables afterwards."""
     old_configurables = dict(CONFIGURABLES.items())
     forget_configurables(_drop_modules(suites))
@@ -365,7 +365,7 @@ def _ignoring_missing_folder() -> Iterator[None]:
 
 
 def _stamp_and_hash(file: Path) -> tuple[FileStamp | None, str]:
-    return stamp_of(file), _digest(file)
+    return stamp_of(file), _file_digest(file)
 
 
 def _statements_of(config: Path) -> str | None:
@@ -377,7 +377,7 @@ def _statements_of(config: Path) -> str | None:
     return "\n".join(repr(replace(statement, where="")) for statement in statements)
 
 
-def _digest(file: Path) -> str:
+def _file_digest(file: Path) -> str:
     try:
         return hashlib.sha256(retried_briefly(file.read_bytes)).hexdigest()
     except OSError as error:

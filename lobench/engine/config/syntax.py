@@ -15,11 +15,11 @@ from gin import config_parser
 
 from lobench.core.errors import ConfigError
 from lobench.core.search.space import Kind
-from lobench.engine.paths import path_exists, similar_path
+from lobench.engine.paths import path_exists, similar_path_advice
 from lobench.engine.retries import retried
 
 __all__ = [
-    "KEYWORDS",
+    "LOBENCH_NAMES",
     "Binding",
     "Import",
     "Macro",
@@ -30,18 +30,18 @@ __all__ = [
     "gin_file_text",
     "gin_text",
     "last_name",
-    "may_be_same",
+    "leaf_values",
+    "may_name_same",
     "only_bindings",
     "parse_data",
     "parse_file",
     "parse_text",
     "parse_trainer_config",
     "references_in",
-    "values_in",
 ]
 
 
-KEYWORDS = ("Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "expect")
+LOBENCH_NAMES = ("Case", "Checkpoint", "Experiment", "Method", "Phase", "Suite", "expect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Binding:
     @property
     def name(self) -> str:
         name = last_name(self.selector)
-        return self.selector if name in KEYWORDS and self.selector not in (name, f"lobench.{name}") else name
+        return self.selector if name in LOBENCH_NAMES and self.selector not in (name, f"lobench.{name}") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def parse_text(text: str, where: str) -> list[Statement]:
     >>> [type(statement).__name__ for statement in parse_text("sgd.learning_rate = 0.1", "an example")]
     ['Binding']
     """
-    return list(_statements(text, where, None, (), lambda folder, name, where: folder / name))
+    return list(_parse_statements(text, where, None, (), lambda folder, name, where: folder / name))
 
 
 def parse_trainer_config(path: Path) -> list[Statement]:
@@ -153,7 +153,7 @@ def parse_data(text: str, where: str, *, is_file: bool = False) -> list[Statemen
     Raises:
       ConfigError: The text has a syntax error, or includes a file.
     """
-    return list(_statements(text, where, Path(where) if is_file else None, (), _refuse_include))
+    return list(_parse_statements(text, where, Path(where) if is_file else None, (), _refuse_include))
 
 
 def gin_file_text(path: Path, included_in: str = "") -> str:
@@ -174,7 +174,7 @@ def gin_file_text(path: Path, included_in: str = "") -> str:
             folder_error = ConfigError("this is a folder", where=str(path), expected="a gin file", next_step=next_step)
             raise folder_error from error
         if isinstance(error, FileNotFoundError) and not next_step:
-            next_step = similar_path(path)
+            next_step = similar_path_advice(path)
         raise ConfigError("cannot read the gin file", where=str(path), got=reason, next_step=next_step) from error
 
 
@@ -201,10 +201,10 @@ def _parse_file(
         raise ConfigError(
             "the file includes itself", where=str(path), got=" -> ".join(includer.name for includer in includers)
         )
-    return list(_statements(gin_file_text(path, included_in), str(path), path, includers, find_included))
+    return list(_parse_statements(gin_file_text(path, included_in), str(path), path, includers, find_included))
 
 
-def _statements(
+def _parse_statements(
     text: str, where: str, path: Path | None, includers: tuple[Path, ...], find_included: _IncludeFinder
 ) -> Iterator[Statement]:
     try:
@@ -330,7 +330,7 @@ def last_name(selector: str) -> str:
     return selector.rsplit(".", 1)[-1]
 
 
-def may_be_same(selector: str, other: str) -> bool:
+def may_name_same(selector: str, other: str) -> bool:
     """Returns whether two selectors may name one configurable.
 
     >>> may_be_same("adam", "lobench.adam"), may_be_same("lobench.adam", "mine.adam")
@@ -369,13 +369,13 @@ def binding_text(binding: Binding, scope: str | None = None) -> str:
 
 def references_in(value: Any) -> Iterator[Reference | Macro]:
     """Yields the references and macros in a value, including those nested in lists and dictionaries."""
-    return (item for item in values_in(value) if isinstance(item, Reference | Macro))
+    return (item for item in leaf_values(value) if isinstance(item, Reference | Macro))
 
 
-def values_in(value: Any) -> Iterator[Any]:
+def leaf_values(value: Any) -> Iterator[Any]:
     """Yields the values nested in lists and dictionaries, including keys."""
     if isinstance(value, dict | list | tuple):
         for item in value.items() if isinstance(value, dict) else value:
-            yield from values_in(item)
+            yield from leaf_values(item)
     else:
         yield value

@@ -8,14 +8,19 @@ from dataclasses import replace
 
 from lobench.core.errors import ConfigError, with_parts
 from lobench.engine.config.binding import MisspelledName, UnknownName, bind, bind_overrides, is_registered
-from lobench.engine.config.data_imports import DataNotImported, import_code
-from lobench.engine.config.learned_optimization import import_optimizer, is_theirs, prefer_theirs, trained_optimizer
+from lobench.engine.config.data_imports import DataNotImported, import_unless_data
+from lobench.engine.config.learned_optimization import (
+    import_optimizer,
+    is_of_learned_optimization,
+    trained_optimizer,
+    with_original_names,
+)
 from lobench.engine.config.syntax import Binding, Import, Statement, only_bindings
 
-__all__ = ["bind_trainer_config", "bind_values", "bind_what_is_known", "import_what_is_there"]
+__all__ = ["bind_checkpoint_values", "bind_known", "bind_trainer_config", "import_installed"]
 
 
-def bind_values(statements: Sequence[Statement]) -> list[str]:
+def bind_checkpoint_values(statements: Sequence[Statement]) -> list[str]:
     """Binds the known names among the bindings stored in a checkpoint. They can neither import nor create anything.
 
     Returns:
@@ -29,16 +34,16 @@ def bind_values(statements: Sequence[Statement]) -> list[str]:
             raise ConfigError(
                 "a checkpoint's own binding", where=statement.where, expected="`Name.parameter = number, text or bool`"
             )
-    return bind_what_is_known(only_bindings(statements))
+    return bind_known(only_bindings(statements))
 
 
-def import_what_is_there(statements: Sequence[Statement]) -> list[str]:
+def import_installed(statements: Sequence[Statement]) -> list[str]:
     """Imports the installed modules that a trainer's configuration names; returns a line for each failure."""
     failures = []
     for statement in statements:
         if isinstance(statement, Import):
             try:
-                import_code(statement)
+                import_unless_data(statement)
             except DataNotImported as error:
                 failures.append(str(error))
             except ConfigError as error:
@@ -72,12 +77,10 @@ def bind_trainer_config(
     if optimizer is not None:
         with error_context:
             import_optimizer(statements, optimizer, comments)
-    if is_theirs(bindings):
-        bindings = [prefer_theirs(binding) for binding in bindings]
-        optimizer = optimizer and prefer_theirs(optimizer)
-    problems = bind_what_is_known(
-        binding for binding in bindings if not (optimizer and binding.where == optimizer.where)
-    )
+    if is_of_learned_optimization(bindings):
+        bindings = [with_original_names(binding) for binding in bindings]
+        optimizer = optimizer and with_original_names(optimizer)
+    problems = bind_known(binding for binding in bindings if not (optimizer and binding.where == optimizer.where))
     if optimizer is not None:
         with error_context:
             _bind_optimizer(replace(optimizer, scope="", selector="lobench.Case", parameter="learned_optimizer"))
@@ -94,7 +97,7 @@ def _bind_optimizer(binding: Binding) -> None:
         raise with_parts(error, UnknownName, next_step=f"{error.next_step}; {hint}") from error
 
 
-def bind_what_is_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:
+def bind_known(bindings: Iterable[Binding], *, override: bool = False) -> list[str]:
     """Binds the bindings whose names are known.
 
     Args:

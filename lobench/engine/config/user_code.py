@@ -24,23 +24,23 @@ from lobench.core.code_origin import file_of
 from lobench.engine.config.code_walk import CodeWalk, listing_sha256
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
-from lobench.engine.config.source_files import source_at, source_file
-from lobench.engine.file_stamps import FileStamp, is_settled, stamps_of
+from lobench.engine.config.source_files import parse_source, parse_source_file
+from lobench.engine.file_stamps import FileStamp, is_stamp_reliable, stamps_of
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
+    "code_fingerprint",
+    "computed_fingerprints",
+    "differing_parts_run",
     "edited_files",
-    "fingerprint_of",
-    "fingerprints_here",
     "forget_edited_code",
     "forget_modules_of",
-    "parts_run_otherwise",
     "tree_sha256",
     "united_fingerprint",
 ]
 
 
-def fingerprint_of(
+def code_fingerprint(
     files: Iterable[str | Path] = (),
     *,
     modules: Iterable[str] = (),
@@ -91,7 +91,7 @@ def united_fingerprint(fingerprints: Iterable[CodeFingerprint]) -> CodeFingerpri
     return fingerprint
 
 
-def fingerprints_here(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
+def computed_fingerprints(cases: Iterable[CaseInfo]) -> dict[str, CodeFingerprint]:
     """Returns the fingerprints of cases by id, as far as this process has computed them."""
     ids = {code for case in cases for code in (case.case_code, case.subject_code)}
     return {code_id: _fingerprints_by_id[code_id] for code_id in sorted(ids) if code_id in _fingerprints_by_id}
@@ -103,7 +103,7 @@ def tree_sha256(content: bytes) -> str:
     >>> tree_sha256(b"x = f(1)  # one") == tree_sha256(b"x = f(\\n    1,\\n)")
     True
     """
-    return source_file(content).sha256
+    return parse_source(content).sha256
 
 
 def edited_files(fingerprint: CodeFingerprint) -> list[str]:
@@ -111,7 +111,7 @@ def edited_files(fingerprint: CodeFingerprint) -> list[str]:
     return sorted(file for file, sha256 in fingerprint.files.items() if _sha256_on_disk(file) != sha256)
 
 
-def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
+def differing_parts_run(case: CaseInfo) -> dict[str, str]:
     """Returns the hashes of code that a training may have run instead of the code in the case's fingerprint, by name.
 
     These are modules that were imported with another content than in the fingerprint. Files on the disk that have
@@ -119,7 +119,7 @@ def parts_run_otherwise(case: CaseInfo) -> dict[str, str]:
     (`runpy.run_path`).
     """
     changed_parts: dict[str, str] = {}
-    for fingerprint in fingerprints_here([case]).values():
+    for fingerprint in computed_fingerprints([case]).values():
         changed_parts |= {**_edited_after_reading(fingerprint), **_edited_after_import(fingerprint)}
     if not changed_parts:
         return {}
@@ -145,7 +145,7 @@ def _edited_after_import(fingerprint: CodeFingerprint) -> dict[str, str]:
 
 def _sha256_on_disk(file: str) -> str:
     try:
-        return retried_briefly(functools.partial(source_at, file)).sha256
+        return retried_briefly(functools.partial(parse_source_file, file)).sha256
     except OSError:
         return ""
 
@@ -188,7 +188,7 @@ def _file_of(module: object) -> str:
 
 
 class _FingerprintArguments(NamedTuple):
-    """Arguments of `fingerprint_of`, and the import path."""
+    """Arguments of `code_fingerprint`, and the import path."""
 
     files: tuple[str, ...]
     modules: tuple[str, ...]
@@ -204,9 +204,9 @@ class _CachedFingerprint(NamedTuple):
 
     Attributes:
       fingerprint: The fingerprint.
-      marks: Stamps of its files of code, and of those that are missing.
-      at: Time at which the files were read, in seconds since 1970.
-      data: Stamps of the data files that the code names, when they were first seen.
+      stamps: Stamps of its files of code, and of those that are missing.
+      started_at: Time at which the files were read, in seconds since 1970.
+      data_stamps: Stamps of the data files that the code names, when they were first seen.
     """
 
     fingerprint: CodeFingerprint
@@ -220,7 +220,7 @@ class _CachedFingerprint(NamedTuple):
         False if a file was written just before it was read, because its stamp may then be equal after another edit.
         """
         newest_change = max((stamp[1] for stamp in self.stamps.values() if stamp is not None), default=0)
-        if not is_settled(newest_change, self.started_at) or self.stamps != _stamps_by_file(self.fingerprint):
+        if not is_stamp_reliable(newest_change, self.started_at) or self.stamps != _stamps_by_file(self.fingerprint):
             return False
         listing_hashes = self.fingerprint.folder_listings
         return {

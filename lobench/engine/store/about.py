@@ -16,10 +16,10 @@ from typing import Any
 from lobench.core.result import Outcome
 from lobench.core.wording import counted
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.store.plans import absent
+from lobench.engine.store.plans import missing_evaluations
 from lobench.engine.store.provenance import versions_here
 
-__all__ = ["ledger_about", "ledger_gaps", "lobench_here", "short_place"]
+__all__ = ["ledger_about", "ledger_gaps", "lobench_version_and_hash", "short_location"]
 
 _LOST_EVENTS = ("skipped", "expired", "unreadable")  # events of checkpoints that were not evaluated
 _HASH_DIGITS = 12  # hex digits
@@ -33,12 +33,14 @@ def ledger_about(ledger: Ledger, rows: Sequence[EvaluationRow]) -> dict[str, Any
     """
     history = ledger.plan_history()
     return {
-        "lobench": lobench_here(),
+        "lobench": lobench_version_and_hash(),
         "machines": sorted({curves.cost.machine for row in rows if (curves := row.curves) and curves.cost}),
-        "plan": {"records": history.num_records, "last": history.last},
+        "plan": {"records": history.num_records, "last": history.last_digest},
         "programs": sorted({str(row.program) for row in rows}),
         "thetas": {
-            sighting.sha256: short_place(sighting.uri) for sighting in ledger.sightings().values() if sighting.has_theta
+            sighting.sha256: short_location(sighting.uri)
+            for sighting in ledger.sightings().values()
+            if sighting.has_theta
         },
     }
 
@@ -48,13 +50,13 @@ def ledger_gaps(ledger: Ledger, rows: Sequence[EvaluationRow]) -> list[str]:
     return [*_lines_without_curves(rows), *_missing_lines(ledger, rows)]
 
 
-def short_place(uri: str) -> str:
+def short_location(uri: str) -> str:
     """Returns the last two parts of a path; a URL stays whole."""
     return os.path.join(*Path(uri).parts[-2:]) if os.path.isabs(uri) else uri
 
 
 @functools.cache
-def lobench_here() -> str:
+def lobench_version_and_hash() -> str:
     """Returns the version of lobench and a hash of its source code. Equal values produce equal cards."""
     folder = Path(__file__).parents[2]
     digest = hashlib.sha256()
@@ -70,7 +72,7 @@ def _lines_without_curves(rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 
 def _missing_lines(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    for subject, case, blocks in absent(ledger.planned(), rows):
+    for subject, case, blocks in missing_evaluations(ledger.planned_subjects(), rows):
         yield f"planned and not evaluated: {subject.label} on {case.name}, seeds {', '.join(map(str, blocks))}"
     counts = Counter(kind for kind, _ in ledger.events(*_LOST_EVENTS))
     yield from (f"{counted(count, 'checkpoint')} {kind}" for kind, count in sorted(counts.items()))

@@ -28,26 +28,26 @@ from typing import Any
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.suite_place import BASELINES
 from lobench.core.wording import cause, shortened_list
-from lobench.engine.paths import path_exists, similar_path
+from lobench.engine.paths import path_exists, similar_path_advice
 from lobench.engine.store.database import database_errors, open_to_read, open_to_write, transaction
 from lobench.engine.store.ledger_tables import SCHEMA_VERSION, make_tables
 from lobench.engine.whole_file import write_whole
 
 __all__ = [
-    "LARGEST",
-    "SIGNATURE",
+    "MAX_FILE_BYTES",
+    "SIGNATURE_NAME",
     "ResultBundle",
     "has_ledger",
-    "ledger_file",
+    "ledger_database",
     "make_ledger",
     "merkle_root",
-    "no_store",
-    "store_and_name",
+    "no_store_error",
+    "split_store_and_name",
     "write_bundle",
 ]
 
-LARGEST = 100_000_000  # bytes of a file of a suite, or of a theta; of larger ones, a bundle has only the hash
-SIGNATURE = "signature"  # signs the root, so it is not part of it
+MAX_FILE_BYTES = 100_000_000  # bytes of a file of a suite, or of a theta; of larger ones, a bundle has only the hash
+SIGNATURE_NAME = "signature"  # signs the root, so it is not part of it
 
 _MAX_NAMED_STORES = 3  # stores below a folder in an error
 _VERSION = 1
@@ -72,7 +72,7 @@ def has_ledger(store: str | Path) -> bool:
     return path_exists(path / "ledger.sqlite", kind="file") or _is_bundle(path)
 
 
-def no_store(folder: str | Path) -> StoreError:
+def no_store_error(folder: str | Path) -> StoreError:
     """Returns the error for a folder without a ledger. It names the stores of a run's folder, such as `runs/today`."""
     globs = Path(folder).glob("*/ledger.sqlite"), Path(folder).glob("lobench_results/*/ledger.sqlite")
     try:
@@ -104,10 +104,10 @@ def _advice_without_store(path: Path) -> str:
     if path.parent.name == "lobench_results":
         run = shlex.quote(str(path.parent.parent))
         return f"no checkpoint of this run is evaluated yet: `lobench watch {run} --suite SUITE --once` does it"
-    return f"the folder does not exist: {similar_path(path) or 'is the path right?'}"
+    return f"the folder does not exist: {similar_path_advice(path) or 'is the path right?'}"
 
 
-def store_and_name(text: str) -> tuple[str, str]:
+def split_store_and_name(text: str) -> tuple[str, str]:
     """Splits `STORE@NAME`. The name is "" in a text without @.
 
     Both parts may contain an "@". The store is the longest beginning that is a store, else the longest that is a
@@ -121,7 +121,7 @@ def store_and_name(text: str) -> tuple[str, str]:
     return store, text[len(store) + 1 :]
 
 
-def ledger_file(store: Path) -> Path:
+def ledger_database(store: Path) -> Path:
     """Returns the database of a store. For a bundle, it is the temporary one that this process has built.
 
     Raises:
@@ -163,7 +163,7 @@ class ResultBundle:
         with self._read_errors():
             self._archive = zipfile.ZipFile(path)
             members = self._archive.infolist()
-            self.names = tuple(member.filename for member in members)
+            self.member_names = tuple(member.filename for member in members)
             _check_members(members)
             manifest = json.loads(self.read(_MANIFEST))
             self.root, version = str(manifest["root"]), int(manifest["version"])
@@ -175,11 +175,11 @@ class ResultBundle:
         with self._read_errors():
             return self._archive.read(name)
 
-    def below(self, folder: str) -> tuple[str, ...]:
+    def members_in(self, folder: str) -> tuple[str, ...]:
         """Returns the names of the members in a folder."""
-        return tuple(name for name in self.names if name.startswith(f"{folder}/"))
+        return tuple(name for name in self.member_names if name.startswith(f"{folder}/"))
 
-    def table(self, name: str) -> tuple[list[str], list[list[Any]]]:
+    def read_table(self, name: str) -> tuple[list[str], list[list[Any]]]:
         """Returns a table's columns and rows."""
         with self._read_errors():
             columns, *rows = map(json.loads, self.read(f"ledger/{name}.jsonl").decode().splitlines())
@@ -193,20 +193,22 @@ class ResultBundle:
     def computed_root(self) -> str:
         """Returns the root computed from the content, whatever root the bundle states."""
         other_members = {
-            name: self.read(name) for name in self.names if name not in (_MANIFEST, SIGNATURE, _ROWS, _PAYLOADS)
+            name: self.read(name)
+            for name in self.member_names
+            if name not in (_MANIFEST, SIGNATURE_NAME, _ROWS, _PAYLOADS)
         }
-        return _root_of(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), other_members)
+        return _root_of_rows(self.read(_ROWS).decode().partition("\n")[0], self.evaluations(), other_members)
 
     @contextlib.contextmanager
     def _read_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise self._damaged_bundle(error) from error
+            raise self._damage_error(error) from error
         except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-            raise self._damaged_bundle(error) from error
+            raise self._damage_error(error) from error
 
-    def _damaged_bundle(self, error: Exception) -> StoreError:
+    def _damage_error(self, error: Exception) -> StoreError:
         return StoreError(
             "not a bundle, or a damaged one", where=str(self.path), got=cause(error), next_step="copy it again"
         )
@@ -222,9 +224,9 @@ def _check_members(members: Sequence[zipfile.ZipInfo]) -> None:
             raise ValueError(f"a member is called {member.filename!r}")
         if member.file_size > _MAX_RATIO * member.compress_size + 1000:
             raise ValueError(f"{member.filename} claims {member.file_size:,} bytes, too many for its compressed size")
-        if path_parts[0] in ("suites", "theta") and member.file_size > LARGEST:
+        if path_parts[0] in ("suites", "theta") and member.file_size > MAX_FILE_BYTES:
             raise ValueError(
-                f"{member.filename} has {member.file_size:,} bytes, and lobench writes no files above {LARGEST:,}"
+                f"{member.filename} has {member.file_size:,} bytes; lobench writes no files above {MAX_FILE_BYTES:,}"
             )
 
 
@@ -252,10 +254,10 @@ def write_bundle(
     payloads = tables.pop("payloads")
     content = {f"ledger/{name}.jsonl": text for name, text in tables.items()} | dict(members)
     content[_PAYLOADS] = payloads
-    root = _root(content)
+    root = _root_of_content(content)
     content[_MANIFEST] = f"{json.dumps({'version': _VERSION, 'schema': SCHEMA_VERSION, 'root': root})}\n".encode()
     if sign is not None:
-        content[SIGNATURE] = sign(root)
+        content[SIGNATURE_NAME] = sign(root)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(content, key=lambda name: (name != _MANIFEST, name)):
@@ -269,10 +271,10 @@ def write_bundle(
     return root
 
 
-def _root(content: Mapping[str, bytes]) -> str:
+def _root_of_content(content: Mapping[str, bytes]) -> str:
     columns = content[_ROWS].decode().partition("\n")[0]
     other_members = {name: data for name, data in content.items() if name not in (_ROWS, _PAYLOADS)}
-    return _root_of(columns, _evaluations(content[_ROWS], content[_PAYLOADS]), other_members)
+    return _root_of_rows(columns, _evaluations(content[_ROWS], content[_PAYLOADS]), other_members)
 
 
 def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
@@ -296,7 +298,7 @@ def _evaluations(rows: bytes, payloads: bytes) -> Iterator[StoredEvaluation]:
         raise ValueError("curves that no evaluation has")
 
 
-def _root_of(columns: str, rows: Iterable[StoredEvaluation], other_members: Mapping[str, bytes]) -> str:
+def _root_of_rows(columns: str, rows: Iterable[StoredEvaluation], other_members: Mapping[str, bytes]) -> str:
     """Returns the root over the rows, and then over the other members in order of their names."""
     leaves = [b"evaluations\0" + columns.encode()]
     leaves += [b"evaluation\0" + row.line.encode() + b"\0" + (row.payload or b"") for row in rows]
@@ -379,14 +381,14 @@ def _unpacked_ledger(path: str, size: int, mtime_ns: int) -> Path:
     folder = tempfile.TemporaryDirectory(prefix="lobench-bundle-")
     _temporary_folders.append(folder)
     database = make_ledger(bundle, Path(folder.name))
-    _place_baselines(bundle, Path(folder.name), database)
+    _write_baselines(bundle, Path(folder.name), database)
     return database
 
 
-def _place_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None:
+def _write_baselines(bundle: ResultBundle, folder: Path, database: Path) -> None:
     """Writes the baseline files of a bundle next to its ledger, and records them as baselines of its suites."""
     suites: dict[Path, dict[str, str]] = {}
-    for name in bundle.below("suites"):
+    for name in bundle.members_in("suites"):
         path = PurePosixPath(name)
         if path.suffix == ".json" and path.parent.name == BASELINES and len(path.parts) == _DEPTH_OF_BASELINES:
             content = bundle.read(name)
@@ -416,13 +418,13 @@ def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
             db.execute("COMMIT")
         open_to_read(database).close()
     except sqlite3.Error as error:
-        raise bundle._damaged_bundle(error) from error
+        raise bundle._damage_error(error) from error
     return database
 
 
 def _rows_of(bundle: ResultBundle, table: str) -> tuple[list[str], Iterable[list[Any]]]:
     if table != "evaluations":
-        return bundle.table(table)
+        return bundle.read_table(table)
     columns = json.loads(bundle.read(_ROWS).decode().partition("\n")[0])
     payload_index = columns.index("payload")
 

@@ -17,14 +17,14 @@ from lobench.engine.store.ledger_part import LedgerPart
 if TYPE_CHECKING:
     from lobench.engine.store.current import PlanHistory
 
-__all__ = ["METHOD_CODE", "OF_CASES", "SAME_CODE", "SHOWN_DIGITS", "Codes"]
+__all__ = ["CASE_CONDITION", "METHOD_CODE_EVENT", "SAME_CODE_EVENT", "SHOWN_DIGITS", "Codes"]
 
-_CODE_EVENT, SAME_CODE = "code", "same_code"  # kinds of events
-METHOD_CODE = "method_code"  # event: which code a command was run with, in order
+_CODE_EVENT, SAME_CODE_EVENT = "code", "same_code"  # kinds of events
+METHOD_CODE_EVENT = "method_code"  # event: which code a command was run with, in order
 SHOWN_DIGITS = 8  # digits of a fingerprint in the name of a command's folder
 
 # SQL condition on evaluations `e`: they are of the cases that `Codes.case_filter` returns.
-OF_CASES = (
+CASE_CONDITION = (
     "EXISTS (SELECT 1 FROM json_each(?) w WHERE json_extract(w.value, '$[0]') = e.case_identity || ':' || "
     "e.optimizer_hash AND (json_extract(w.value, '$[1]') IS NULL OR json_extract(w.value, '$[1]') = e.code))"
 )
@@ -59,47 +59,50 @@ class Codes(LedgerPart):
             for stored_code, current_code in zip(*map(split_code, pair), strict=True)
             if stored_code
             and current_code
-            and self.accepted_code.get(stored_code, stored_code) != self.accepted_code.get(current_code, current_code)
+            and self.canonical_codes.get(stored_code, stored_code)
+            != self.canonical_codes.get(current_code, current_code)
         }
         if not accepted_pairs:
             return
         with self.transaction():
             for stored_code, current_code in sorted(accepted_pairs):
-                self.record_event(SAME_CODE, code=stored_code, other=current_code)
-        self.__dict__.pop("accepted_code", None)
+                self.record_event(SAME_CODE_EVENT, code=stored_code, other=current_code)
+        self.__dict__.pop("canonical_codes", None)
 
     @functools.cached_property
-    def accepted_code(self) -> Mapping[str, str]:
+    def canonical_codes(self) -> Mapping[str, str]:
         """Canonical fingerprint of each fingerprint that was declared equal to others."""
-        return canonical_fingerprints((detail["code"], detail["other"]) for detail in self._details(SAME_CODE))
+        return canonical_fingerprints(
+            (detail["code"], detail["other"]) for detail in self._event_details(SAME_CODE_EVENT)
+        )
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, str]]:
-        return {detail["id"]: detail["parts"] for detail in self._details(_CODE_EVENT)}
+        return {detail["id"]: detail["parts"] for detail in self._event_details(_CODE_EVENT)}
 
     def code_parts(self, code: str) -> Mapping[str, str] | None:
         """Returns the parts of a fingerprint; None if the store does not know it."""
         return self._parts.get(code)
 
-    def codes_of_scripts(self) -> list[tuple[str, str]]:
+    def script_codes(self) -> list[tuple[str, str]]:
         """Returns the name of each method that is a command, with its fingerprint when it was run, in order."""
-        return [(detail["method"], detail["code"]) for detail in self._details(METHOD_CODE)]
+        return [(detail["method"], detail["code"]) for detail in self._event_details(METHOD_CODE_EVENT)]
 
     def canonical_code(self, code: str) -> str:
         """Returns a code with canonical fingerprints: one for each set of fingerprints that were declared equal."""
-        canonical_codes = self.accepted_code
+        canonical_codes = self.canonical_codes
         return (
             join_code(*(canonical_codes.get(part_id, part_id) for part_id in split_code(code)))
             if code and canonical_codes
             else code
         )
 
-    def counts(self, stored_code: str, current_code: str) -> bool:
+    def counts_as_current(self, stored_code: str, current_code: str) -> bool:
         """Returns whether results with the code `stored_code` count as results of the current code."""
-        return is_same_code(stored_code, current_code, self.accepted_code)
+        return is_same_code(stored_code, current_code, self.canonical_codes)
 
     def case_filter(self, case_keys: Collection[str], codes: Mapping[str, str]) -> str:
-        """Returns the argument of `OF_CASES`: cases, with the codes whose results count.
+        """Returns the argument of `CASE_CONDITION`: cases, with the codes whose results count.
 
         Args:
           case_keys: `CaseInfo.key` of each case.
@@ -114,22 +117,22 @@ class Codes(LedgerPart):
     def counting_codes(self, current_code: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
         last_id, known_codes = self._codes_up_to_id
-        newest_id = self._number("SELECT MAX(id) FROM evaluations")
-        new_codes = self._rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last_id,))
+        newest_id = self._fetch_number("SELECT MAX(id) FROM evaluations")
+        new_codes = self._fetch_rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last_id,))
         known_codes = known_codes | {code for (code,) in new_codes}
         self._codes_up_to_id = newest_id, known_codes
-        return sorted(code for code in known_codes if self.counts(code, current_code))
+        return sorted(code for code in known_codes if self.counts_as_current(code, current_code))
 
     @functools.cached_property
     def _codes_up_to_id(self) -> tuple[int, frozenset[str]]:
         """Id of an evaluation, and the codes of the evaluations up to it."""
         return 0, frozenset()
 
-    def codes_changed(self) -> None:
+    def reset_codes(self) -> None:
         """Called after evaluations were removed or rolled back, or their codes were changed."""
         self.__dict__.pop("_codes_up_to_id", None)
 
-    def outdated(self, sha256: str = "") -> frozenset[int]:
+    def outdated_ids(self, sha256: str = "") -> frozenset[int]:
         """Returns the ids of evaluations that do not count because other code has results of the same work.
 
         For one case and subject, only results of the code that was planned last count. If this code has no results, the
@@ -139,7 +142,7 @@ class Codes(LedgerPart):
           sha256: Hash of the subject. "": all subjects.
         """
         key = "checkpoint_sha256, optimizer_hash, case_identity"
-        groups = self._rows(
+        groups = self._fetch_rows(
             f"SELECT {key} FROM evaluations WHERE code <> '' AND {'checkpoint_sha256 = ?' if sha256 else '1'} "
             f"GROUP BY {key} HAVING COUNT(DISTINCT code) > 1",
             (sha256,) if sha256 else (),
@@ -149,13 +152,15 @@ class Codes(LedgerPart):
         planned_codes = self.plan_history().last_codes
         outdated_ids = set[int]()
         for group in groups:
-            rows = self._rows(
+            rows = self._fetch_rows(
                 "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "
                 "AND case_identity = ? ORDER BY id",
                 group,
             )
             current_code = planned_codes.get(f"{group[2]}:{group[1]}", "")
-            if not current_code or not any(self.counts(code, current_code) for _, code in rows if code):
+            if not current_code or not any(self.counts_as_current(code, current_code) for _, code in rows if code):
                 current_code = next(code for _, code in reversed(rows) if code)
-            outdated_ids.update(evaluation_id for evaluation_id, code in rows if not self.counts(code, current_code))
+            outdated_ids.update(
+                evaluation_id for evaluation_id, code in rows if not self.counts_as_current(code, current_code)
+            )
         return frozenset(outdated_ids)

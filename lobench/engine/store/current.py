@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from lobench.engine.store.evaluation_row import EvaluationRow
 
 __all__ = [
-    "CURRENT",
-    "PLAN",
-    "PLANNED",
+    "CURRENT_PLAN_EVENT",
+    "PLANNED_EVENT",
+    "PLAN_EVENT",
     "CaseForm",
     "CasePlace",
     "CurrentCases",
     "PlanHistory",
-    "codes_of",
+    "codes_by_place",
     "codes_of_plan",
-    "forms_of",
+    "forms_by_place",
     "forms_of_plan",
-    "place_of",
+    "place_of_case",
 ]
 
 # Kinds of events: the cases of a plan; a subject that was planned; a plan that became the last one of its variant.
-PLAN, PLANNED, CURRENT = "plan", "planned", "current plan"
+PLAN_EVENT, PLANNED_EVENT, CURRENT_PLAN_EVENT = "plan", "planned", "current plan"
 
 
 class CasePlace(NamedTuple):
@@ -70,14 +70,14 @@ class CaseForm(NamedTuple):
     optimizer_hash: str
 
 
-def place_of(case: CaseInfo) -> CasePlace:
+def place_of_case(case: CaseInfo) -> CasePlace:
     """Returns the place where a case is written."""
     return CasePlace(case.suite, case.name, case.node_id.rsplit("/", 1)[-1])
 
 
-def forms_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, CaseForm]:
+def forms_by_place(cases: Iterable[CaseInfo]) -> dict[CasePlace, CaseForm]:
     """Returns the forms of cases by place."""
-    return {place_of(case): CaseForm(case.identity, case.optimizer_hash) for case in cases}
+    return {place_of_case(case): CaseForm(case.identity, case.optimizer_hash) for case in cases}
 
 
 def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
@@ -92,9 +92,9 @@ def forms_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, CaseForm]:
     }
 
 
-def codes_of(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
+def codes_by_place(cases: Iterable[CaseInfo]) -> dict[CasePlace, str]:
     """Returns the fingerprint of the user's code that each case was evaluated with, by place."""
-    return {place_of(case): case.code for case in cases}
+    return {place_of_case(case): case.code for case in cases}
 
 
 def codes_of_plan(plan: Mapping[str, Any]) -> dict[CasePlace, str]:
@@ -106,7 +106,7 @@ class PlanHistory:
     """Plans of a ledger, read event by event in the order of the ledger.
 
     Attributes:
-      last: Hash of the last event of the chain; "" for an empty chain.
+      last_digest: Hash of the last event of the chain; "" for an empty chain.
       num_records: Number of events read.
       plan_digests: Hashes of the plans.
       subjects: Subjects with a plan: hash, variant, label, plan.
@@ -114,7 +114,7 @@ class PlanHistory:
     """
 
     def __init__(self) -> None:
-        self.last = ""
+        self.last_digest = ""
         self.plan_digests: set[str] = set()
         self.subjects: set[tuple[str, str, str, str]] = set()
         self._forms: dict[str, dict[CasePlace, CaseForm]] = {}  # by plan
@@ -141,8 +141,8 @@ class PlanHistory:
     def add(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Adds the next event of the ledger."""
         self.num_records += 1
-        self.last = detail["digest"]
-        if kind == PLAN:
+        self.last_digest = detail["digest"]
+        if kind == PLAN_EVENT:
             self.plan_digests.add(detail["plan"])
             self._forms[detail["plan"]] = forms_of_plan(detail)
             self._codes[detail["plan"]] = codes_of_plan(detail)
@@ -153,7 +153,7 @@ class PlanHistory:
         self.last_codes.update(self._codes_by_key.get(detail["plan"], {}))
         forms = self._forms.get(detail["plan"], {})
         variant = detail["variant"]
-        if kind == PLANNED:
+        if kind == PLANNED_EVENT:
             self.subjects.add((detail["sha256"], variant, detail["label"], detail["plan"]))
             orders = self._planned_records.setdefault((detail["sha256"], variant), {})
             orders.update(dict.fromkeys(forms.values(), self.num_records))
@@ -174,7 +174,7 @@ class PlanHistory:
             self._programs[variant] = tuple(detail["programs"])
         self._merged_identities = None
 
-    def agrees(
+    def contains_plan(
         self,
         variant: str,
         forms: Mapping[CasePlace, CaseForm],
@@ -227,11 +227,13 @@ class PlanHistory:
             if planned_variant == variant and identities.get(case_place, {}).get(variant) == form.identity
         }
 
-    def order_of(self, form: CaseForm) -> int:
+    def last_record_of(self, form: CaseForm) -> int:
         """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
         return self._last_record_of_form.get(form, 0)
 
-    def optimizer_hash(self, sha256: str, variant: str, identity: str, evaluated_hashes: Collection[str]) -> str | None:
+    def last_optimizer_hash(
+        self, sha256: str, variant: str, identity: str, evaluated_hashes: Collection[str]
+    ) -> str | None:
         """Returns the hash of the bindings that were planned last for a subject on a case; None if no plan decides.
 
         Args:
@@ -266,7 +268,7 @@ class PlanHistory:
         """Returns the keys of the programs that the last plan of each variant expects, as a set of tuples."""
         return set(self._programs.values())
 
-    def programs(self, variant: str) -> tuple[str, ...]:
+    def programs_of(self, variant: str) -> tuple[str, ...]:
         """Returns the keys of the programs that the last plan of a variant expects; () if unknown."""
         return self._programs.get(variant, ())
 
@@ -297,9 +299,9 @@ class CurrentCases:
     @classmethod
     def of_rows(cls, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Returns the current cases of evaluations without plans. `rows` are in the order of the ledger."""
-        return cls().seen(rows)
+        return cls().add_rows(rows)
 
-    def seen(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
+    def add_rows(self, rows: Iterable[EvaluationRow]) -> CurrentCases:
         """Adds evaluations of the store, and returns this object."""
         places_by_case = dict[int, CasePlace]()  # by the id of the case, which thousands of rows share
         # By the id of `row.sightings`, which many rows share, too.
@@ -309,7 +311,7 @@ class CurrentCases:
             case = row.case
             case_place = places_by_case.get(id(case))
             if case_place is None:
-                case_place = places_by_case[id(case)] = place_of(case)
+                case_place = places_by_case[id(case)] = place_of_case(case)
                 kept_alive.append(case)
                 self._is_partial[case.identity] = bool(case.whole)
             self._num_seen += 1
@@ -332,7 +334,7 @@ class CurrentCases:
         self._identities = None
         return self
 
-    def seen_before(self, other_cases: CurrentCases) -> CurrentCases:
+    def take_over(self, other_cases: CurrentCases) -> CurrentCases:
         """Takes over the evaluations that another object has seen, and returns this object.
 
         The other object must not be used any more.
@@ -343,10 +345,12 @@ class CurrentCases:
         self._num_seen = other_cases._num_seen
         return self
 
-    def accepts_as(self, other_cases: CurrentCases) -> bool:
+    def accepts_same_programs(self, other_cases: CurrentCases) -> bool:
         """Returns whether both objects accept the same programs for the last plan of each variant."""
         variants = (*self._programs, *other_cases._programs)
-        return all(self.programs(variant) == other_cases.programs(variant) for variant in variants)
+        return all(
+            self.accepted_programs_of(variant) == other_cases.accepted_programs_of(variant) for variant in variants
+        )
 
     @property
     def identities(self) -> frozenset[str]:
@@ -381,7 +385,7 @@ class CurrentCases:
             self.has_bindings(row, sighting) for sighting in ((subject,) if subject is not None else row.sightings)
         )
 
-    def which_are_current(self, rows: Iterable[EvaluationRow]) -> list[bool]:
+    def are_current(self, rows: Iterable[EvaluationRow]) -> list[bool]:
         """Returns `is_current` of each row. In a store without plans, only the case is compared."""
         if self._history.has_plans:
             return [self.is_current(row) for row in rows]
@@ -394,29 +398,31 @@ class CurrentCases:
             return True
         key = (subject.sha256, subject.variant.key, row.case.identity)
         if key not in self._chosen_hashes:
-            self._chosen_hashes[key] = self._history.optimizer_hash(*key, self._hashes.get(key[:2], {}).get(key[2], ()))
+            self._chosen_hashes[key] = self._history.last_optimizer_hash(
+                *key, self._hashes.get(key[:2], {}).get(key[2], ())
+            )
         return self._chosen_hashes[key] in (None, row.key.optimizer_hash)
 
-    def with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
+    def rows_with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
         """Returns only the rows for which `has_bindings` is true, in the given order."""
         return [row for row in rows if self.has_bindings(row, subject)] if self._history.has_plans else rows
 
-    def ordered(self, subject: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
+    def by_precedence(self, subject: Subject, rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
         """Returns evaluations of a subject in order of precedence: for each seed, the last one counts."""
         sorted_rows = sorted(rows, key=operator.attrgetter("id"))
-        if accepted_programs := self.programs(subject.variant.key):
+        if accepted_programs := self.accepted_programs_of(subject.variant.key):
             sorted_rows.sort(key=lambda row: row.key.program_version in accepted_programs)
         return sorted_rows
 
-    def programs(self, variant: str) -> frozenset[str]:
+    def accepted_programs_of(self, variant: str) -> frozenset[str]:
         """Returns the keys of the programs that the last plan of a variant accepts; empty if unknown."""
         if variant not in self._programs:
-            self._programs[variant] = frozenset(self._accepted_programs.get(self._history.programs(variant), ()))
+            self._programs[variant] = frozenset(self._accepted_programs.get(self._history.programs_of(variant), ()))
         return self._programs[variant]
 
-    def last_planned(self, row: EvaluationRow) -> tuple[int, int]:
+    def plan_order(self, row: EvaluationRow) -> tuple[int, int]:
         """Returns a sort key for evaluations at one place: the order in which their forms were planned, then the id."""
-        return self._history.order_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
+        return self._history.last_record_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
 
     def cases_of(
         self, variant: str, known_cases: Iterable[CaseInfo], rows: Iterable[EvaluationRow]
@@ -430,7 +436,7 @@ class CurrentCases:
           rows: Evaluations of the variant, from which cases that were not described since are taken.
         """
         forms = self._history.last_forms(variant)
-        cases_by_place = {place_of(case): case for case in known_cases}
+        cases_by_place = {place_of_case(case): case for case in known_cases}
         evaluated_cases = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
         cases = list[CaseInfo | None]()
         for case_place in cases_by_place or forms:

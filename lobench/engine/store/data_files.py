@@ -15,11 +15,11 @@ from pathlib import Path
 
 from lobench.core.suite_place import BASELINES
 from lobench.core.wording import counted, shortened_list
-from lobench.engine.config.suite_files import data_of_suite
+from lobench.engine.config.suite_files import data_files_of_suite
 from lobench.engine.retries import retried_briefly
 from lobench.engine.store.ledger import Ledger
 
-__all__ = ["changed_data", "changed_data_of_command", "note_named_data"]
+__all__ = ["changed_data", "changed_data_of_command", "record_named_data"]
 
 _NO_NAMED_DATA = (".py", ".gin")  # suffixes of files that do not count as data even if code names them
 _MAX_WHOLE_BYTES = 1 << 26  # bytes up to which a file is hashed whole; of larger ones, both ends are hashed
@@ -57,7 +57,7 @@ def changed_data(
         path = Path(os.path.abspath(suite))
         folder = _folder_of(path)
         folders[folder.name] = folder
-        for file in data_of_suite(path):
+        for file in data_files_of_suite(path):
             if not is_excluded(file):
                 digests[file.relative_to(folder.parent).as_posix()] = digest_of(file)
     for name in ledger.data_names():
@@ -104,7 +104,7 @@ def _notice(changed_names: Sequence[str], about_results: str, advice: str) -> st
     return f"{count} changed after the store's results were computed ({names}): {about_results}; {advice}"
 
 
-def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]) -> None:
+def record_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]) -> None:
     """Records data files that the code or the bindings of suites name, unless they are recorded already.
 
     Args:
@@ -123,7 +123,7 @@ def note_named_data(ledger: Ledger, suites: Iterable[str], files: Iterable[Path]
         name = f"{folder.name}/{Path(os.path.relpath(file, folder)).as_posix()}"
         if name not in recorded_names:
             digests[name] = _digest(file)
-    ledger.note_data(digests)
+    ledger.add_data(digests)
 
 
 def _is_named_data(file: Path, ledger: Ledger) -> bool:

@@ -28,14 +28,14 @@ from lobench.engine.whole_file import write_whole
 
 __all__ = [
     "StoreLock",
+    "access_advice",
     "database_errors",
     "is_of_other_user",
-    "let_in",
     "may_write",
     "newer_schema",
     "open_to_read",
     "open_to_write",
-    "refusal",
+    "refused_ownership",
     "schema_version",
     "transaction",
     "unusable_store",
@@ -102,7 +102,7 @@ def database_errors(where: Path | str, database_name: str) -> Iterator[None]:
             got, next_step = problem, _NO_LOCKS  # SQLite cannot tell an impossible lock from a held one
         elif next_step == _ANOTHER_FOLDER and (owner := _unreadable_owner(Path(where))):
             got = f"Permission denied: {owner}"
-            next_step = let_in(Path(where))
+            next_step = access_advice(Path(where))
         raise StoreError(f"cannot use {database_name}", where=str(where), got=got, next_step=next_step) from error
 
 
@@ -120,7 +120,7 @@ def _unreadable_owner(where: Path) -> str:
     return "" if file is None else _ownership_text(file)
 
 
-def let_in(store: Path) -> str:
+def access_advice(store: Path) -> str:
     """Returns the next step for a user who may not use a store."""
     return f"its owner can let the group in: chmod -R g+rwX {store}; or choose another folder"
 
@@ -518,7 +518,7 @@ def _lock(descriptor: int, *, waits: bool) -> bool:
     return lock_error is None
 
 
-def refusal(error: PermissionError, store: Path) -> str:
+def refused_ownership(error: PermissionError, store: Path) -> str:
     """Returns the owner and mode of the file to which this user has no access; "" if they are unknown."""
     refused_path = Path(error.filename) if isinstance(error.filename, str) else store
     return _ownership_text(_existing_ancestor(refused_path))
@@ -540,9 +540,9 @@ def unusable_store(store: Path, problem: str = "cannot use the result store") ->
             got, next_step = f"{got} (ENOLCK)", _NO_LOCKS
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
             next_step = _FREE_SPACE
-        elif isinstance(error, PermissionError) and (owner := refusal(error, store)):
+        elif isinstance(error, PermissionError) and (owner := refused_ownership(error, store)):
             got = f"{got}: {owner}"
-            next_step = let_in(store)
+            next_step = access_advice(store)
         raise StoreError(problem, where=str(store), got=got, next_step=next_step) from error
 
 

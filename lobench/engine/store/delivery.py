@@ -63,7 +63,7 @@ class Deliverer:
         self._ledger = ledger
         self._on_error = on_error
         self._on_close_error = on_close_error or on_error
-        self._on_unwritten, self._unwritten = on_unwritten, set[tuple[str, str, str]]()
+        self._on_unwritten, self._reported_unwritten = on_unwritten, set[tuple[str, str, str]]()
         self._addresses_keeping_first = [
             address for address, sink in sinks.items() if getattr(sink, "keeps_first", False)
         ]
@@ -72,7 +72,7 @@ class Deliverer:
         self._written_at = -_CURSOR_SECONDS
         self._cursors = {address: _cursor_of(address, sink) for address, sink in sinks.items()}
         self._threads = {
-            address: _SinkThread(address, sink, ledger.reader, self._position(address), self._reports, wait)
+            address: _SinkThread(address, sink, ledger.open_reader, self._cursor_position(address), self._reports, wait)
             for address, sink in sinks.items()
         }
         self._outstanding_at_start = self._num_outstanding(sinks)
@@ -80,24 +80,24 @@ class Deliverer:
             thread.thread.start()
 
     @property
-    def earlier(self) -> Mapping[str, int]:
+    def outstanding_at_start(self) -> Mapping[str, int]:
         """Number of outstanding deliveries that were recorded before this process started, by address."""
         return self._outstanding_at_start
 
-    def _position(self, address: str) -> int:
-        return self._ledger.cursor(self._cursors[address])
+    def _cursor_position(self, address: str) -> int:
+        return self._ledger.sink_cursor(self._cursors[address])
 
     def _num_outstanding(self, addresses: Iterable[str]) -> dict[str, int]:
         """Returns the number of outstanding deliveries by address, for sinks that have any."""
-        counts = {address: self._ledger.num_deliveries_after(self._position(address)) for address in addresses}
+        counts = {address: self._ledger.num_deliveries_after(self._cursor_position(address)) for address in addresses}
         return {address: count for address, count in counts.items() if count}
 
     def wake(self) -> None:
         """Wakes the sinks' threads because the ledger has new deliveries."""
         for thread in self._threads.values():
-            thread.news.set()
+            thread.new_deliveries.set()
 
-    def pump(self, *, now: bool = False) -> None:
+    def write_progress(self, *, now: bool = False) -> None:
         """Writes the sinks' progress to the ledger and reports their errors. Called by the chief.
 
         Args:
@@ -113,12 +113,12 @@ class Deliverer:
                 self._unwritten_cursors[report.address] = report.sequence
             else:
                 error_calls.append(
-                    (self._on_close_error if report.closing else self._on_error, report.address, report.error)
+                    (self._on_close_error if report.is_closing else self._on_error, report.address, report.error)
                 )
         if self._unwritten_cursors and (now or time.monotonic() > self._written_at + _CURSOR_SECONDS):
             with self._ledger.transaction():
                 for address, sequence in self._unwritten_cursors.items():
-                    self._ledger.advance(self._cursors[address], sequence)
+                    self._ledger.advance_cursor(self._cursors[address], sequence)
             self._unwritten_cursors.clear()
             self._written_at = time.monotonic()
         for report_to, address, error in error_calls:
@@ -126,9 +126,9 @@ class Deliverer:
 
     def _log_unwritten(self, address: str, unwritten: _UnwrittenResult) -> None:
         notice_key = (address, unwritten.run, unwritten.kind)
-        if notice_key not in self._unwritten:
-            self._unwritten.add(notice_key)
-            self._on_unwritten(address, unwritten.what)
+        if notice_key not in self._reported_unwritten:
+            self._reported_unwritten.add(notice_key)
+            self._on_unwritten(address, unwritten.line)
 
     def flush(self, timeout: float, *, is_hurried: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Waits until every sink has received all deliveries, for at most `timeout` seconds.
@@ -149,11 +149,11 @@ class Deliverer:
         self.wake()
         was_hurried = False
         while True:
-            self.pump(now=True)
+            self.write_progress(now=True)
             if not was_hurried and is_hurried():
                 was_hurried = True
                 deadline = min(deadline, time.monotonic() + _HURRIED_SECONDS)
-            late_addresses = [address for address in self._threads if self._position(address) < last_sequence]
+            late_addresses = [address for address in self._threads if self._cursor_position(address) < last_sequence]
             is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in late_addresses)
             if not late_addresses or is_hopeless or time.monotonic() > deadline:
                 return self._num_outstanding(late_addresses)
@@ -169,7 +169,7 @@ class Deliverer:
         deadline = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads.values():
             thread.thread.join(timeout=max(0.0, deadline - time.monotonic()))
-        self.pump(now=True)
+        self.write_progress(now=True)
         if self._addresses_keeping_first:
             for run, methods in self._ledger.shared_runs().items():
                 names = " and ".join(map(repr, methods))
@@ -190,7 +190,7 @@ class _UnwrittenResult:
 
     run: str
     kind: str
-    what: str
+    line: str
 
 
 class _WrittenSubjects:
@@ -210,7 +210,7 @@ class _WrittenSubjects:
 
     def add(self, deliveries: Sequence[Delivery]) -> tuple[_UnwrittenResult, ...]:
         """Adds deliveries that the sink received, and returns the results among them that it did not write."""
-        reopened_sequences = self._ledger.reopened()
+        reopened_sequences = self._ledger.reopened_completions()
         return tuple(filter(None, (self._add(delivery, reopened_sequences) for delivery in deliveries)))
 
     def _add(self, delivery: Delivery, reopened_sequences: Mapping[SubjectKey, set[int]]) -> _UnwrittenResult | None:
@@ -247,7 +247,7 @@ class _Report:
     address: str
     sequence: int = 0
     error: BaseException | None = None
-    closing: bool = False
+    is_closing: bool = False
     unwritten: tuple[_UnwrittenResult, ...] = ()
 
 
@@ -272,17 +272,17 @@ class _SinkThread:
         self.is_at_the_end = False
         self.num_failures = 0  # consecutive failures of the sink's own code
         # Two events, because new deliveries must not shorten the wait of a failing sink.
-        self.news, self.retry = threading.Event(), threading.Event()
+        self.new_deliveries, self.retry_now = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"sink {address}", daemon=True)
 
     def begin_last_attempts(self) -> None:
         self.num_failures, self.is_at_the_end = 0, True
-        self.retry.set()
+        self.retry_now.set()
 
     def ask_to_stop(self) -> None:
         self._is_stopping = True
-        self.news.set()
-        self.retry.set()
+        self.new_deliveries.set()
+        self.retry_now.set()
 
     def _run(self) -> None:
         backoff, last_error = 0.0, ""
@@ -291,10 +291,10 @@ class _SinkThread:
                 num_delivered = self._deliver()
                 backoff, last_error, self.num_failures = 0.0, "", 0
                 if not num_delivered:
-                    self._wait(self.news, None)
-                    self.news.clear()
-                elif num_delivered < _BATCH_SIZE and self._wait(self.retry, _GATHER_SECONDS):
-                    self.retry.clear()
+                    self._wait(self.new_deliveries, None)
+                    self.new_deliveries.clear()
+                elif num_delivered < _BATCH_SIZE and self._wait(self.retry_now, _GATHER_SECONDS):
+                    self.retry_now.clear()
             except BaseException as error:  # noqa: BLE001  (a plugin boundary; SystemExit would end the thread unseen)
                 if repr(error) != last_error:
                     self._reports.put(_Report(address=self._address, error=error))
@@ -303,8 +303,8 @@ class _SinkThread:
                 if not isinstance(error, OSError | LobenchError):
                     self.num_failures += 1
                     backoff = _FIRST_BACKOFF_SECONDS if self.is_at_the_end else backoff
-                self._wait(self.retry, backoff)
-                self.retry.clear()
+                self._wait(self.retry_now, backoff)
+                self.retry_now.clear()
         self._release()
 
     def _deliver(self) -> int:
@@ -333,7 +333,7 @@ class _SinkThread:
             with restore_working_directory():
                 self._sink.close()
         except BaseException as error:  # noqa: BLE001  (a plugin boundary: reported with its address)
-            self._reports.put(_Report(address=self._address, error=error, closing=True))
+            self._reports.put(_Report(address=self._address, error=error, is_closing=True))
 
 
 def notify(manager: PluginManager, hook: str, event: object, on_error: OnError) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from lobench.core.case import CaseInfo
 from lobench.engine.store.ledger_part import LedgerPart
 
-__all__ = ["DescribedRow", "SuiteRows"]
+__all__ = ["RecordedDescription", "SuiteDescriptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedRow:
+class RecordedDescription:
     """Cases of a variant, and the inputs from which they were collected.
 
     Attributes:
@@ -29,10 +29,10 @@ class DescribedRow:
     files: Mapping[str, Any]
 
 
-class SuiteRows(LedgerPart):
+class SuiteDescriptions(LedgerPart):
     """Part of a ledger: descriptions of suites."""
 
-    def record_described(
+    def record_description(
         self, variant: str, *, fingerprint: str, cases: Sequence[CaseInfo], files: Mapping[str, Any]
     ) -> None:
         """Records the cases of a variant, replacing earlier ones."""
@@ -40,14 +40,16 @@ class SuiteRows(LedgerPart):
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO described VALUES (?, ?, ?, ?)", (variant, fingerprint, *texts))
 
-    def described(self, variant: str) -> DescribedRow | None:
+    def recorded_description(self, variant: str) -> RecordedDescription | None:
         """Returns the recorded cases of a variant; None without a record, or if an older lobench wrote it."""
-        rows = self._rows("SELECT fingerprint, cases_json, files_json FROM described WHERE variant = ?", (variant,))
+        rows = self._fetch_rows(
+            "SELECT fingerprint, cases_json, files_json FROM described WHERE variant = ?", (variant,)
+        )
         if not rows:
             return None
         ((fingerprint, cases, files),) = rows
         try:
             case_infos = tuple(CaseInfo(**record) for record in json.loads(cases))
-            return DescribedRow(fingerprint=fingerprint, cases=case_infos, files=json.loads(files))
+            return RecordedDescription(fingerprint=fingerprint, cases=case_infos, files=json.loads(files))
         except (ValueError, TypeError):
             return None  # a worker will describe the cases again

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 from lobench.core.code import other_code_line, split_code
-from lobench.engine.config.source_files import CODE_SUFFIXES, source_at
-from lobench.engine.file_stamps import FileStamp, is_settled, stamp_of
+from lobench.engine.config.source_files import CODE_SUFFIXES, parse_source_file
+from lobench.engine.file_stamps import FileStamp, is_stamp_reliable, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
@@ -48,7 +48,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
         differing_names = (files.changed_since(part_id) for part_id in split_code(code) if part_id)
         if names := tuple(dict.fromkeys(name for names_of_part in differing_names for name in names_of_part)):
             names_by_code[code] = names
-    scripts = ledger.codes_of_scripts() if uris else []
+    scripts = ledger.script_codes() if uris else []
     for uri in sorted(uris):
         codes_of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
         if codes_of_uri and (names := files.changed_since(codes_of_uri[-1])):
@@ -96,7 +96,7 @@ class _PresentFiles:
     def changed_since(self, fingerprint: str) -> tuple[str, ...]:
         """Returns the names of files and packages that now differ from a fingerprint; () if the code is unchanged."""
         if fingerprint not in self._changed_names:
-            canonical_codes = self._ledger.accepted_code
+            canonical_codes = self._ledger.canonical_codes
             canonical = canonical_codes.get(fingerprint, fingerprint)
             equal_codes = [
                 fingerprint,
@@ -138,7 +138,7 @@ class _PresentFiles:
     @functools.cached_property
     def _paths_by_name(self) -> Mapping[str, list[str]]:
         """Paths of the files that workers have read, by file name."""
-        recorded_paths = [path for paths in self._ledger.described_files().values() for path in paths]
+        recorded_paths = [path for paths in self._ledger.files_of_descriptions().values() for path in paths]
         paths_by_name: dict[str, list[str]] = {}
         for path in dict.fromkeys(
             path for recorded_path in recorded_paths for path in self._ledger.present_paths(recorded_path)
@@ -161,7 +161,7 @@ def _version_differs(package: str, recorded_version: str) -> bool:
     return version != recorded_version.partition(" ")[0]
 
 
-_hashes: dict[str, tuple[FileStamp, str]] = {}  # by path
+_cached_hashes: dict[str, tuple[FileStamp, str]] = {}  # by path
 
 
 def _sha256_of(path: str) -> str:
@@ -170,12 +170,12 @@ def _sha256_of(path: str) -> str:
         stamp = stamp_of(path)
         if stamp is None:
             return ""
-        cached_entry = _hashes.get(path)
+        cached_entry = _cached_hashes.get(path)
         if cached_entry is not None and cached_entry[0] == stamp:
             return cached_entry[1]
-        sha256 = source_at(path).sha256
+        sha256 = parse_source_file(path).sha256
     except OSError:
         return ""
-    if is_settled(stamp[1], time.time()):
-        _hashes[path] = stamp, sha256
+    if is_stamp_reliable(stamp[1], time.time()):
+        _cached_hashes[path] = stamp, sha256
     return sha256

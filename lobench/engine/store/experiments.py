@@ -20,12 +20,12 @@ from lobench.core.search.search import Trial, TrialState
 from lobench.engine.config.origin import Revision
 from lobench.engine.config.space_syntax import is_same_method
 from lobench.engine.store.codes import Codes
-from lobench.engine.store.schema import intact_rows
+from lobench.engine.store.schema import decoding_errors
 
-__all__ = ["FORM", "ExperimentRow", "Experiments", "Membership", "TrialRow", "label"]
+__all__ = ["VERSION_COLUMNS", "ExperimentRow", "Experiments", "Membership", "TrialRow", "add_labelled_membership"]
 
 # Columns that identify a version of an experiment.
-FORM = ("name", "config_sha256", "git_revision", "git_dirty", "patch_sha256")
+VERSION_COLUMNS = ("name", "config_sha256", "git_revision", "git_dirty", "patch_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Experiments(Codes):
             # Versions are ordered by `last_at`. If the clock was set back, this one must still come last.
             (newest_at,) = self._db.execute("SELECT MAX(last_at) FROM experiments").fetchone()
             last_at = now if newest_at is None or now > newest_at else math.nextafter(newest_at, math.inf)
-            where = " AND ".join(f"{column} = :{column}" for column in FORM)
+            where = " AND ".join(f"{column} = :{column}" for column in VERSION_COLUMNS)
             row = self._db.execute(f"SELECT id FROM experiments WHERE {where}", values).fetchone()
             if row is not None:
                 self._db.execute("UPDATE experiments SET last_at = ? WHERE id = ?", (last_at, row[0]))
@@ -151,7 +151,7 @@ class Experiments(Codes):
             for row in earlier_rows:
                 if not remaining_methods:
                     break
-                members = self._rows("SELECT DISTINCT method FROM memberships WHERE experiment = ?", (row.id,))
+                members = self._fetch_rows("SELECT DISTINCT method FROM memberships WHERE experiment = ?", (row.id,))
                 # A trial of a search over the command `mine` is the method `mine/3`.
                 for method in remaining_methods & {member.partition("/")[0] for (member,) in members}:
                     if is_same_method(method, row.config, config):
@@ -172,11 +172,11 @@ class Experiments(Codes):
 
     def experiments(self) -> list[ExperimentRow]:
         """Returns all versions of all experiments, in order of their last runs."""
-        rows = self._rows(
+        rows = self._fetch_rows(
             "SELECT id, name, config, versions, created_at, last_at, git_revision, git_dirty, patch, patch_sha256, "
             "patch_note FROM experiments ORDER BY last_at, id"
         )
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             return [
                 ExperimentRow(
                     id=row[0],
@@ -234,7 +234,7 @@ class Experiments(Codes):
 
     def memberships(self, experiment: int) -> list[Membership]:
         """Returns the members of a version of an experiment, ordered by method, trial and session."""
-        rows = self._rows(
+        rows = self._fetch_rows(
             "SELECT m.method, m.trial, m.session, e.checkpoint_sha256, e.case_identity || ':' || e.optimizer_hash, "
             "e.seed_start, e.seed_count, e.program_version, e.code FROM memberships m JOIN evaluations e "
             "ON e.id = m.evaluation WHERE m.experiment = ? ORDER BY m.method, m.trial, m.session, e.id",
@@ -252,7 +252,7 @@ class Experiments(Codes):
             for method, trial, session, sha256, case_key, start, size, program, code in rows
         ]
 
-    def set_trial(self, experiment: int, trial: TrialRow) -> None:
+    def record_trial(self, experiment: int, trial: TrialRow) -> None:
         """Records a trial, or updates its state."""
         parameters = json.dumps(dict(trial.parameters), sort_keys=True)
         state = f"{trial.state}: {trial.note}" if trial.note else trial.state
@@ -282,12 +282,12 @@ class Experiments(Codes):
 
     def trials(self, experiment: int) -> list[TrialRow]:
         """Returns the trials of a version of an experiment, ordered by method and number."""
-        rows = self._rows(
+        rows = self._fetch_rows(
             "SELECT method, number, parameters, state, fitness, wave FROM trials WHERE experiment = ? "
             "ORDER BY method, number",
             (experiment,),
         )
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             return [_trial_of(row) for row in rows]
 
 
@@ -305,7 +305,7 @@ def _trial_of(row: tuple[Any, ...]) -> TrialRow:
     )
 
 
-def label(db: sqlite3.Connection, identity: Sequence[object], labels: Labels) -> None:
+def add_labelled_membership(db: sqlite3.Connection, identity: Sequence[object], labels: Labels) -> None:
     """Makes an evaluation a member of the experiment that `lobench watch --experiment` names.
 
     It writes in the caller's transaction.

@@ -12,20 +12,20 @@ from lobench.core.program import IMPORTED, Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, read_header
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.reader import case_of
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.reader import case_from_json
+from lobench.engine.store.schema import decoding_errors, store_errors
 
 __all__ = [
-    "Added",
     "CurveWriter",
+    "ImportCounts",
     "ImportedFile",
-    "forget_file",
+    "cases_with_origin",
     "imported_curves",
     "imported_files",
-    "known_cases",
-    "record_file",
-    "run_seeds",
-    "sight",
+    "record_imported_file",
+    "record_imported_subject",
+    "remove_imported_curves",
+    "seeds_by_run",
 ]
 
 _PROGRAM_KEY = IMPORTED.key
@@ -50,7 +50,7 @@ class ImportedFile:
     name: str = ""
 
 
-class Added:
+class ImportCounts:
     """Numbers of imported curves: new, already known, and replacing others."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def imported_files(ledger: Ledger) -> list[ImportedFile]:
     ]
 
 
-def record_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
+def record_imported_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
     """Records that a file was imported, in the transaction of its curves."""
     ledger.record_event(
         "imported",
@@ -78,24 +78,24 @@ def record_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
     )
 
 
-def known_cases(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
+def cases_with_origin(ledger: Ledger) -> list[tuple[CaseInfo, bool]]:
     """Returns the cases of a store in order of their last record, each with whether it was imported."""
     query = "SELECT case_json, program_version FROM evaluations GROUP BY case_json ORDER BY MAX(id)"
-    with store_errors(ledger.store), intact_rows(ledger.store):
+    with store_errors(ledger.store), decoding_errors(ledger.store):
         rows = ledger.connection.execute(query).fetchall()
         cases: dict[CaseInfo, bool] = {}
         for case_text, program in reversed(rows):  # a case that two versions wrote has two texts
             # Rows that differ only in the code have the same case.
-            case = replace(case_of(case_text), case_code="", subject_code="", task_code="")
+            case = replace(case_from_json(case_text), case_code="", subject_code="", task_code="")
             cases.setdefault(case, program == _PROGRAM_KEY)
     return list(cases.items())[::-1]
 
 
-def run_seeds(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
+def seeds_by_run(ledger: Ledger, subject: Subject, case: CaseInfo) -> dict[str, int]:
     """Returns the seed number of each run of an imported subject on a case, by the run's name in its file."""
     query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? AND program_version = ?"
     values = (subject.sha256, case.identity, _PROGRAM_KEY)
-    with intact_rows(ledger.store):
+    with decoding_errors(ledger.store):
         headers = (read_header(payload)[0] for (payload,) in ledger.connection.execute(query, values))
         return {header["provenance"].imported.get("run", ""): header["seeds"][0] for header in headers}
 
@@ -106,7 +106,7 @@ def imported_curves(ledger: Ledger, subject: Subject, case: CaseInfo) -> Iterato
         "SELECT seed_start, payload FROM evaluations WHERE checkpoint_sha256 = ? AND case_identity = ? "
         "AND program_version = ? ORDER BY id"
     )
-    with intact_rows(ledger.store):
+    with decoding_errors(ledger.store):
         rows = ledger.connection.execute(query, (subject.sha256, case.identity, _PROGRAM_KEY)).fetchall()
         for seed, payload in rows:
             yield _imported_key(subject, case, seed), Curves.from_payload(payload)
@@ -122,7 +122,7 @@ def _imported_key(subject: Subject, case: CaseInfo, seed: int) -> EvaluationKey:
     )
 
 
-def sight(ledger: Ledger, subject: Subject) -> None:
+def record_imported_subject(ledger: Ledger, subject: Subject) -> None:
     """Records an imported subject. It is marked as finished, so that no chief runs it and no sink receives it."""
     with ledger.transaction():
         position = ledger.record_sighting(subject)
@@ -140,11 +140,11 @@ class CurveWriter:
       counts_added: Counters that `add` increments.
     """
 
-    def __init__(self, ledger: Ledger, counts_added: Added) -> None:
+    def __init__(self, ledger: Ledger, counts_added: ImportCounts) -> None:
         self._ledger, self._counts_added = ledger, counts_added
         self._program: Program | None = IMPORTED  # registered with the first curve
         query = "SELECT checkpoint_sha256, case_identity, seed_start FROM evaluations WHERE program_version = ?"
-        with store_errors(ledger.store), intact_rows(ledger.store):
+        with store_errors(ledger.store), decoding_errors(ledger.store):
             self._stored_identities = {tuple(row) for row in ledger.connection.execute(query, (_PROGRAM_KEY,))}
 
     def add(self, subject: Subject, case: CaseInfo, curves: Curves, *, replaces: bool) -> EvaluationKey:
@@ -177,7 +177,7 @@ class CurveWriter:
         return key
 
 
-def forget_file(ledger: Ledger, file: str) -> int:
+def remove_imported_curves(ledger: Ledger, file: str) -> int:
     """Removes the curves imported from a file, before a new import, and returns their number."""
     with ledger.transaction():
         evaluation_ids = [
@@ -189,13 +189,13 @@ def forget_file(ledger: Ledger, file: str) -> int:
             for table in ("memberships", "deliveries", "completions"):
                 ledger.connection.execute(f"DELETE FROM {table} WHERE evaluation = ?", (evaluation_id,))
             ledger.connection.execute("DELETE FROM evaluations WHERE id = ?", (evaluation_id,))
-        ledger.codes_changed()
+        ledger.reset_codes()
         return len(evaluation_ids)
 
 
 def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
     query = "SELECT id FROM evaluations WHERE program_version = ?"
-    with intact_rows(ledger.store):
+    with decoding_errors(ledger.store):
         for (evaluation_id,) in ledger.connection.execute(query, (_PROGRAM_KEY,)).fetchall():
             (payload,) = ledger.connection.execute(
                 "SELECT payload FROM evaluations WHERE id = ?", (evaluation_id,)
@@ -209,7 +209,7 @@ def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:
         "AND program_version = ?"
     )
     values = (key.checkpoint_sha256, key.case_identity, key.seed_block.start, key.program_version)
-    with intact_rows(ledger.store):
+    with decoding_errors(ledger.store):
         row = ledger.connection.execute(query, values).fetchone()
         return Curves.from_payload(row[0]) if row is not None else None
 

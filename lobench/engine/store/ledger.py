@@ -22,19 +22,19 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.retries import is_transient, retried_briefly
-from lobench.engine.store.bundle import has_ledger, ledger_file
-from lobench.engine.store.codes import OF_CASES
+from lobench.engine.store.bundle import has_ledger, ledger_database
+from lobench.engine.store.codes import CASE_CONDITION
 from lobench.engine.store.database import StoreLock, transaction
-from lobench.engine.store.described import SuiteRows
+from lobench.engine.store.described import SuiteDescriptions
 from lobench.engine.store.evaluation_row import EvaluationRow
-from lobench.engine.store.experiments import Experiments, label
-from lobench.engine.store.network import LocalCopy, OnProblem, is_network
+from lobench.engine.store.experiments import Experiments, add_labelled_membership
+from lobench.engine.store.network import LocalCopy, OnProblem, is_on_network_disk
 from lobench.engine.store.plans import Plans
-from lobench.engine.store.programs import register
-from lobench.engine.store.reader import EVALUATION_COLUMNS, LedgerReader, case_json
+from lobench.engine.store.programs import register_program
+from lobench.engine.store.reader import EVALUATION_COLUMNS, LedgerReader, case_to_json
 from lobench.engine.store.restarts import Restart, Restarts
-from lobench.engine.store.schema import connect, store_errors, was_used
-from lobench.engine.store.subject_rows import SIGHTING, values_of
+from lobench.engine.store.schema import open_ledger_database, store_errors, was_used
+from lobench.engine.store.subject_rows import SIGHTING_COLUMNS, subject_columns
 from lobench.engine.store.summaries import Summaries
 
 __all__ = ["EvaluationRow", "Ledger"]
@@ -46,7 +46,7 @@ _IDENTITY = (
 )
 
 
-class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
+class Ledger(Experiments, SuiteDescriptions, Plans, Summaries, LedgerReader):
     """Ledger of a store: the records of the chief. Open it with `Ledger.open`."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
     ) -> None:
         super().__init__(store, connection)
         self._lock, self._local_copy = lock, local_copy
-        self._file = local_copy.database if local_copy is not None else ledger_file(store)
+        self._file = local_copy.database if local_copy is not None else ledger_database(store)
         self._inode = retried_briefly(self._file.stat).st_ino
         self._transaction_depth = 0
 
@@ -79,7 +79,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
           StoreError: The disk is full, or the store is read-only, damaged or of another schema.
         """
         if read_only:
-            return cls(store, connect(store, read_only=True))
+            return cls(store, open_ledger_database(store, read_only=True))
         if store.is_file() and has_ledger(store):
             raise StoreError(
                 "a bundle cannot be changed",
@@ -89,9 +89,9 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         lock = StoreLock(store, name)
         try:
             was_emptied = _is_emptied(store)
-            local_copy = LocalCopy(store, on_problem) if is_network(store) else None
+            local_copy = LocalCopy(store, on_problem) if is_on_network_disk(store) else None
             database = local_copy.database if local_copy is not None else None
-            ledger = cls(store, connect(store, read_only=False, database=database), lock, local_copy)
+            ledger = cls(store, open_ledger_database(store, read_only=False, database=database), lock, local_copy)
             if local_copy is not None:
                 local_copy.start()
             ledger.compute_summaries()
@@ -102,9 +102,9 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             lock.release()
             raise
 
-    def reader(self) -> Ledger:
+    def open_reader(self) -> Ledger:
         """Returns a ledger for reading in another thread, which sees every commit of this one."""
-        return Ledger(self.store, connect(self.store, read_only=True, database=self._file, is_live=True))
+        return Ledger(self.store, open_ledger_database(self.store, read_only=True, database=self._file, is_live=True))
 
     def __enter__(self) -> Ledger:
         return self
@@ -136,7 +136,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         if self._local_copy is not None:
             self._local_copy.publish()
 
-    def place(self) -> int:
+    def num_transactions(self) -> int:
         """Returns the number of transactions so far, to be passed to `is_published`; 0 on a local file system."""
         return self._local_copy.num_changes if self._local_copy is not None else 0
 
@@ -158,10 +158,10 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 finally:
                     self._transaction_depth -= 1
         except BaseException:
-            self.codes_changed()  # the ids of evaluations that are rolled back are used again
+            self.reset_codes()  # the ids of evaluations that are rolled back are used again
             raise
         if self._local_copy is not None:
-            self._local_copy.changed()
+            self._local_copy.count_change()
 
     def _refuse_if_removed(self) -> None:
         """Raises StoreError if the ledger's file was removed or replaced. Further writes to it would be lost."""
@@ -202,8 +202,8 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             sighting, at its outer step or a lower one. See `lobench.engine.store.restarts`. None: restarts are not
             recorded.
         """
-        values = values_of(subject)
-        where = " AND ".join(f"{column} = :{column}" for column in SIGHTING)
+        values = subject_columns(subject)
+        where = " AND ".join(f"{column} = :{column}" for column in SIGHTING_COLUMNS)
         with self.transaction():
             row = self._db.execute(f"SELECT position FROM subjects WHERE {where}", values).fetchone()
             if row is None:
@@ -215,11 +215,11 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 )
             elif values["label"]:
                 self._db.execute(f"UPDATE subjects SET label = :label WHERE {where}", values)
-            self.remember(subject.uri, fingerprint)
+            self.record_fingerprint(subject.uri, fingerprint)
             position = int(row[0])
             if subject.has_theta:
                 self.current_restarts.add_sighting(position, subject)
-                restart = self.current_restarts.caused_by(position, subject, from_step=restarts_from)
+                restart = self.current_restarts.restart_shown_by(position, subject, from_step=restarts_from)
                 if restart is not None and on_restart is not None:
                     self.record_event(restart.kind, **restart.detail)
                     self.current_restarts.add_event(restart.kind, restart.detail)
@@ -231,18 +231,18 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         """Sightings and restarts recorded so far. Cached, since this process is the only writer."""
         return Restarts.of(self.recorded_sightings(), self.restart_events())
 
-    def has_seen(self, sha256: str) -> bool:
+    def has_sighting(self, sha256: str) -> bool:
         """Returns whether the store has a sighting of a theta with this hash."""
-        return bool(self._rows("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)))
+        return bool(self._fetch_rows("SELECT 1 FROM subjects WHERE sha256 = ? LIMIT 1", (sha256,)))
 
-    def remember(self, uri: str, fingerprint: str) -> None:
+    def record_fingerprint(self, uri: str, fingerprint: str) -> None:
         """Records the fingerprint of a location's files when they were last read. "" is not recorded."""
         if not fingerprint:
             return
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (uri, fingerprint))
 
-    def set_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
+    def record_admission(self, position: int, admission: Literal["admitted", "skipped"]) -> None:
         with self.transaction():
             self._db.execute("UPDATE subjects SET admission = ? WHERE position = ?", (admission, position))
             if admission == "skipped":
@@ -288,7 +288,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
         )
         values = (
             *identity[:-1],
-            case_json(case),
+            case_to_json(case),
             str(outcome),
             message.encode("utf-8", "backslashreplace").decode(),  # may contain a file name that is not valid UTF-8
             payload,
@@ -305,7 +305,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 where = " AND ".join(f"{column} = ?" for column in _IDENTITY[:-1])
                 query = f"UPDATE OR IGNORE evaluations SET code = ? WHERE {where} AND code = ''"
                 if self._db.execute(query, (key.code, *identity[:-1])).rowcount:
-                    self.codes_changed()
+                    self.reset_codes()
             cursor = self._db.execute(
                 f"INSERT INTO evaluations ({EVALUATION_COLUMNS}) VALUES ({', '.join('?' * len(values))}) "
                 "ON CONFLICT (checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, "
@@ -319,9 +319,9 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 row = self._db.execute(f"SELECT id FROM evaluations WHERE {where}", identity).fetchone()
                 self.record_summary(row[0], curves, case)
             if program is not None:
-                register(self._db, program, expected)
+                register_program(self._db, program, expected)
             if labels.experiment or labels.trial or labels.session:
-                label(self._db, identity, labels)
+                add_labelled_membership(self._db, identity, labels)
             if positions is None or positions:
                 self._add_deliveries(identity, positions)
         return True
@@ -365,7 +365,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             detail = json.dumps({"position": position})
             self._db.execute("DELETE FROM events WHERE kind = 'skipped' AND detail = ?", (detail,))
 
-    def forget(
+    def forget_evaluations(
         self,
         evaluations: Collection[EvaluationId],
         *,
@@ -393,14 +393,14 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 evaluation_ids = [
                     evaluation_id
                     for evaluation_id, code in rows
-                    if self.counts(code, current_codes.get(evaluation.case_key, ""))
+                    if self.counts_as_current(code, current_codes.get(evaluation.case_key, ""))
                 ]
                 for row in ((evaluation_id,) for evaluation_id in evaluation_ids):
                     self._db.execute("DELETE FROM deliveries WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM completions WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM memberships WHERE evaluation = ?", row)
                     self._db.execute("DELETE FROM evaluations WHERE id = ?", row)
-                    self.codes_changed()
+                    self.reset_codes()
                 where_case = conditions.format("case_key")
                 self._db.execute(f"DELETE FROM incidents WHERE kind = 'death' AND {where_case}", values)
 
@@ -437,7 +437,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
                 "INSERT OR IGNORE INTO completions SELECT c.position, MAX(e.id) FROM subjects c "
                 "JOIN evaluations e ON e.checkpoint_sha256 = c.sha256 WHERE c.position = ? "
                 "AND e.program_version IN (SELECT value FROM json_each(?)) "
-                f"AND {OF_CASES} "
+                f"AND {CASE_CONDITION} "
                 "AND (? OR (SELECT COUNT(DISTINCT o.variant) FROM subjects o WHERE o.sha256 = c.sha256) = 1 "
                 "OR EXISTS (SELECT 1 FROM json_each(?) p "
                 "WHERE json_extract(p.value, '$[0]') = e.case_identity || ':' || e.optimizer_hash "
@@ -465,7 +465,7 @@ class Ledger(Experiments, SuiteRows, Plans, Summaries, LedgerReader):
             text = json.dumps(detail, sort_keys=True)
             self._db.execute("INSERT INTO events (kind, detail, at) VALUES (?, ?, ?)", (kind, text, time.time()))
 
-    def advance(self, sink: str, sequence: int) -> None:
+    def advance_cursor(self, sink: str, sequence: int) -> None:
         with self.transaction():
             self._db.execute(
                 "INSERT INTO cursors VALUES (?, ?) ON CONFLICT (sink) DO UPDATE SET "

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.schema import decoding_errors, store_errors
 
 __all__ = ["LedgerPart"]
 
@@ -29,13 +29,13 @@ class LedgerPart:
     def record_event(self, kind: str, **detail: Any) -> None:
         """Records an event that is not a result: skipped, expired, unreadable, started, ..."""
 
-    def _rows(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+    def _fetch_rows(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         with store_errors(self.store):
             return self._db.execute(query, values).fetchall()
 
-    def _number(self, query: str, values: Sequence[object] = ()) -> int:
+    def _fetch_number(self, query: str, values: Sequence[object] = ()) -> int:
         """Returns the integer that a query selects; 0 if it selects NULL."""
-        ((number,),) = self._rows(query, values)
+        ((number,),) = self._fetch_rows(query, values)
         return int(number or 0)
 
     def timed_events(self, *kinds: str) -> list[tuple[str, dict[str, Any], float]]:
@@ -45,13 +45,13 @@ class LedgerPart:
           kinds: Kinds to select. Empty: all.
         """
         where = f"WHERE kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
-        rows = self._rows(f"SELECT kind, detail, at FROM events {where} ORDER BY id", kinds)
-        with intact_rows(self.store):
+        rows = self._fetch_rows(f"SELECT kind, detail, at FROM events {where} ORDER BY id", kinds)
+        with decoding_errors(self.store):
             return [(kind, json.loads(detail), recorded_at) for kind, detail, recorded_at in rows]
 
     def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
         """Returns `timed_events` without the times."""
         return [(kind, detail) for kind, detail, _ in self.timed_events(*kinds)]
 
-    def _details(self, kind: str) -> list[dict[str, Any]]:
+    def _event_details(self, kind: str) -> list[dict[str, Any]]:
         return [detail for _, detail in self.events(kind)]

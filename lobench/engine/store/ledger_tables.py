@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from lobench.engine.store.database import transaction
-from lobench.engine.store.programs import name_programs
+from lobench.engine.store.programs import replace_program_versions
 
 __all__ = ["OLDEST_SCHEMA", "SCHEMA_VERSION", "make_tables", "show_code"]
 
@@ -117,7 +117,7 @@ def make_tables(db: sqlite3.Connection) -> None:
         if not has_summaries:
             evaluations_query = "SELECT id FROM evaluations WHERE payload IS NOT NULL"
             db.execute(f"INSERT OR IGNORE INTO summaries (evaluation) {evaluations_query}")
-        name_programs(db)
+        replace_program_versions(db)
 
 
 def show_code(db: sqlite3.Connection) -> None:

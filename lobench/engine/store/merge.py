@@ -10,13 +10,13 @@ from typing import TypedDict
 
 from lobench.core.errors import UsageError
 from lobench.core.result import Curves
-from lobench.engine.store.experiments import FORM
+from lobench.engine.store.experiments import VERSION_COLUMNS
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.network import OnProblem
-from lobench.engine.store.programs import known_programs, old_programs, register
+from lobench.engine.store.programs import known_programs, programs_of_old_rows, register_program
 from lobench.engine.store.reader import EVALUATION_COLUMNS
-from lobench.engine.store.schema import attached, check_schema, intact_rows
-from lobench.engine.store.subject_rows import SIGHTING
+from lobench.engine.store.schema import attached, check_schema, decoding_errors
+from lobench.engine.store.subject_rows import SIGHTING_COLUMNS
 from lobench.engine.store.summaries import copy_summaries
 
 __all__ = ["MergeRecord", "Merged", "merge_stores"]
@@ -26,7 +26,7 @@ _PROGRAMS_TABLE, _VIEW = "temp.source_programs", "temp.source_rows"  # tables th
 _SUBJECTS_TABLE, _BELONGING_TABLE = "source.subjects", "temp.belonging"
 
 
-def _same_work(own_table: str, other_table: str) -> str:
+def _same_work_condition(own_table: str, other_table: str) -> str:
     """Returns the SQL condition that two results are of the same work and code. Unknown code matches any."""
     columns = [f"{own_table}.{column} = {other_table}.{column}" for column in _WORK_COLUMNS]
     return " AND ".join(
@@ -84,8 +84,8 @@ def merge_stores(stores: list[Path], target: Path, on_problem: OnProblem = lambd
 def _merge(ledger: Ledger, store: Path) -> Merged:
     db = ledger.connection
     with attached(db, store), ledger.transaction():
-        with intact_rows(store):
-            _name_programs(db)
+        with decoding_errors(store):
+            _create_source_view(db)
         (version,) = db.execute("SELECT value FROM source.meta WHERE key = 'schema_version'").fetchone()
         check_schema(int(version), store)
         conflicts, num_known = _compare_results(db)
@@ -93,7 +93,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
         columns = EVALUATION_COLUMNS
         num_taken = db.execute(
             f"INSERT OR IGNORE INTO main.evaluations ({columns}) SELECT {columns} FROM {_VIEW} s WHERE NOT EXISTS "
-            f"(SELECT 1 FROM main.evaluations m WHERE {_same_work('m', 's')}) ORDER BY id"
+            f"(SELECT 1 FROM main.evaluations m WHERE {_same_work_condition('m', 's')}) ORDER BY id"
         ).rowcount
         _add_deliveries(db)
         db.execute(
@@ -101,7 +101,7 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
             "EXISTS (SELECT 1 FROM main.events m WHERE m.kind = s.kind AND m.detail = s.detail AND m.at = s.at)"
         )
         _copy_experiments(db)
-        _copy_places(db)
+        _copy_locations(db)
         copy_summaries(db, _VIEW)
         ledger.compute_summaries()
         db.execute(f"DROP VIEW {_VIEW}")
@@ -109,9 +109,9 @@ def _merge(ledger: Ledger, store: Path) -> Merged:
     return Merged(store=store, taken=num_taken, known=num_known, conflicts=conflicts)
 
 
-def _name_programs(db: sqlite3.Connection) -> None:
+def _create_source_view(db: sqlite3.Connection) -> None:
     """Creates a view of the source's evaluations in the current schema. Old evaluations get program keys."""
-    programs_by_row = old_programs(db, "source.evaluations")
+    programs_by_row = programs_of_old_rows(db, "source.evaluations")
     db.execute(f"CREATE TABLE {_PROGRAMS_TABLE} (evaluation INTEGER PRIMARY KEY, program TEXT)")
     db.executemany(
         f"INSERT INTO {_PROGRAMS_TABLE} VALUES (?, ?)", [(row, program.key) for row, program in programs_by_row.items()]
@@ -125,7 +125,7 @@ def _name_programs(db: sqlite3.Connection) -> None:
     )
     programs = known_programs(db, "source")
     for program in {*programs_by_row.values(), *programs.values()}:
-        register(db, program)
+        register_program(db, program)
     if programs:
         db.execute("INSERT OR IGNORE INTO main.expectations SELECT expected, program FROM source.expectations")
 
@@ -135,7 +135,7 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
     rows = db.execute(
         "SELECT s.case_json, s.seed_start, s.seed_count, s.checkpoint_sha256, "
         "m.outcome, m.payload, s.outcome, s.payload, s.id "
-        f"FROM {_VIEW} s JOIN main.evaluations m ON {_same_work('m', 's')} ORDER BY s.id"
+        f"FROM {_VIEW} s JOIN main.evaluations m ON {_same_work_condition('m', 's')} ORDER BY s.id"
     )
     conflicts: dict[int, str] = {}
     known_rows = set[int]()
@@ -145,7 +145,7 @@ def _compare_results(db: sqlite3.Connection) -> tuple[tuple[str, ...], int]:
         if own_outcome == other_outcome and _are_equal_curves(own_payload, other_payload):
             known_rows.add(row)  # a result of unknown code matches several; it suffices that one agrees
             continue
-        with intact_rows("the store to be merged"):
+        with decoding_errors("the store to be merged"):
             case = json.loads(case_json)
         difference = f"{own_outcome} and {other_outcome}" if own_outcome != other_outcome else "different values"
         seeds = f"seeds {start}-{start + count - 1}"
@@ -162,7 +162,7 @@ def _are_equal_curves(own_payload: bytes | None, other_payload: bytes | None) ->
     """
     if own_payload is None or other_payload is None:
         return own_payload is other_payload
-    with intact_rows("the store to be merged"):
+    with decoding_errors("the store to be merged"):
         compared_curves = [Curves.from_payload(payload) for payload in (own_payload, other_payload)]
     metrics_by_side = [_own_metrics(curves) for curves in compared_curves]
     names = metrics_by_side[0].keys() & metrics_by_side[1].keys()
@@ -190,9 +190,9 @@ def _checkpoint_label(db: sqlite3.Connection, sha256: str) -> str:
 
 def _copy_checkpoints(db: sqlite3.Connection) -> None:
     (last_position,) = db.execute("SELECT COALESCE(MAX(position), -1) FROM main.subjects").fetchone()
-    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
+    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING_COLUMNS)
     columns = ", ".join(
-        (*SIGHTING, "kind", "label", "bindings", "trainer_config", "run", "admission", "finished", "seen_at")
+        (*SIGHTING_COLUMNS, "kind", "label", "bindings", "trainer_config", "run", "admission", "finished", "seen_at")
     )
     db.execute(
         f"INSERT INTO main.subjects (position, {columns}) "
@@ -204,8 +204,8 @@ def _copy_checkpoints(db: sqlite3.Connection) -> None:
 
 def _add_deliveries(db: sqlite3.Connection) -> None:
     """Adds deliveries of the merged evaluations, so that the target's sinks receive them."""
-    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING)
-    same_key = _same_work("me", "se")
+    same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING_COLUMNS)
+    same_key = _same_work_condition("me", "se")
     db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
         f"JOIN {_SUBJECTS_TABLE} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
@@ -244,13 +244,13 @@ def _copy_experiments(db: sqlite3.Connection) -> None:
 
     Files of saved states are not copied.
     """
-    columns = (*FORM, "config", "patch", "patch_note", "versions", "created_at", "last_at")
+    columns = (*VERSION_COLUMNS, "config", "patch", "patch_note", "versions", "created_at", "last_at")
     db.execute(
         f"INSERT INTO main.experiments ({', '.join(columns)}) SELECT {', '.join(columns)} FROM source.experiments "
-        f"WHERE 1 ORDER BY id ON CONFLICT ({', '.join(FORM)}) DO UPDATE SET "
+        f"WHERE 1 ORDER BY id ON CONFLICT ({', '.join(VERSION_COLUMNS)}) DO UPDATE SET "
         "created_at = MIN(created_at, excluded.created_at), last_at = MAX(last_at, excluded.last_at)"
     )
-    same_form = " AND ".join(f"mx.{column} = sx.{column}" for column in FORM)
+    same_form = " AND ".join(f"mx.{column} = sx.{column}" for column in VERSION_COLUMNS)
     experiments = f"JOIN source.experiments sx ON sx.id = s.experiment JOIN main.experiments mx ON {same_form}"
     has_ended = "state NOT IN ('waiting', 'running')"
     db.execute(
@@ -259,7 +259,7 @@ def _copy_experiments(db: sqlite3.Connection) -> None:
         "parameters = excluded.parameters, state = excluded.state, fitness = excluded.fitness, wave = excluded.wave "
         f"WHERE NOT trials.{has_ended} AND excluded.{has_ended}"
     )
-    same_key = _same_work("me", "se")
+    same_key = _same_work_condition("me", "se")
     db.execute(
         "INSERT OR IGNORE INTO main.memberships SELECT mx.id, s.method, s.trial, s.session, me.id "
         f"FROM source.memberships s {experiments} JOIN {_VIEW} se ON se.id = s.evaluation "
@@ -267,7 +267,7 @@ def _copy_experiments(db: sqlite3.Connection) -> None:
     )
 
 
-def _copy_places(db: sqlite3.Connection) -> None:
+def _copy_locations(db: sqlite3.Connection) -> None:
     """Adds the recorded locations of the suites and of the source.
 
     A source of an older lobench may lack these tables.

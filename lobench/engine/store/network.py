@@ -27,7 +27,7 @@ from lobench.engine.group_files import open_to_group
 from lobench.engine.retries import retried
 from lobench.engine.whole_file import write_whole
 
-__all__ = ["READS_LOCAL_COPY", "LocalCopy", "file_system", "is_network", "newer_copy"]
+__all__ = ["READS_LOCAL_COPY", "LocalCopy", "file_system_type", "is_on_network_disk", "newer_local_database"]
 
 # Types of local file systems. Every other type is treated as a network file system, because an unknown type may be one
 # and FUSE may keep the bytes anywhere.
@@ -48,7 +48,7 @@ _SKIPPED_SEQUENCES = 1_000_000  # more than any watch delivers between two publi
 OnProblem = Callable[[str], None]
 
 
-def file_system(path: Path, mounts: str | None = None) -> str:
+def file_system_type(path: Path, mounts: str | None = None) -> str:
     """Returns the type of the file system of a path, which need not exist; "" if unknown.
 
     Args:
@@ -72,7 +72,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
     return type_name
 
 
-def is_network(path: Path, mounts: str | None = None) -> bool:
+def is_on_network_disk(path: Path, mounts: str | None = None) -> bool:
     """Returns whether a path is on a network file system, or on one that is not known to be local.
 
     LOBENCH_NETWORK_STORE=1 or 0 overrides the result. If the mounts cannot be read, as on macOS, the path counts as
@@ -81,18 +81,18 @@ def is_network(path: Path, mounts: str | None = None) -> bool:
     setting = os.environ.get("LOBENCH_NETWORK_STORE", "")
     if setting:
         return setting != "0"
-    type_name = file_system(path, mounts)
+    type_name = file_system_type(path, mounts)
     return type_name not in (_LOCAL_TYPES | _LOCAL_FUSE_TYPES | {""})
 
 
-def newer_copy(store: Path) -> Path | None:
+def newer_local_database(store: Path) -> Path | None:
     """Returns the local database that this user's chief on this machine writes for a store, or None.
 
     It has records that the store's own file lacks until the next publication. Returns None unless the store's file is a
     publication of this database, because another machine may have continued since.
     """
     try:
-        if not is_network(store):
+        if not is_on_network_disk(store):
             return None
         name = (store / "store.id").read_text(encoding="ascii")
         database = _base_folder() / f"{name}-{_path_hash(store)}" / "ledger.sqlite"
@@ -100,8 +100,8 @@ def newer_copy(store: Path) -> Path | None:
             return None
     except (OSError, ValueError):
         return None
-    store_publication = _publication(store / "ledger.sqlite", immutable=True)
-    local_publication = _publication(database, immutable=False)
+    store_publication = _publication_ids(store / "ledger.sqlite", immutable=True)
+    local_publication = _publication_ids(database, immutable=False)
     is_newer = local_publication is not None and (
         store_publication is None or store_publication[0] in local_publication
     )
@@ -121,7 +121,7 @@ class LocalCopy:
 
     Attributes:
       database: File that the ledger is written to.
-      num_changes: Number of transactions reported with `changed`.
+      num_changes: Number of transactions reported with `count_change`.
       num_published: Number of them that are in the store's own file.
 
     Raises:
@@ -137,21 +137,21 @@ class LocalCopy:
         self._confirmed_publication: str | None = None  # last publication known to be in the store's file
         self.num_changes, self.num_published = 0, -1
         self._problem = ""
-        self._news, self._stop_event, self._publish_lock = threading.Event(), threading.Event(), threading.Lock()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._has_changes, self._stop_event, self._publish_lock = threading.Event(), threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._publish_repeatedly, daemon=True)
         for leftover in store.glob(".ledger-*.tmp"):
             with contextlib.suppress(OSError):  # removed at a later start
                 leftover.unlink()
-        self._restore()
+        self._choose_database()
 
     def start(self) -> None:
         """Publishes once, so that readers find a store, and starts the thread that publishes later changes."""
         self.publish()
         self._thread.start()
 
-    def changed(self) -> None:
+    def count_change(self) -> None:
         self.num_changes += 1
-        self._news.set()
+        self._has_changes.set()
 
     def publish(self) -> None:
         """Replaces the store's file with a snapshot, unless it is up to date.
@@ -172,7 +172,7 @@ class LocalCopy:
                 database.execute("COMMIT")
                 database.execute("VACUUM INTO ?", (str(snapshot),))
             try:
-                retried(lambda: self._replace(snapshot), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+                retried(lambda: self._replace_store_file(snapshot), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
             finally:
                 snapshot.unlink(missing_ok=True)
             self._confirmed_publication = name
@@ -182,30 +182,30 @@ class LocalCopy:
     def close(self) -> None:
         """Publishes the remaining changes and then removes the local database."""
         self._stop_event.set()
-        self._news.set()
+        self._has_changes.set()
         if self._thread.is_alive():
             self._thread.join()
         self.publish()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _run(self) -> None:
+    def _publish_repeatedly(self) -> None:
         pause = _PUBLISH_SECONDS
         while not self._stop_event.wait(pause):
-            self._news.wait()
+            self._has_changes.wait()
             if self._stop_event.is_set():
                 return
-            self._news.clear()
+            self._has_changes.clear()
             started_at = time.monotonic()
             try:
                 self.publish()
             except StoreError as error:
-                self._news.set()  # again after the pause
+                self._has_changes.set()  # again after the pause
                 if str(error) != self._problem:
                     self._problem = str(error)
                     self._on_problem(f"{error}; trying again")
             pause = max(_PUBLISH_SECONDS, _MIN_PAUSE_FACTOR * (time.monotonic() - started_at))
 
-    def _replace(self, snapshot: Path) -> None:
+    def _replace_store_file(self, snapshot: Path) -> None:
         temporary_path = self._store / f".ledger-{uuid.uuid4().hex}.tmp"
         try:
             with snapshot.open("rb") as source, temporary_path.open("wb") as target:
@@ -223,8 +223,8 @@ class LocalCopy:
 
     # Choice between the two copies at a restart.
 
-    def _restore(self) -> None:
-        store_publication = _publication(self._store_file, immutable=True)
+    def _choose_database(self) -> None:
+        store_publication = _publication_ids(self._store_file, immutable=True)
         if self.database.exists() and self._descends_from(store_publication[0] if store_publication else None):
             self._confirmed_publication = store_publication[0] if store_publication else None
             return
@@ -252,7 +252,7 @@ class LocalCopy:
 
         If it is not, another machine has continued since.
         """
-        local_publication = _publication(self.database, immutable=False)
+        local_publication = _publication_ids(self.database, immutable=False)
         return local_publication is not None and (publication_name or "") in {name or "" for name in local_publication}
 
     @contextlib.contextmanager
@@ -289,7 +289,7 @@ def _local_folder(store: Path) -> Path:
         return folder
 
 
-def _publication(database: Path, *, immutable: bool) -> tuple[str | None, str | None] | None:
+def _publication_ids(database: Path, *, immutable: bool) -> tuple[str | None, str | None] | None:
     """Returns the ids of a database's publication and of the previous one; None if it is missing or damaged."""
     if not database.exists():
         return None

@@ -14,18 +14,18 @@ from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.suite_place import SuitePlace, possible_paths
 from lobench.engine.store.ledger_part import LedgerPart
-from lobench.engine.store.restarts import RESTARTED, RETURNED, moved_detail
-from lobench.engine.store.schema import intact_rows
+from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT, moved_detail
+from lobench.engine.store.schema import decoding_errors
 
-__all__ = ["DECISIONS", "Places"]
+__all__ = ["DECISIONS_FILE", "Locations"]
 
-DECISIONS = Path("keep", "decisions.json")  # file of `lobench keep`, below its store
+DECISIONS_FILE = Path("keep", "decisions.json")  # file of `lobench keep`, below its store
 
 _Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
 _REPLACED_EVENT = "data_replaced"  # event: hash of a data file before it changed, and the last evaluation of that time
 
 
-class Places(LedgerPart):
+class Locations(LedgerPart):
     """Part of a ledger: locations outside the store."""
 
     def record_suites(self, hashes_by_suite: Mapping[tuple[str, str], Mapping[str, str]]) -> None:
@@ -39,7 +39,7 @@ class Places(LedgerPart):
             (suite, path, json.dumps(list(baselines.items()))) for (suite, path), baselines in hashes_by_suite.items()
         ]
         query = "SELECT suite, path, baselines FROM suites ORDER BY id DESC LIMIT ?"
-        recorded_rows = self._rows(query, (len(rows),))
+        recorded_rows = self._fetch_rows(query, (len(rows),))
         if recorded_rows != rows[::-1] or self._locations()[:1] != (self._absolute_folder,):
             with self.transaction():
                 self._db.execute("INSERT OR REPLACE INTO locations (path) VALUES (?)", (self._absolute_folder,))
@@ -77,7 +77,7 @@ class Places(LedgerPart):
         if not changed_names:
             return []
         last_evaluation = self._last_evaluation()
-        replacements = self._details(_REPLACED_EVENT)
+        replacements = self._event_details(_REPLACED_EVENT)
         restored_names = {
             replacement["name"]
             for replacement in replacements
@@ -87,17 +87,17 @@ class Places(LedgerPart):
 
     def _data_in(self, folders: Collection[str]) -> dict[str, str]:
         """Returns the hashes of the recorded data files of these folders, by name."""
-        rows = self._rows("SELECT name, digest FROM data_files") if self._has_table("data_files") else []
+        rows = self._fetch_rows("SELECT name, digest FROM data_files") if self._has_table("data_files") else []
         return {name: digest for name, digest in rows if name.partition("/")[0] in folders}
 
     def _last_evaluation(self) -> int:
-        return self._number("SELECT MAX(id) FROM evaluations")
+        return self._fetch_number("SELECT MAX(id) FROM evaluations")
 
     def data_names(self) -> list[str]:
         """Returns the names of the recorded data files."""
-        return [name for (name,) in self._rows("SELECT name FROM data_files ORDER BY name")]
+        return [name for (name,) in self._fetch_rows("SELECT name FROM data_files ORDER BY name")]
 
-    def note_data(self, digests: Mapping[str, str]) -> None:
+    def add_data(self, digests: Mapping[str, str]) -> None:
         """Records data files as `record_data` does, but keeps existing records."""
         recorded_names = set(self.data_names())
         rows = [(name, digest) for name, digest in digests.items() if name not in recorded_names]
@@ -105,7 +105,7 @@ class Places(LedgerPart):
             with self.transaction():
                 self._db.executemany("INSERT INTO data_files VALUES (?, ?)", rows)
 
-    def take_location(self, location: str) -> None:
+    def update_moved_paths(self, location: str) -> None:
         """Replaces recorded paths of checkpoints by their current, absolute paths.
 
         Earlier versions recorded relative paths, and a run may have been moved together with its store. Its checkpoints
@@ -117,10 +117,10 @@ class Places(LedgerPart):
         if not location or "://" in location:
             return
         root = os.path.abspath(location)
-        uris = [uri for (uri,) in self._rows("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
+        uris = [uri for (uri,) in self._fetch_rows("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
         moved_paths = list[tuple[str, str]]()
         for uri in (uri for uri in uris if not _is_in(root, uri)):
-            candidates = [path for path in self._candidates(uri) if _is_in(root, path)]
+            candidates = [path for path in self._candidate_paths(uri) if _is_in(root, path)]
             present_paths = [path for path in candidates if os.path.exists(path)]
             # A trainer may have deleted the file; then its folder identifies the path.
             present_paths += [path for path in candidates if os.path.isdir(os.path.dirname(path))]
@@ -130,21 +130,20 @@ class Places(LedgerPart):
                 for table in ("subjects", "fingerprints"):
                     self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved_paths)
                 self._move_restarts({old: new for new, old in moved_paths})
-            self.__dict__.pop("_sighted", None)
 
     def _move_restarts(self, paths: Mapping[str, str]) -> None:
         """Replaces paths of checkpoints in recorded restarts, which identify checkpoints by path."""
         query = "SELECT id, detail FROM events WHERE kind IN (?, ?)"
-        for event_id, detail in self._db.execute(query, (RESTARTED, RETURNED)).fetchall():
+        for event_id, detail in self._db.execute(query, (RESTARTED_EVENT, RETURNED_EVENT)).fetchall():
             text = json.dumps(moved_detail(json.loads(detail), paths), sort_keys=True)
             self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (text, event_id))
 
-    def present(self, subject: Subject) -> Subject:
+    def with_present_path(self, subject: Subject) -> Subject:
         """Returns a subject with the current path of its checkpoint, if that was moved together with the store."""
         uri = subject.uri
         if not subject.has_theta or "://" in uri or (os.path.isabs(uri) and self._moved_from == ()):
             return subject
-        present_path = next((path for path in self._candidates(uri) if os.path.exists(path)), uri)
+        present_path = next((path for path in self._candidate_paths(uri) if os.path.exists(path)), uri)
         return subject if present_path == uri else dataclasses.replace(subject, uri=present_path)
 
     def present_paths(self, path: str) -> list[str]:
@@ -156,7 +155,7 @@ class Places(LedgerPart):
         all_places = [suite_place for suite_places in self._places_of_suites.values() for suite_place in suite_places]
         return list(dict.fromkeys(folder for suite_place in all_places for folder in suite_place.candidate_paths()))
 
-    def _candidates(self, uri: str) -> list[str]:
+    def _candidate_paths(self, uri: str) -> list[str]:
         """Returns possible current paths of a checkpoint. Relative paths are tried from several folders."""
         if os.path.isabs(uri):
             return possible_paths(uri, self._absolute_folder, self._moved_from)
@@ -168,7 +167,7 @@ class Places(LedgerPart):
         """Earlier paths of the store."""
         return tuple(path for path in self._locations() if path != self._absolute_folder)
 
-    def placed(self, case: CaseInfo) -> CaseInfo:
+    def with_suite_places(self, case: CaseInfo) -> CaseInfo:
         """Returns a case with the locations of its suite, the latest first."""
         places = self._places_of_suites.get(case.suite) or (self._place_by_files(case),)
         return _with_places(case, places)
@@ -183,11 +182,11 @@ class Places(LedgerPart):
     def _files_of_workers(self) -> tuple[str, ...]:
         if not self._has_table("described"):
             return ()
-        rows = self._rows("SELECT files_json FROM described ORDER BY variant")
-        with intact_rows(self.store):
+        rows = self._fetch_rows("SELECT files_json FROM described ORDER BY variant")
+        with decoding_errors(self.store):
             return tuple(str(stamp[0]) for (text,) in rows for stamp in json.loads(text).get("around", ()))
 
-    def places_of_suites(self) -> tuple[object, ...]:
+    def places_marker(self) -> tuple[object, ...]:
         """Returns a value that changes if `placed` may return other locations."""
         return self._places_of_suites, self._files_of_workers, self._absolute_folder
 
@@ -200,8 +199,8 @@ class Places(LedgerPart):
         if not self._has_table("suites"):
             return {}
         stores = self._locations()
-        rows = self._rows("SELECT suite, path, baselines FROM suites ORDER BY id DESC")
-        with intact_rows(self.store):
+        rows = self._fetch_rows("SELECT suite, path, baselines FROM suites ORDER BY id DESC")
+        with decoding_errors(self.store):
             for suite, path, text in rows:
                 baselines = tuple((str(name), str(sha256)) for name, sha256 in json.loads(text))
                 suite_place = SuitePlace(
@@ -213,12 +212,12 @@ class Places(LedgerPart):
     def _locations(self) -> tuple[str, ...]:
         if not self._has_table("locations"):
             return ()
-        return tuple(path for (path,) in self._rows("SELECT path FROM locations ORDER BY id DESC"))
+        return tuple(path for (path,) in self._fetch_rows("SELECT path FROM locations ORDER BY id DESC"))
 
     def _has_table(self, table: str) -> bool:
         """Returns whether the ledger has a table. Ledgers of an older lobench may lack it."""
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-        return bool(self._rows(query, (table,)))
+        return bool(self._fetch_rows(query, (table,)))
 
     @property
     def _absolute_folder(self) -> str:

@@ -20,28 +20,36 @@ from typing import TYPE_CHECKING, Any
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.subject import Subject
 from lobench.engine.store.current import (
-    CURRENT,
-    PLAN,
-    PLANNED,
+    CURRENT_PLAN_EVENT,
+    PLAN_EVENT,
+    PLANNED_EVENT,
     CaseForm,
     CasePlace,
     CurrentCases,
     PlanHistory,
     codes_of_plan,
     forms_of_plan,
-    place_of,
+    place_of_case,
 )
 from lobench.engine.store.ledger_part import LedgerPart
 from lobench.engine.store.programs import accepted_keys
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.schema import decoding_errors, store_errors
 
 if TYPE_CHECKING:
     from lobench.engine.store.evaluation_row import EvaluationRow
 
-__all__ = ["PlannedCase", "PlannedSubject", "Plans", "absent", "changed_files", "digest_of", "suite_plan"]
+__all__ = [
+    "PlannedCase",
+    "PlannedSubject",
+    "Plans",
+    "files_changed_since_plan",
+    "missing_evaluations",
+    "record_digest",
+    "suite_plan",
+]
 
 _NO_CODES: Mapping[CasePlace, str] = MappingProxyType({})
-_KINDS = (PLAN, PLANNED, CURRENT)  # kinds of events
+_KINDS = (PLAN_EVENT, PLANNED_EVENT, CURRENT_PLAN_EVENT)  # kinds of events
 _DIGEST, _PREVIOUS = "digest", "previous"
 _NUM_DIGITS = 16  # hex digits of the name of a start
 
@@ -88,7 +96,7 @@ class PlannedSubject:
     problem: str = ""
 
 
-def digest_of(detail: Mapping[str, Any]) -> str:
+def record_digest(detail: Mapping[str, Any]) -> str:
     """Returns the hash (hex) of a record, without the field that holds the hash."""
     hashed_fields = {name: value for name, value in detail.items() if name != _DIGEST}
     return hashlib.sha256(json.dumps(hashed_fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -101,14 +109,14 @@ def suite_plan(cases: Iterable[CaseInfo], files: Mapping[str, str]) -> dict[str,
             "name": f"{case.suite}/{case.name}",
             "identity": case.identity,
             "optimizer_hash": case.optimizer_hash,
-            "place": list(place_of(case)),
+            "place": list(place_of_case(case)),
             "blocks": [[block.start, block.size] for block in case.blocks()],
             **({"code": case.code} if case.code else {}),
         }
         for case in cases
     ]
     plan = {"cases": sorted(records, key=lambda record: (record["name"], record["identity"])), "files": dict(files)}
-    return {**plan, "plan": digest_of(plan)}
+    return {**plan, "plan": record_digest(plan)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +155,10 @@ class Plans(LedgerPart):
             return
         with self.transaction():
             if plan_digest not in history.plan_digests:
-                self._chain(PLAN, plan)
-            self._chain(PLANNED, dict(zip(("sha256", "variant", "label", "plan"), planned_key, strict=True)))
+                self._record_chained(PLAN_EVENT, plan)
+            self._record_chained(
+                PLANNED_EVENT, dict(zip(("sha256", "variant", "label", "plan"), planned_key, strict=True))
+            )
 
     def record_current(
         self,
@@ -172,7 +182,7 @@ class Plans(LedgerPart):
         """
         self._last_plans.pop(variant, None)
         start = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
-        if self._history.agrees(variant, forms, programs, codes):
+        if self._history.contains_plan(variant, forms, programs, codes):
             if not self._start_name:
                 self._unwritten_starts[variant, frozenset(forms)] = start
             return
@@ -180,16 +190,16 @@ class Plans(LedgerPart):
             for unwritten_start in (*self._unwritten_starts.values(), start):
                 plan = unwritten_start.make_plan()
                 if plan["plan"] not in self._history.plan_digests:
-                    self._chain(PLAN, plan)
+                    self._record_chained(PLAN_EVENT, plan)
                 detail = {
                     "variant": unwritten_start.variant,
                     "plan": plan["plan"],
                     "programs": list(unwritten_start.programs),
                 }
                 self._start_name = (
-                    self._start_name or digest_of({**detail, _PREVIOUS: self._history.last})[:_NUM_DIGITS]
+                    self._start_name or record_digest({**detail, _PREVIOUS: self._history.last_digest})[:_NUM_DIGITS]
                 )
-                self._chain(CURRENT, {"start": self._start_name, **detail})
+                self._record_chained(CURRENT_PLAN_EVENT, {"start": self._start_name, **detail})
         self._unwritten_starts.clear()
 
     @functools.cached_property
@@ -214,14 +224,14 @@ class Plans(LedgerPart):
           StoreError: An event lacks a part.
         """
         history = PlanHistory()
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             for kind, detail in self.events(*_KINDS):
                 history.add(kind, detail)
         return history
 
-    def _chain(self, kind: str, detail: Mapping[str, Any]) -> None:
-        detail = {**detail, _PREVIOUS: self._history.last}
-        detail[_DIGEST] = digest_of(detail)
+    def _record_chained(self, kind: str, detail: Mapping[str, Any]) -> None:
+        detail = {**detail, _PREVIOUS: self._history.last_digest}
+        detail[_DIGEST] = record_digest(detail)
         self.record_event(kind, **detail)
         self._history.add(kind, detail)
 
@@ -229,37 +239,37 @@ class Plans(LedgerPart):
         """Returns the current cases of the store, by its last plans.
 
         Args:
-          rows: All evaluations of the store. Further ones can be added with `CurrentCases.seen`.
+          rows: All evaluations of the store. Further ones can be added with `CurrentCases.add_rows`.
         """
-        with store_errors(self.store), intact_rows(self.store):
+        with store_errors(self.store), decoding_errors(self.store):
             history = self.plan_history()
             accepted_programs = {
                 expected: accepted_keys(self._db, expected) for expected in history.expected_programs()
             }
-            return CurrentCases(history, accepted_programs).seen(rows)
+            return CurrentCases(history, accepted_programs).add_rows(rows)
 
     def planned_after(self, event: int) -> tuple[int, frozenset[str]]:
         """Returns the id of the last event of the ledger, and the subjects planned after an event, by their hashes."""
-        last_event = self._number("SELECT MAX(id) FROM events")
+        last_event = self._fetch_number("SELECT MAX(id) FROM events")
         query = "SELECT detail FROM events WHERE kind = ? AND id > ? AND id <= ?"
-        rows = self._rows(query, (PLANNED, event, last_event))
-        with intact_rows(self.store):
+        rows = self._fetch_rows(query, (PLANNED_EVENT, event, last_event))
+        with decoding_errors(self.store):
             return last_event, frozenset(json.loads(detail)["sha256"] for (detail,) in rows)
 
     def last_plan_event(self) -> int:
         """Returns the id of the last plan event, or 0. The current cases change only with such events."""
-        return self._number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", _KINDS)
+        return self._fetch_number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", _KINDS)
 
-    def planned(self) -> list[PlannedSubject]:
+    def planned_subjects(self) -> list[PlannedSubject]:
         """Returns the planned subjects, in order of their last plans; [] for a store without plans."""
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             return _read_plans(self.timed_events(*_KINDS))
 
-    def described_files(self) -> dict[str, list[str]]:
+    def files_of_descriptions(self) -> dict[str, list[str]]:
         """Returns the paths of the files on which the cases depend: files around suites, and other loaded files."""
         files_by_origin: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
-        with intact_rows(self.store):
-            for (text,) in self._rows("SELECT files_json FROM described ORDER BY variant"):
+        with decoding_errors(self.store):
+            for (text,) in self._fetch_rows("SELECT files_json FROM described ORDER BY variant"):
                 files = json.loads(text)
                 for name in files_by_origin:
                     stamps = files.get(name, ())
@@ -267,7 +277,7 @@ class Plans(LedgerPart):
         return {name: list(paths) for name, paths in files_by_origin.items()}
 
 
-def absent(
+def missing_evaluations(
     planned_subjects: Sequence[PlannedSubject], rows: Iterable[EvaluationRow]
 ) -> Iterator[tuple[PlannedSubject, PlannedCase, tuple[SeedBlock, ...]]]:
     """Yields planned evaluations without an outcome: the subject, the case, and its missing blocks.
@@ -297,7 +307,7 @@ def absent(
                 yield planned_subject, case, blocks
 
 
-def changed_files(
+def files_changed_since_plan(
     planned_subjects: Sequence[PlannedSubject], members: Mapping[str, bytes], planned_code: Collection[str] = ()
 ) -> Iterator[tuple[str | None, str]]:
     """Yields the files of a suite that differ from the last plan: name of the member, and a line.
@@ -338,18 +348,18 @@ def _read_plans(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[Pla
     order_problem = ""
     for index, (kind, detail, recorded_at) in enumerate(events):
         problem = ""
-        if digest_of(detail) != detail.get(_DIGEST):
+        if record_digest(detail) != detail.get(_DIGEST):
             problem = "its hash is another one than that of its content"
         elif detail.get(_PREVIOUS) not in known_digests:
             problem = "the record before it is missing, or was changed"
-        if kind == PLAN:
+        if kind == PLAN_EVENT:
             plan = {name: detail[name] for name in ("cases", "files")}
-            if not problem and digest_of(plan) != detail["plan"]:
+            if not problem and record_digest(plan) != detail["plan"]:
                 problem = "its hash is another one than that of its content"
             plans[detail["plan"]] = plan, problem
             continue
         plan, plan_problem = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
-        if kind == CURRENT:
+        if kind == CURRENT_PLAN_EVENT:
             order_problem = order_problem or problem or plan_problem
             forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
             last_events.update({(detail["variant"], form): index for form in forms})

@@ -18,24 +18,24 @@ from pathlib import Path
 from lobench.core.program import ELSEWHERE, EVALUATOR_PROGRAMS, Program
 from lobench.core.result import Provenance, read_header
 from lobench.engine.store.provenance import versions_here
-from lobench.engine.workers.devices import cpu_class, devices_here, known_device
+from lobench.engine.workers.devices import cpu_class, device_description, devices_here
 
 __all__ = [
-    "Expected",
-    "accepted",
+    "ExpectedProgram",
     "accepted_keys",
+    "accepted_keys_of_programs",
     "known_programs",
-    "name_programs",
-    "old_programs",
     "program_here",
-    "register",
+    "programs_of_old_rows",
+    "register_program",
+    "replace_program_versions",
 ]
 
 _GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # folder in which NVIDIA's driver lists the GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedProgram:
     """Program that a chief expects to compute its results, before a worker has reported one.
 
     Attributes:
@@ -48,22 +48,22 @@ class Expected:
 
     def of(self, num_gpus: float, together: int = 1) -> Program:
         """Returns the expected program of a case that asks for `num_gpus` GPUs."""
-        return _program(ELSEWHERE if self.is_elsewhere else _device_here(num_gpus), together)
+        return _make_program(ELSEWHERE if self.is_elsewhere else _device_here(num_gpus), together)
 
-    def all(self) -> list[Program]:
+    def all_programs(self) -> list[Program]:
         return [self.of(num_gpus, together) for num_gpus in (0.0, 1.0) for together in {1, self.together}]
 
 
 def program_here(*, num_gpus: float = 0.0) -> Program:
     """Returns the program expected for results of processes on this machine."""
-    return _program(_device_here(num_gpus), together=1)
+    return _make_program(_device_here(num_gpus), together=1)
 
 
 def _device_here(num_gpus: float) -> str:
     return _gpu_text() if num_gpus and devices_here(os.environ) else f"cpu: {cpu_class()}"
 
 
-def _program(device: str, together: int) -> Program:
+def _make_program(device: str, together: int) -> Program:
     versions = versions_here()
     return Program(jax=versions.get("jax", ""), jaxlib=versions.get("jaxlib", ""), device=device, together=together)
 
@@ -82,7 +82,7 @@ def _gpu_text() -> str:
 _OLD_VERSION_CONDITION = "program_version <> '' AND program_version NOT GLOB '*[^0-9]*'"
 
 
-def register(db: sqlite3.Connection, program: Program, expected: Program | None = None) -> None:
+def register_program(db: sqlite3.Connection, program: Program, expected: Program | None = None) -> None:
     """Records the program of a key.
 
     Args:
@@ -97,7 +97,7 @@ def register(db: sqlite3.Connection, program: Program, expected: Program | None 
         db.execute("INSERT OR IGNORE INTO expectations VALUES (?, ?)", (expected.key, program.key))
 
 
-def accepted(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
+def accepted_keys_of_programs(db: sqlite3.Connection, expected: Iterable[Program]) -> set[str]:
     """Returns the keys of the programs whose results count if the given programs are expected."""
     return accepted_keys(db, {program.key for program in expected})
 
@@ -133,11 +133,11 @@ def _program_of_row(version: str, payload: bytes) -> Program:
     except ValueError:
         return Program(version=version)  # reported when the row is read
     if provenance.host == socket.gethostname():
-        provenance = dataclasses.replace(provenance, device=known_device(provenance.device))
+        provenance = dataclasses.replace(provenance, device=device_description(provenance.device))
     return Program.of(provenance, version)
 
 
-def old_programs(
+def programs_of_old_rows(
     db: sqlite3.Connection, table: str = "evaluations", *, where: str = "1", values: Sequence[object] = ()
 ) -> dict[int, Program]:
     """Returns the programs of rows whose keys do not name them, by id.
@@ -171,13 +171,13 @@ def old_programs(
     return programs
 
 
-def name_programs(db: sqlite3.Connection) -> None:
+def replace_program_versions(db: sqlite3.Connection) -> None:
     """Replaces the program versions of old rows by keys, in the caller's transaction."""
     if db.execute(f"SELECT 1 FROM evaluations WHERE {_OLD_VERSION_CONDITION} LIMIT 1").fetchone() is None:
         return
-    programs = old_programs(db)
+    programs = programs_of_old_rows(db)
     for program in set(programs.values()):
-        register(db, program)
+        register_program(db, program)
     db.executemany(
         "UPDATE OR IGNORE evaluations SET program_version = ? WHERE id = ?",
         [(program.key, row) for row, program in programs.items()],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lobench.core.result import Provenance
 from lobench.engine.config.origin import git_state
-from lobench.engine.workers.devices import known_device
+from lobench.engine.workers.devices import device_description
 
 __all__ = ["provenance", "versions_here"]
 
@@ -78,7 +78,7 @@ def provenance(*, bindings: str, device: str, folder: Path) -> Provenance:
     revision, dirty = git_state(str(folder))
     return Provenance(
         host=socket.gethostname(),
-        device=known_device(device),
+        device=device_description(device),
         versions=versions_here(),
         git_revision=revision,
         git_dirty=dirty,

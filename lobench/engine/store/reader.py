@@ -17,22 +17,22 @@ from lobench.core.labels import NO_LABELS, Labels
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject, SubjectKey
-from lobench.engine.store.codes import OF_CASES, SAME_CODE, Codes
-from lobench.engine.store.current import CURRENT, PLAN
+from lobench.engine.store.codes import CASE_CONDITION, SAME_CODE_EVENT, Codes
+from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT
 from lobench.engine.store.evaluation_row import EvaluationRow
-from lobench.engine.store.places import Places
-from lobench.engine.store.programs import accepted, known_programs, old_programs
-from lobench.engine.store.restarts import RESTARTED, RETURNED, Restarts
+from lobench.engine.store.places import Locations
+from lobench.engine.store.programs import accepted_keys_of_programs, known_programs, programs_of_old_rows
+from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT, Restarts
 from lobench.engine.store.run_names import RunNames
-from lobench.engine.store.schema import intact_rows, store_errors
+from lobench.engine.store.schema import decoding_errors, store_errors
 from lobench.engine.store.series import numbered_by_arrival
-from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_of
+from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_from_row
 from lobench.engine.store.summaries import StoredSummaries
 
 if TYPE_CHECKING:  # needed for sinks only; not imported here, to keep reading fast
     from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "PASSED_OVER", "LedgerReader", "case_json", "case_of"]
+__all__ = ["EVALUATION_COLUMNS", "PASSED_OVER_PREFIX", "LedgerReader", "case_from_json", "case_to_json"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
@@ -45,11 +45,11 @@ _READ_COLUMNS = (
 )
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum takes longer, for each of many rows
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
-PASSED_OVER = "passed over "  # prefix of the fingerprints of checkpoints that were not read
+PASSED_OVER_PREFIX = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
 
-class LedgerReader(Places, Codes):
+class LedgerReader(Locations, Codes):
     """Read access to a ledger; base class of `Ledger`."""
 
     def __init__(self, store: Path, connection: sqlite3.Connection) -> None:
@@ -60,31 +60,36 @@ class LedgerReader(Places, Codes):
 
     def sightings(self, sha256: str = "") -> dict[int, Subject]:
         """Returns all sightings, or those of one subject, by position, with their current paths."""
-        return {position: self.present(subject) for position, subject in self.recorded_sightings(sha256).items()}
+        return {
+            position: self.with_present_path(subject) for position, subject in self.recorded_sightings(sha256).items()
+        }
 
     def recorded_sightings(self, sha256: str = "") -> dict[int, Subject]:
         """Returns the sightings with their recorded paths, by which events refer to them."""
         where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
-        rows = self._rows(f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values)
-        with intact_rows(self.store):
-            return {row[0]: subject_of(row[1:]) for row in rows}
+        rows = self._fetch_rows(
+            f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
+        )
+        with decoding_errors(self.store):
+            return {row[0]: subject_from_row(row[1:]) for row in rows}
 
-    def finished(self) -> set[SubjectKey]:
+    def finished_keys(self) -> set[SubjectKey]:
         """Returns the keys of subjects whose planned evaluations all have an outcome."""
-        rows = self._rows(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished")
-        with intact_rows(self.store):
-            return {subject_of(row).key for row in rows}
+        rows = self._fetch_rows(f"SELECT {SUBJECT_COLUMNS} FROM subjects c WHERE c.finished")
+        with decoding_errors(self.store):
+            return {subject_from_row(row).key for row in rows}
 
     def fingerprints(self) -> dict[str, str]:
         """Returns the fingerprint of each location's files when they were last read."""
-        return dict(self._rows("SELECT uri, fingerprint FROM fingerprints"))
+        return dict(self._fetch_rows("SELECT uri, fingerprint FROM fingerprints"))
 
     def num_skipped(self) -> int:
         """Returns the number of checkpoints that `--checkpoints` left out and that were not evaluated later."""
-        ((num_passed_over,),) = self._rows(
-            "SELECT count(*) FROM fingerprints WHERE substr(fingerprint, 1, ?) = ?", (len(PASSED_OVER), PASSED_OVER)
+        ((num_passed_over,),) = self._fetch_rows(
+            "SELECT count(*) FROM fingerprints WHERE substr(fingerprint, 1, ?) = ?",
+            (len(PASSED_OVER_PREFIX), PASSED_OVER_PREFIX),
         )
-        ((num_not_admitted,),) = self._rows("SELECT count(*) FROM subjects WHERE admission = 'skipped'")
+        ((num_not_admitted,),) = self._fetch_rows("SELECT count(*) FROM subjects WHERE admission = 'skipped'")
         return int(num_passed_over + num_not_admitted)
 
     def history(
@@ -97,17 +102,17 @@ class LedgerReader(Places, Codes):
           retried: Outcomes that are tried again.
           keeps_code: Whether results of any code count.
         """
-        rows = self._rows(
+        rows = self._fetch_rows(
             "SELECT checkpoint_sha256, case_identity || ':' || optimizer_hash, seed_start, seed_count, seconds, "
             "program_version, outcome, code FROM evaluations ORDER BY id"
         )
-        incidents = self._rows("SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents")
-        positions = self._rows("SELECT position, admission, finished FROM subjects")
+        incidents = self._fetch_rows("SELECT kind, checkpoint_sha256, case_key, seed_start, seed_count FROM incidents")
+        positions = self._fetch_rows("SELECT position, admission, finished FROM subjects")
         seconds_by_case: dict[str, list[float]] = {}
         deaths: dict[EvaluationId, int] = {}
         codes: dict[EvaluationId, tuple[str, ...]] = {}
         retried_codes: dict[EvaluationId, tuple[str, ...]] = {}
-        accepted_code = self.accepted_code
+        accepted_code = self.canonical_codes
         recorded_evaluations = set()
         retried_ids = set()
         splits = set()
@@ -147,10 +152,10 @@ class LedgerReader(Places, Codes):
 
     def accepted_programs(self, expected: Iterable[Program]) -> set[str]:
         """Returns the keys of the programs whose results count if the given programs are expected."""
-        with store_errors(self.store), intact_rows(self.store):
-            return accepted(self._db, expected)
+        with store_errors(self.store), decoding_errors(self.store):
+            return accepted_keys_of_programs(self._db, expected)
 
-    def outcomes(
+    def outcome_counts(
         self,
         programs: Collection[str],
         case_keys: Collection[str],
@@ -166,13 +171,13 @@ class LedgerReader(Places, Codes):
           codes: Current code by `CaseInfo.key`. Results of any code count for cases without an entry.
         """
         case_filter = self.case_filter(case_keys, codes or {})
-        rows = self._rows(
+        rows = self._fetch_rows(
             "SELECT outcome, COUNT(*) FROM evaluations e WHERE program_version IN (SELECT value FROM json_each(?)) "
-            f"AND {OF_CASES} "
+            f"AND {CASE_CONDITION} "
             "AND checkpoint_sha256 IN (SELECT value FROM json_each(?)) GROUP BY outcome",
             (json.dumps(sorted(programs)), case_filter, json.dumps(sorted(sha256s))),
         )
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             return {Outcome(outcome): count for outcome, count in rows}
 
     # Deliveries.
@@ -181,7 +186,7 @@ class LedgerReader(Places, Codes):
         """Returns the deliveries after a sequence number, at most `limit`."""
         from lobench.hookspecs import Delivery
 
-        with store_errors(self.store), intact_rows(self.store):
+        with store_errors(self.store), decoding_errors(self.store):
             rows = self._db.execute(
                 f"SELECT d.sequence, d.position, d.evaluation, {SUBJECT_COLUMNS} "
                 "FROM deliveries d JOIN subjects c ON c.position = d.position WHERE d.sequence > ? "
@@ -189,9 +194,9 @@ class LedgerReader(Places, Codes):
                 (sequence, limit),
             ).fetchall()
             deliveries = []
-            names = self._names_of_runs() if rows else {}
+            names = self._run_names() if rows else {}
             for delivery_sequence, position, evaluation, *columns in rows:
-                subject = subject_of(tuple(columns))
+                subject = subject_from_row(tuple(columns))
                 event: EvaluationFinished | CheckpointFinished
                 if evaluation is not None:
                     event = self._evaluation_event(evaluation, subject)
@@ -200,16 +205,16 @@ class LedgerReader(Places, Codes):
                 deliveries.append(Delivery(sequence=delivery_sequence, event=event, run=names[position]))
             return deliveries
 
-    def _names_of_runs(self) -> Mapping[int, str]:
+    def _run_names(self) -> Mapping[int, str]:
         """Returns the run's name of each position. Names are cached, so that a call reads only new positions."""
         query = f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE c.position > ? ORDER BY c.position"
-        is_experiment = bool(self._rows("SELECT 1 FROM experiments LIMIT 1"))
-        rows = self._rows(query, (max(self._runs.names, default=-1),))
+        is_experiment = bool(self._fetch_rows("SELECT 1 FROM experiments LIMIT 1"))
+        rows = self._fetch_rows(query, (max(self._runs.names, default=-1),))
         restarts = self.restarts() if rows else Restarts()
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             for position, *columns in rows:
-                num_restarts = restarts.number(position)
-                subject = subject_of(tuple(columns))
+                num_restarts = restarts.num_restarts_before(position)
+                subject = subject_from_row(tuple(columns))
                 self._runs.add(position, subject, is_experiment=is_experiment, num_restarts=num_restarts)
         return self._runs.names
 
@@ -218,13 +223,13 @@ class LedgerReader(Places, Codes):
         events = self.restart_events()
         return Restarts.of(self.recorded_sightings(), events) if events else Restarts()
 
-    def superseded(self) -> frozenset[Subject]:
+    def superseded_subjects(self) -> frozenset[Subject]:
         """Returns the checkpoints that restarts in place superseded."""
         events = self.restart_events()
         if not events:
             return frozenset()
         sightings = self.sightings()
-        return frozenset(sightings[position] for position in self.restarts().superseded)
+        return frozenset(sightings[position] for position in self.restarts().superseded_positions)
 
     def numbered_by_arrival(self) -> frozenset[Subject]:
         """Returns the contents of files without a step, in folders of checkpoints with outer steps."""
@@ -232,32 +237,33 @@ class LedgerReader(Places, Codes):
         return frozenset(sightings[position] for position in numbered_by_arrival(sightings))
 
     def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
-        return self.events(RESTARTED, RETURNED)
+        return self.events(RESTARTED_EVENT, RETURNED_EVENT)
 
     def first_deliveries(self, sequence: int) -> list[tuple[str, Subject]]:
         """Returns the run and subject of each position delivered up to a sequence number, by first delivery."""
         query = "SELECT position FROM deliveries WHERE sequence <= ? GROUP BY position ORDER BY MIN(sequence)"
         subjects = self.sightings()
-        names = self._names_of_runs()
-        with intact_rows(self.store):
-            return [(names[position], subjects[position]) for (position,) in self._rows(query, (sequence,))]
+        names = self._run_names()
+        with decoding_errors(self.store):
+            return [(names[position], subjects[position]) for (position,) in self._fetch_rows(query, (sequence,))]
 
-    def standings(self) -> list[tuple[str, Subject, bool]]:
+    def run_standings(self) -> list[tuple[str, Subject, bool]]:
         """Returns (run, subject, is finished) for each position that was not skipped."""
         query = "SELECT position, finished FROM subjects WHERE admission <> 'skipped' ORDER BY position"
         subjects = self.sightings()
-        names = self._names_of_runs()
-        with intact_rows(self.store):
+        names = self._run_names()
+        with decoding_errors(self.store):
             return [
-                (names[position], subjects[position], bool(is_finished)) for position, is_finished in self._rows(query)
+                (names[position], subjects[position], bool(is_finished))
+                for position, is_finished in self._fetch_rows(query)
             ]
 
-    def reopened(self) -> dict[SubjectKey, set[int]]:
+    def reopened_completions(self) -> dict[SubjectKey, set[int]]:
         """Returns the sequence numbers of completions withdrawn when their position was reopened, by subject."""
-        details = self._details("reopened")
+        details = self._event_details("reopened")
         sightings = self.sightings() if details else {}
         sequences: dict[SubjectKey, set[int]] = {}
-        with intact_rows(self.store):
+        with decoding_errors(self.store):
             for detail in details:
                 sequences.setdefault(sightings[detail["position"]].key, set()).add(detail["sequence"])
         return sequences
@@ -270,13 +276,13 @@ class LedgerReader(Places, Codes):
             "WHERE m.method <> '' GROUP BY m.experiment, m.evaluation "
             "HAVING COUNT(DISTINCT m.method) > 1 AND position IS NOT NULL"
         )
-        names = self._names_of_runs()
-        with intact_rows(self.store):
-            return {names[position]: sorted(methods.split(",")) for position, methods in self._rows(query)}
+        names = self._run_names()
+        with decoding_errors(self.store):
+            return {names[position]: sorted(methods.split(",")) for position, methods in self._fetch_rows(query)}
 
     def checkpoint_finished(self, position: int) -> CheckpointFinished:
         """Returns the event of a finished position, as sinks receive it."""
-        with store_errors(self.store), intact_rows(self.store):
+        with store_errors(self.store), decoding_errors(self.store):
             return self._completion_event(position, self.sightings()[position])
 
     def _evaluation_event(self, evaluation: int, subject: Subject) -> EvaluationFinished:
@@ -294,22 +300,22 @@ class LedgerReader(Places, Codes):
         return CheckpointFinished(subject=subject, evaluations=tuple(_finished_event(subject, row) for row in rows))
 
     def last_sequence(self) -> int:
-        return self._number("SELECT MAX(sequence) FROM deliveries")
+        return self._fetch_number("SELECT MAX(sequence) FROM deliveries")
 
     def num_deliveries_after(self, sequence: int) -> int:
         """Returns the number of deliveries after a sequence number.
 
         Sequence numbers have gaps, so their difference is not the count.
         """
-        return self._number("SELECT COUNT(*) FROM deliveries WHERE sequence > ?", (sequence,))
+        return self._fetch_number("SELECT COUNT(*) FROM deliveries WHERE sequence > ?", (sequence,))
 
-    def cursor(self, sink: str) -> int:
+    def sink_cursor(self, sink: str) -> int:
         """Returns the sequence number of the last delivery that a sink has processed; 0 for a new sink."""
-        return self._number("SELECT MAX(sequence) FROM cursors WHERE sink = ?", (sink,))
+        return self._fetch_number("SELECT MAX(sequence) FROM cursors WHERE sink = ?", (sink,))
 
     # Reading, for reports.
 
-    def unchanged_part(self) -> tuple[object, ...] | None:
+    def change_marker(self) -> tuple[object, ...] | None:
         """Returns a value that changes if recorded evaluations change, and not if evaluations or subjects are added.
 
         A reader can thus keep the evaluations that it has read, and read only those added since.
@@ -319,32 +325,32 @@ class LedgerReader(Places, Codes):
           results of experiments, a theta that was evaluated with several bindings, or results without their program.
           The values of two stores may be equal; compare `recorded_at` of an evaluation, too.
         """
-        changes = self._rows("SELECT value FROM meta WHERE key = 'num_changes'")
+        changes = self._fetch_rows("SELECT value FROM meta WHERE key = 'num_changes'")
         ambiguity_queries = (
             "SELECT 1 FROM memberships",
             "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
             "SELECT 1 FROM evaluations e WHERE program_version NOT LIKE '%-%' "
             "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
         )
-        if not changes or any(self._rows(f"{query} LIMIT 1") for query in ambiguity_queries):
+        if not changes or any(self._fetch_rows(f"{query} LIMIT 1") for query in ambiguity_queries):
             return None
-        kinds = PLAN, CURRENT, SAME_CODE
+        kinds = PLAN_EVENT, CURRENT_PLAN_EVENT, SAME_CODE_EVENT
         return (
             changes[0],
-            self._number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds),
-            self.superseded(),
-            self.outdated(),
-            self.places_of_suites(),
+            self._fetch_number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds),
+            self.superseded_subjects(),
+            self.outdated_ids(),
+            self.places_marker(),
         )
 
     def recorded_at(self, evaluation: int) -> float | None:
         """Returns the time at which an evaluation was recorded, by its id; None if there is no such evaluation."""
-        rows = self._rows("SELECT recorded_at FROM evaluations WHERE id = ?", (evaluation,))
+        rows = self._fetch_rows("SELECT recorded_at FROM evaluations WHERE id = ?", (evaluation,))
         return float(rows[0][0]) if rows else None
 
     def num_evaluations(self) -> int:
         """Returns the number of evaluations, including outdated ones."""
-        return self._number("SELECT COUNT(*) FROM evaluations")
+        return self._fetch_number("SELECT COUNT(*) FROM evaluations")
 
     def evaluations(
         self,
@@ -362,7 +368,7 @@ class LedgerReader(Places, Codes):
         Args:
           sha256: Hash of a subject. "": all subjects.
           outcome: Outcome to select. None: all outcomes.
-          all_codes: Whether results of code that the user has edited since are included; see `Codes.outdated`.
+          all_codes: Whether results of code that the user has edited since are included; see `Codes.outdated_ids`.
           codes: Current code by `CaseInfo.key`, if the caller knows it. Results of these cases made by other code are
             skipped.
           summarized: Whether rows have summaries instead of payloads. Their curves are then read on access.
@@ -373,12 +379,12 @@ class LedgerReader(Places, Codes):
         filter_values = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         conditions = {name: value for name, value in filter_values.items() if value}
         where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in conditions)])
-        with store_errors(self.store), intact_rows(self.store):
+        with store_errors(self.store), decoding_errors(self.store):
             programs = known_programs(self._db)
             old_programs_by_id: dict[int, Program] | None = None
             known_sightings = self.sightings(sha256) if sightings is None else sightings
             subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings)
-            superseded = self.superseded()
+            superseded = self.superseded_subjects()
             selection = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
             label_rows = self._db.execute(
                 f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", tuple(conditions.values())
@@ -394,12 +400,12 @@ class LedgerReader(Places, Codes):
             if summarized:
                 summaries = StoredSummaries(self.store, self._db)
                 payload_column, summary_columns = summaries.columns
-                join_clause = summaries.join
+                join_clause = summaries.join_clause
             query = (
                 f"SELECT id, {_READ_COLUMNS}, {payload_column}, {summary_columns} FROM evaluations {join_clause} "
                 f"WHERE {where} ORDER BY id"
             )
-            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated(sha256)
+            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated_ids(sha256)
             shared_text = texts.setdefault
             for (
                 evaluation_id,
@@ -419,12 +425,13 @@ class LedgerReader(Places, Codes):
                 packed_numbers,
             ) in self._db.execute(query, tuple(conditions.values())):
                 if evaluation_id in outdated or (
-                    current_codes and not self.counts(code, current_codes.get(f"{case_identity}:{optimizer_hash}", ""))
+                    current_codes
+                    and not self.counts_as_current(code, current_codes.get(f"{case_identity}:{optimizer_hash}", ""))
                 ):
                     continue
                 case = cases.get(case_text)
                 if case is None:
-                    case = cases[case_text] = self.placed(case_of(case_text))
+                    case = cases[case_text] = self.with_suite_places(case_from_json(case_text))
                 summary = None
                 if summaries is not None and head_id is not None:
                     summary = summaries.summary(evaluation_id, recorded_at, case, head_id, packed_numbers)
@@ -433,7 +440,9 @@ class LedgerReader(Places, Codes):
                     program = Program(version=version)
                     if version.isdecimal():  # recorded before programs had keys
                         if old_programs_by_id is None:
-                            old_programs_by_id = old_programs(self._db, where=where, values=tuple(conditions.values()))
+                            old_programs_by_id = programs_of_old_rows(
+                                self._db, where=where, values=tuple(conditions.values())
+                            )
                         program = old_programs_by_id.get(evaluation_id, program)
                         version = program.key
                 subjects = subjects_of_evaluation(evaluation_id, checkpoint_sha256)
@@ -456,18 +465,20 @@ class LedgerReader(Places, Codes):
                     outcome=_OUTCOMES[outcome_name],
                     message=message,
                     payload=payload,
-                    at_hand=summary,
-                    subjects=subjects,
+                    attached_curves=summary,
+                    recorded_sightings=subjects,
                     labels=labels.get(evaluation_id, NO_LABELS),
                     recorded_at=recorded_at,
-                    superseded=tuple(subject for subject in subjects if subject in superseded) if superseded else (),
+                    superseded_sightings=tuple(subject for subject in subjects if subject in superseded)
+                    if superseded
+                    else (),
                     code=canonical_codes[code],
                     id=evaluation_id,
                 )
 
 
 @functools.lru_cache(maxsize=1024)  # all subjects are evaluated on the same cases
-def case_json(case: CaseInfo) -> str:
+def case_to_json(case: CaseInfo) -> str:
     """Returns a case as stored JSON. Fields with default values are left out; `case_of` restores them."""
     values_by_field = ((field, getattr(case, field.name)) for field in dataclasses.fields(case))
     return json.dumps(
@@ -480,7 +491,7 @@ def case_json(case: CaseInfo) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def case_of(text: str) -> CaseInfo:
+def case_from_json(text: str) -> CaseInfo:
     """Returns the case of a stored JSON text, whichever version wrote it."""
     return CaseInfo(**json.loads(text))
 
@@ -491,7 +502,7 @@ def _finished_event(subject: Subject, row: tuple[Any, ...]) -> EvaluationFinishe
     case_text, start, size, outcome, message, payload = row
     return EvaluationFinished(
         subject=subject,
-        case=case_of(case_text),
+        case=case_from_json(case_text),
         seed_block=SeedBlock(start=start, size=size),
         outcome=Outcome(outcome),
         curves=Curves.from_payload(payload) if payload is not None else None,

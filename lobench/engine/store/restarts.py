@@ -4,8 +4,8 @@ The ledger records a restart as an event when it sees the first checkpoint of th
 content, at the same outer step or a lower one. Earlier checkpoints at this step and later ones are then superseded:
 they belong to the abandoned run, and curves over outer steps leave them out.
 
-A file whose name and content have no step (`latest.msgpack`) cannot show a restart: `Restarts.arrival` numbers its
-contents. If another file of its folder shows a restart, its contents of the abandoned run are superseded too.
+A file whose name and content have no step (`latest.msgpack`) cannot show a restart: `Restarts.arrival_number` numbers
+its contents. If another file of its folder shows a restart, its contents of the abandoned run are superseded too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from lobench.core.subject import Subject
 from lobench.engine.store.series import CheckpointSeries, series_of
 
-__all__ = ["RESTARTED", "RETURNED", "Restart", "Restarts", "moved_detail"]
+__all__ = ["RESTARTED_EVENT", "RETURNED_EVENT", "Restart", "Restarts", "moved_detail"]
 
-RESTARTED, RETURNED = "restarted", "returned"  # kinds of events
+RESTARTED_EVENT, RETURNED_EVENT = "restarted", "returned"  # kinds of events
 
 _IDENTITY_FIELDS = ("uri", "sha256", "generation", "outer_step", "variant")  # fields that identify a sighting
 
@@ -48,10 +48,10 @@ class Restarts:
     Add sightings in the order of their positions, then events in the order of their recording.
 
     Attributes:
-      superseded: Positions of superseded checkpoints.
+      superseded_positions: Positions of superseded checkpoints.
     """
 
-    superseded: set[int] = field(default_factory=set)
+    superseded_positions: set[int] = field(default_factory=set)
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _positions_by_uri: dict[str, list[int]] = field(default_factory=dict)  # positions by path of the checkpoint
@@ -82,12 +82,12 @@ class Restarts:
         self._highest_steps[lineage] = max(subject.outer_step, self._highest_steps.get(lineage, -1))
 
     def add_event(self, kind: str, detail: Mapping[str, Any]) -> None:
-        if kind not in (RESTARTED, RETURNED):
+        if kind not in (RESTARTED_EVENT, RETURNED_EVENT):
             return
         position = self._positions.get(tuple(detail[name] for name in _IDENTITY_FIELDS))
         if position is None:
             return  # a merged store may have the event without the sighting
-        self.superseded.discard(position)
+        self.superseded_positions.discard(position)
         generation, variant = detail["generation"], detail["variant"]
         # Last superseded position of each lineage. Files without a number have lineages of their own.
         last_positions: dict[CheckpointSeries, int] = {}
@@ -95,15 +95,15 @@ class Restarts:
         for uri, sha256, outer_step in detail.get("superseded", ()):
             superseded_position = self._positions.get((uri, sha256, generation, outer_step, variant))
             if superseded_position is not None:
-                self.superseded.add(superseded_position)
+                self.superseded_positions.add(superseded_position)
                 lineage = series_of(self._subjects[superseded_position])
                 last_positions[lineage] = max(superseded_position, last_positions.get(lineage, superseded_position))
         last_position = self._positions.get(tuple(detail["after"]))
-        if kind == RESTARTED and last_position is not None:
+        if kind == RESTARTED_EVENT and last_position is not None:
             for lineage, restart_position in {**last_positions, series: last_position}.items():
                 self._positions_before_restarts.setdefault(lineage, []).append(restart_position)
 
-    def number(self, position: int) -> int:
+    def num_restarts_before(self, position: int) -> int:
         """Returns how many times the trainer of a checkpoint was restarted before the checkpoint was first seen."""
         subject = self._subjects.get(position)
         if subject is None:
@@ -113,18 +113,20 @@ class Restarts:
             for restart_position in self._positions_before_restarts.get(series_of(subject), ())
         )
 
-    def ahead_of(self, subject: Subject) -> list[Subject]:
+    def at_or_after_step(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of `before` with at least the subject's outer step."""
         if subject.outer_step > self._highest_steps.get(series_of(subject), -1):
             return []  # nearly always; skips the search through the whole run
-        return [checkpoint for checkpoint in self.before(subject) if checkpoint.outer_step >= subject.outer_step]
+        return [
+            checkpoint for checkpoint in self.current_lineage(subject) if checkpoint.outer_step >= subject.outer_step
+        ]
 
-    def before(self, subject: Subject) -> list[Subject]:
+    def current_lineage(self, subject: Subject) -> list[Subject]:
         """Returns the checkpoints of a subject's lineage that are not superseded, in order of first sight."""
         lineage = self._lineages.get(series_of(subject), ())
-        return [self._subjects[position] for position in lineage if position not in self.superseded]
+        return [self._subjects[position] for position in lineage if position not in self.superseded_positions]
 
-    def arrival(self, uri: str, sha256: str) -> int:
+    def arrival_number(self, uri: str, sha256: str) -> int:
         """Returns a number in place of the outer step for a file without one: how often its content has changed.
 
         A content that the file still has keeps its number.
@@ -136,7 +138,7 @@ class Restarts:
             return earlier_checkpoints[-1].outer_step
         return max(checkpoint.outer_step for checkpoint in earlier_checkpoints) + 1
 
-    def caused_by(self, position: int, subject: Subject, *, from_step: int | None = None) -> Restart | None:
+    def restart_shown_by(self, position: int, subject: Subject, *, from_step: int | None = None) -> Restart | None:
         """Returns the restart that a sighting shows; None if it shows none. Call `add_sighting` first.
 
         Args:
@@ -144,9 +146,11 @@ class Restarts:
           subject: Subject that was seen.
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """
-        has_returned = position in self.superseded
+        has_returned = position in self.superseded_positions
         replaced_checkpoints = [
-            self._subjects[index] for index in self._positions_by_uri[subject.uri] if index not in self.superseded
+            self._subjects[index]
+            for index in self._positions_by_uri[subject.uri]
+            if index not in self.superseded_positions
         ]
         is_restart = from_step is not None or any(
             checkpoint.sha256 != subject.sha256
@@ -156,13 +160,13 @@ class Restarts:
         )
         if not is_restart and not has_returned:
             return None  # nearly always; skips the search through the whole run
-        other_checkpoints = [checkpoint for checkpoint in self.before(subject) if checkpoint != subject]
+        other_checkpoints = [checkpoint for checkpoint in self.current_lineage(subject) if checkpoint != subject]
         is_restart |= any(checkpoint.outer_step >= subject.outer_step for checkpoint in other_checkpoints)
-        kind = RESTARTED if is_restart else RETURNED
+        kind = RESTARTED_EVENT if is_restart else RETURNED_EVENT
         first_step = subject.outer_step if from_step is None else min(from_step, subject.outer_step)
         superseded_checkpoints = (
             [checkpoint for checkpoint in other_checkpoints if checkpoint.outer_step >= first_step]
-            if kind == RESTARTED
+            if kind == RESTARTED_EVENT
             else []
         )
         lineage = self._lineages[series_of(subject)]
@@ -197,7 +201,7 @@ class Restarts:
         hashes = {checkpoint.sha256 for checkpoint in superseded_checkpoints}
         shared_positions = [
             self._positions[_identity_of(checkpoint)]
-            for checkpoint in self.before(subject)
+            for checkpoint in self.current_lineage(subject)
             if checkpoint not in (subject, *superseded_checkpoints)
         ]
         last_position = self._positions[_identity_of(last_checkpoint)]
@@ -209,7 +213,7 @@ class Restarts:
             for position in positions:
                 candidate = self._subjects[position]
                 may_be_new = position == positions[-1] and position > last_position and candidate.sha256 not in hashes
-                if position > last_shared and position not in self.superseded and not may_be_new:
+                if position > last_shared and position not in self.superseded_positions and not may_be_new:
                     unnumbered_checkpoints.append(candidate)
         return unnumbered_checkpoints
 

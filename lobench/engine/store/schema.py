@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lobench.core.errors import StoreError
 from lobench.core.wording import convert_errors
-from lobench.engine.store.bundle import ledger_file, no_store
+from lobench.engine.store.bundle import ledger_database, no_store_error
 from lobench.engine.store.database import (
     database_errors,
     is_of_other_user,
@@ -25,11 +25,11 @@ from lobench.engine.store.database import (
     write_ahead,
 )
 from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION, make_tables, show_code
-from lobench.engine.store.network import READS_LOCAL_COPY, newer_copy
+from lobench.engine.store.network import READS_LOCAL_COPY, newer_local_database
 
 _LAST_REVISION = "59df9d4"  # last revision that reads schema 1
 
-__all__ = ["attached", "check_schema", "connect", "intact_rows", "store_errors", "was_used"]
+__all__ = ["attached", "check_schema", "decoding_errors", "open_ledger_database", "store_errors", "was_used"]
 
 
 @contextlib.contextmanager
@@ -39,14 +39,16 @@ def store_errors(store: Path) -> Iterator[None]:
         yield
 
 
-def intact_rows(where: Path | str) -> contextlib.AbstractContextManager[None]:
+def decoding_errors(where: Path | str) -> contextlib.AbstractContextManager[None]:
     """Turns errors in decoding a row into a `StoreError`."""
     errors = (ValueError, TypeError, KeyError, struct.error)
     next_step = "move the store away, or restore a copy"
     return convert_errors(errors, StoreError, "a row of the ledger is damaged", where=where, next_step=next_step)
 
 
-def connect(store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False) -> sqlite3.Connection:
+def open_ledger_database(
+    store: Path, *, read_only: bool, database: Path | None = None, is_live: bool = False
+) -> sqlite3.Connection:
     """Opens the ledger of a store. A writer creates missing tables.
 
     A ledger without tables reads as an empty one: its first writer has just begun, was killed, or had no space. If the
@@ -61,12 +63,12 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
       StoreError: The ledger cannot be read or written, is not a ledger, or has another schema. It is left unchanged.
     """
     if database is None and read_only and os.environ.get(READS_LOCAL_COPY):
-        database = newer_copy(store)
-    database = database or ledger_file(store)
+        database = newer_local_database(store)
+    database = database or ledger_database(store)
     with unusable_store(store):
         is_present = not read_only or database.is_file()
     if not is_present:
-        raise no_store(store)
+        raise no_store_error(store)
     with store_errors(store):
         connection = open_to_read(database, is_live=is_live) if read_only else open_to_write(database)
     try:
@@ -74,7 +76,7 @@ def connect(store: Path, *, read_only: bool, database: Path | None = None, is_li
             if read_only and not _has_tables(connection) and not was_used(store):
                 connection.close()
                 connection = _empty_ledger()
-            check_schema(schema_version(connection) if read_only else _version_or_none(connection), store)
+            check_schema(schema_version(connection) if read_only else _version_or_zero(connection), store)
             if read_only:
                 show_code(connection)
             else:
@@ -96,10 +98,10 @@ def attached(connection: sqlite3.Connection, store: Path) -> Iterator[None]:
     Raises:
       StoreError: The ledger cannot be read.
     """
-    file = ledger_file(store).absolute()
+    file = ledger_database(store).absolute()
     with contextlib.ExitStack() as stack:
         with store_errors(store):
-            with contextlib.closing(connect(store, read_only=True)) as source:
+            with contextlib.closing(open_ledger_database(store, read_only=True)) as source:
                 _, _, open_file = source.execute("PRAGMA database_list").fetchone()
                 if not open_file or is_of_other_user(file) or not may_write(file.parent):
                     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lobench-"))
@@ -141,7 +143,7 @@ def check_schema(version: int, where: Path) -> None:
         )
 
 
-def _version_or_none(connection: sqlite3.Connection) -> int:
+def _version_or_zero(connection: sqlite3.Connection) -> int:
     """Returns the schema of a ledger that is to be written; 0 if it is empty, as a kill may leave it."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if "meta" in names and connection.execute("SELECT 1 FROM meta WHERE key = 'schema_version'").fetchone() is not None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lobench.core.checkpoint import index_in_name
 from lobench.core.subject import Subject
 
-__all__ = ["ArrivalNumbers", "CheckpointSeries", "has_number", "numbered_by_arrival", "series_of"]
+__all__ = ["ArrivalNumbers", "CheckpointSeries", "has_step_in_name", "numbered_by_arrival", "series_of"]
 
 _NUMBER = re.compile(r"\d+")
 
@@ -46,7 +46,7 @@ def series_of(subject: Subject) -> CheckpointSeries:
     return CheckpointSeries(subject.run, subject.generation, f"{folder}{_NUMBER.sub('*', name)}", subject.variant.key)
 
 
-def has_number(uri: str) -> bool:
+def has_step_in_name(uri: str) -> bool:
     """Returns whether the name of a checkpoint contains a step, as `theta_100.npz` and `100` do."""
     return index_in_name(_folder_and_name(uri)[1]) is not None
 
@@ -69,7 +69,7 @@ class ArrivalNumbers:
             return False
         folder = (subject.run, _folder_and_name(subject.uri)[0])
         file = (subject.run, subject.uri)
-        if has_number(subject.uri):
+        if has_step_in_name(subject.uri):
             self._folders.add(folder)
             return False
         steps = self._steps.setdefault(file, {})

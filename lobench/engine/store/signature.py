@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import headline
-from lobench.engine.store.bundle import SIGNATURE, ResultBundle
+from lobench.engine.store.bundle import SIGNATURE_NAME, ResultBundle
 
 __all__ = ["sign", "signer"]
 
@@ -46,27 +46,29 @@ def signer(bundle: ResultBundle, allowed: Path | None) -> str:
     Raises:
       UsageError: The signature is invalid, or is not by an allowed signer.
     """
-    if SIGNATURE not in bundle.names:
+    if SIGNATURE_NAME not in bundle.member_names:
         if allowed is not None:
             raise UsageError("the bundle is not signed", where=str(bundle.path))
         return ""
     with tempfile.TemporaryDirectory(prefix="lobench-") as folder:
         path = Path(folder) / "signature"
-        path.write_bytes(bundle.read(SIGNATURE))
+        path.write_bytes(bundle.read(SIGNATURE_NAME))
         command = ["ssh-keygen", "-Y"]
         if allowed is None:
             command += ["check-novalidate", "-n", _NAMESPACE, "-s", str(path)]
         else:
-            principals = _ssh(["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b"")
+            principals = _run_ssh_keygen(
+                ["ssh-keygen", "-Y", "find-principals", "-s", str(path), "-f", str(allowed)], b""
+            )
             principal = principals.splitlines()[0] if principals else ""
             command += ["verify", "-n", _NAMESPACE, "-s", str(path), "-f", str(allowed), "-I", principal]
-        message = _ssh(command, bundle.root.encode())
+        message = _run_ssh_keygen(command, bundle.root.encode())
     if not message.startswith("Good"):
         raise UsageError("the signature does not fit", where=str(bundle.path), got=message or "no allowed signer")
     return message.partition(" for ")[2] or message
 
 
-def _ssh(command: list[str], text: bytes) -> str:
+def _run_ssh_keygen(command: list[str], text: bytes) -> str:
     try:
         process = subprocess.run(command, input=text, capture_output=True, timeout=60)
     except OSError as error:

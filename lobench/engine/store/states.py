@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockStates",
+    "StateAccess",
     "StateFile",
-    "States",
-    "free_states",
     "leave_mark",
     "marked_folder",
-    "owner_of",
+    "remove_finished_states",
     "state_folder",
+    "state_owner",
     "sweep_states",
 ]
 
@@ -98,7 +98,7 @@ class StateFile(NamedTuple):
         return cls(name_parts[0], name_parts[1], int(name_parts[2]), name_parts[3])
 
 
-def owner_of(sha256: str, case_key: str, block: SeedBlock) -> str:
+def state_owner(sha256: str, case_key: str, block: SeedBlock) -> str:
     """Returns the name of an evaluation as an owner of states: 16 hex digits.
 
     Args:
@@ -110,7 +110,7 @@ def owner_of(sha256: str, case_key: str, block: SeedBlock) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class States:
+class StateAccess:
     """Access of a training process to a store's states.
 
     Attributes:
@@ -128,22 +128,22 @@ class BlockStates:
 
     Attributes:
       folder: `States.folder`.
-      prefixes: Hash, for each phase of the training, of everything that determines the bits up to its end.
+      prefix_hashes: Hash, for each phase of the training, of everything that determines the bits up to its end.
       block: Seed block.
-      owner: `owner_of` the evaluation.
+      owner: `state_owner` the evaluation.
       program: Description of the program, for messages.
       where: Name of the case, for messages.
       log: `States.log`.
     """
 
     folder: Path
-    prefixes: Sequence[str]
+    prefix_hashes: Sequence[str]
     block: SeedBlock
     owner: str
     program: str
     where: str
     log: Callable[[str], None]
-    _own_state: Path | None = None  # state that the next save replaces
+    _own_path: Path | None = None  # state that the next save replaces
     _loaded_path: Path | None = None
     _has_failed: bool = False
 
@@ -152,11 +152,11 @@ class BlockStates:
 
         Damaged states are logged and removed.
         """
-        state_files = [file for file in _files(self.folder) if file.seeds == str(self.block)]
+        state_files = [file for file in _state_files(self.folder) if file.seeds == str(self.block)]
         for file in sorted(state_files, key=lambda file: -file.step):
             path = self.folder / file.name
             is_own = file.owner == self.owner
-            if file.prefix in self.prefixes:
+            if file.prefix in self.prefix_hashes:
                 try:
                     leaves, header = _decode_file(path)
                 except FileNotFoundError:
@@ -166,7 +166,7 @@ class BlockStates:
                     _remove(path)
                     continue
                 self._loaded_path = path
-                self._own_state = path if is_own else None
+                self._own_path = path if is_own else None
                 if file.owner == _KEPT_OWNER:
                     with contextlib.suppress(OSError):
                         os.utime(path)  # marks it as recently used
@@ -185,18 +185,18 @@ class BlockStates:
         """
         leaves, header = state
         owner = _KEPT_OWNER if is_final else self.owner
-        file = StateFile(self.prefixes[header["phase"]], str(self.block), header["step"], owner)
+        file = StateFile(self.prefix_hashes[header["phase"]], str(self.block), header["step"], owner)
         path = self.folder / file.name
         try:
-            write_whole(path, _encode(leaves, {**header, "made_by": self.program}))
+            write_whole(path, _encode_state(leaves, {**header, "made_by": self.program}))
         except OSError as error:
             if not self._has_failed:
                 self.log(f"{self.where}: its state cannot be saved in {self.folder}: {cause(error)}; going on without")
             self._has_failed = True
             return
-        if self._own_state is not None and self._own_state != path:
-            _remove(self._own_state)
-        self._own_state = None if is_final else path
+        if self._own_path is not None and self._own_path != path:
+            _remove(self._own_path)
+        self._own_path = None if is_final else path
         if is_final:
             _remove_oldest_kept(self.folder)
 
@@ -206,23 +206,23 @@ class BlockStates:
         file = StateFile.of_name(self._loaded_path.name)
         assert file is not None
         self._log_restart(f"the saved state of step {file.step} is of another program ({why})")
-        if self._own_state is not None:
-            _remove(self._own_state)
-            self._own_state = None
+        if self._own_path is not None:
+            _remove(self._own_path)
+            self._own_path = None
 
     def _log_restart(self, reason: str) -> None:
         self.log(f"{self.where}, seeds {self.block}: {reason}: computed anew")
 
 
-def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
+def remove_finished_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
     """Removes the states of evaluations whose results are durable.
 
     Final states that are kept for longer trainings stay.
     """
-    if not evaluations or not (files := list(_files(folder))):
+    if not evaluations or not (files := list(_state_files(folder))):
         return
     owners = {
-        owner_of(sha256, evaluation.case_key, evaluation.block)
+        state_owner(sha256, evaluation.case_key, evaluation.block)
         for evaluation in evaluations
         for sha256 in (evaluation.sha256, "")
     }
@@ -233,7 +233,7 @@ def free_states(folder: Path, evaluations: Sequence[EvaluationId]) -> None:
 
 def sweep_states(folder: Path, ledger: sqlite3.Connection) -> None:
     """Removes leftovers of a killed chief: partly written files, markers, states of evaluations with a result."""
-    files = list(_files(folder))
+    files = list(_state_files(folder))
     with contextlib.suppress(OSError):
         for path in (*folder.glob(".tmp-*"), *folder.glob(f"{_MARKER_PREFIX}*")):
             _remove(path)
@@ -246,13 +246,13 @@ def sweep_states(folder: Path, ledger: sqlite3.Connection) -> None:
     finished_owners = set()
     for sha256, case_key, start, size in rows:
         block = SeedBlock(start=start, size=size)
-        finished_owners |= {owner_of(sha256, case_key, block), owner_of("", case_key, block)}
+        finished_owners |= {state_owner(sha256, case_key, block), state_owner("", case_key, block)}
     for file in files:
         if file.owner in finished_owners:
             _remove(folder / file.name)
 
 
-def _files(folder: Path) -> Iterator[StateFile]:
+def _state_files(folder: Path) -> Iterator[StateFile]:
     try:
         names = os.listdir(folder)
     except OSError:
@@ -263,7 +263,7 @@ def _files(folder: Path) -> Iterator[StateFile]:
 def _remove_oldest_kept(folder: Path) -> None:
     """Removes the least recently used kept states beyond the size limit. The last one is never removed."""
     kept_files = []
-    for file in _files(folder):
+    for file in _state_files(folder):
         with contextlib.suppress(OSError):  # removed by another worker in the meantime
             status = (folder / file.name).stat()
             kept_files += [(status.st_mtime_ns, status.st_size, file.name)] if file.owner == _KEPT_OWNER else []
@@ -279,7 +279,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _encode(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes:
+def _encode_state(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save  # imports numpy
 
     text = json.dumps(header)

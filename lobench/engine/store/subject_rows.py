@@ -14,21 +14,23 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject, Variant
 from lobench.core.trials import FIRST_REPORT_SEED
 
-__all__ = ["SIGHTING", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_of", "values_of"]
+__all__ = ["SIGHTING_COLUMNS", "SUBJECT_COLUMNS", "sightings_of_evaluations", "subject_columns", "subject_from_row"]
 
 # Columns that identify a sighting.
-SIGHTING = ("uri", "sha256", "generation", "outer_step", "variant")
+SIGHTING_COLUMNS = ("uri", "sha256", "generation", "outer_step", "variant")
 _COLUMNS = ("kind", "uri", "sha256", "outer_step", "generation", "run", "label", "bindings", "trainer_config")
 _FIRST_SEED = re.compile(r"\s*Case\.first_seed\s*=\s*(\d+)\s*")
-SUBJECT_COLUMNS = ", ".join(f"c.{column}" for column in _COLUMNS)  # columns of `subjects c` that `subject_of` reads
+SUBJECT_COLUMNS = ", ".join(
+    f"c.{column}" for column in _COLUMNS
+)  # columns of `subjects c` that `subject_from_row` reads
 
 
-def _variant_of(subject: Subject) -> str:
+def _variant_key(subject: Subject) -> str:
     """Returns the key that distinguishes subjects with equal hashes; "" without a theta, because hashes are unique."""
     return subject.variant.key if subject.has_theta else ""
 
 
-def values_of(subject: Subject) -> dict[str, Any]:
+def subject_columns(subject: Subject) -> dict[str, Any]:
     """Returns the columns of a subject. The label is "" if it can be derived from the other columns."""
     values = {
         "kind": subject.kind,
@@ -41,12 +43,12 @@ def values_of(subject: Subject) -> dict[str, Any]:
         "bindings": json.dumps(subject.variant.bindings if subject.has_theta else []),
         "trainer_config": subject.variant.trainer_config if subject.has_theta else None,
     }
-    has_own_label = subject_of(tuple(values[column] for column in _COLUMNS)).label != subject.label
-    return values | {"variant": _variant_of(subject), "label": subject.label if has_own_label else ""}
+    has_own_label = subject_from_row(tuple(values[column] for column in _COLUMNS)).label != subject.label
+    return values | {"variant": _variant_key(subject), "label": subject.label if has_own_label else ""}
 
 
 @functools.lru_cache(maxsize=16_384)  # a viewer reads all subjects of a large store each time that it grows
-def subject_of(row: tuple[Any, ...]) -> Subject:
+def subject_from_row(row: tuple[Any, ...]) -> Subject:
     """Returns the subject of a row of `SUBJECT_COLUMNS`."""
     kind, uri, sha256, outer_step, generation, run, label, bindings, trainer_config = row
     if kind == "optimizer":
@@ -78,7 +80,7 @@ def sightings_of_evaluations(
     for subject in sightings.values():
         sightings_by_theta.setdefault(subject.sha256, []).append(subject)
     ambiguous_thetas = {
-        sha256 for sha256, subjects in sightings_by_theta.items() if len(set(map(_variant_of, subjects))) > 1
+        sha256 for sha256, subjects in sightings_by_theta.items() if len(set(map(_variant_key, subjects))) > 1
     }
     sightings_by_evaluation: dict[int, list[Subject]] = {}
     if ambiguous_thetas:

@@ -18,7 +18,7 @@ from lobench.core.curve_summary import SUMMARY_VERSION, CurveSummary, read_summa
 from lobench.core.errors import StoreError
 from lobench.core.result import Curves
 from lobench.engine.store.ledger_part import LedgerPart
-from lobench.engine.store.schema import connect, intact_rows, store_errors
+from lobench.engine.store.schema import decoding_errors, open_ledger_database, store_errors
 
 __all__ = ["StoredSummaries", "Summaries", "copy_summaries"]
 
@@ -114,7 +114,7 @@ class StoredSummaries:
     """
 
     def __init__(self, store: Path, db: sqlite3.Connection) -> None:
-        self._store, self._payloads = store, _Payloads(store)
+        self._store, self._payloads = store, _CurveReader(store)
         with store_errors(store):
             self._has_summaries = _version(db) == SUMMARY_VERSION
             self._heads = (
@@ -129,7 +129,7 @@ class StoredSummaries:
         return "payload", "NULL, NULL"
 
     @property
-    def join(self) -> str:
+    def join_clause(self) -> str:
         return "LEFT JOIN summaries s ON s.evaluation = evaluations.id" if self._has_summaries else ""
 
     def summary(
@@ -153,7 +153,7 @@ class _CurveLoader:
 
     __slots__ = ("_case", "_evaluation", "_payloads", "_recorded_at")
 
-    def __init__(self, payloads: _Payloads, evaluation: int, recorded_at: float, case: CaseInfo) -> None:
+    def __init__(self, payloads: _CurveReader, evaluation: int, recorded_at: float, case: CaseInfo) -> None:
         self._payloads = payloads
         self._evaluation = evaluation
         self._recorded_at = recorded_at
@@ -163,7 +163,7 @@ class _CurveLoader:
         return self._payloads.curves(self._evaluation, self._recorded_at, self._case)
 
 
-class _Payloads:
+class _CurveReader:
     """Reads curves from a ledger.
 
     Every summary holds a reference to this reader. It is a class of its own so that a summary does not keep all of
@@ -187,11 +187,11 @@ class _Payloads:
                 got=f"no evaluation {evaluation} of that time any more",
                 next_step="run the command again",
             )
-        with intact_rows(f"{case.suite}/{case.name}, evaluation {evaluation}"):
+        with decoding_errors(f"{case.suite}/{case.name}, evaluation {evaluation}"):
             return Curves.from_payload(row[0])
 
     @functools.cached_property
     def _database(self) -> sqlite3.Connection:
-        connection = connect(self._store, read_only=True)
+        connection = open_ledger_database(self._store, read_only=True)
         weakref.finalize(self, connection.close)
         return connection

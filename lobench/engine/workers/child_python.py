@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 __all__ = [
-    "PYTHON",
+    "PYTHON_COMMAND",
     "cache_environment",
     "cache_folder",
     "unshared_cache_line",
@@ -19,7 +19,7 @@ __all__ = [
 
 # The current folder may be a folder of checkpoints, for example. Without -P, `python -m` would search it for modules
 # first, and could run a file `queue.py` there. `prepare_import_path` adds the folder at the end.
-PYTHON = (sys.executable, "-P")
+PYTHON_COMMAND = (sys.executable, "-P")
 
 _CACHE_VARIABLE = "LOBENCH_CACHE_DIR"
 _KEPT_SECONDS = 30 * 86400.0  # age of the last reading at which a program is removed
@@ -43,7 +43,7 @@ def user_cache_folder() -> Path | None:
     folder = wanted_cache_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sweep(folder)
+        _remove_old_programs(folder)
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
@@ -65,7 +65,7 @@ def wanted_cache_folder() -> Path:
     return Path(os.environ.get(_CACHE_VARIABLE) or Path(cache_home) / "lobench") / "xla_cache"
 
 
-def _sweep(folder: Path) -> None:
+def _remove_old_programs(folder: Path) -> None:
     """Removes programs that no process has read for long, at most once a day.
 
     Raises:

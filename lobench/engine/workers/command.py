@@ -21,7 +21,7 @@ from lobench.core.result import Outcome
 from lobench.core.wording import cause
 from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import ChiefEnd
-from lobench.engine.workers.last_words import how_it_ended, printable, tail_of
+from lobench.engine.workers.last_words import exit_text, log_tail, printable
 from lobench.engine.workers.protocol import (
     TO_WORKER,
     Command,
@@ -32,7 +32,7 @@ from lobench.engine.workers.protocol import (
     ToWorker,
 )
 
-__all__ = ["CommandRunner", "command_words", "filled", "kill_tree", "serve"]
+__all__ = ["CommandRunner", "command_words", "fill_placeholders", "kill_tree", "serve"]
 
 
 _PLACEHOLDER = re.compile(r"\{([\w./]+)\}")
@@ -48,13 +48,13 @@ def command_words(words: Sequence[str], values: Mapping[str, str]) -> tuple[str,
     """
     script_index = _index_of_script(words)
     filled_words = [
-        _filled_script(word, values) if index == script_index else filled(word, values)
+        _filled_script(word, values) if index == script_index else fill_placeholders(word, values)
         for index, word in enumerate(words)
     ]
     return (sys.executable, *filled_words[1:]) if filled_words[0] == "python" else tuple(filled_words)
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """Returns a text in which each placeholder `{NAME}` is replaced by its value. Unknown placeholders stay."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
@@ -120,7 +120,7 @@ class CommandRunner:
         timer.daemon = True
         started_at = time.monotonic()
         timer.start()
-        problem = self._run(command)
+        problem = self._run_process(command)
         timer.cancel()
         if problem and time.monotonic() - started_at >= timeout_seconds:
             text = f"ran past its deadline; got more than {timeout_seconds:g} s"
@@ -128,7 +128,7 @@ class CommandRunner:
         outcome = Outcome.FAILED if problem else Outcome.PASSED
         return JobResult(lease=command.lease, outcome=outcome, message=problem)
 
-    def _run(self, command: Command) -> str:
+    def _run_process(self, command: Command) -> str:
         """Returns "" if the exit code is 0; else how the command ended, and the last line of its standard error."""
         try:
             Path(command.log).parent.mkdir(parents=True, exist_ok=True)
@@ -146,9 +146,9 @@ class CommandRunner:
                     self._lease, exit_code = -1, self._process.wait()
             if exit_code == 0:
                 return ""
-            text = tail_of(Path(f"{command.log}.err"), size_before)
+            text = log_tail(Path(f"{command.log}.err"), size_before)
             lines = [line.strip() for line in text.splitlines() if line.strip()]
-            return how_it_ended(exit_code) + (f": {printable(lines[-1])}" if lines else "")
+            return exit_text(exit_code) + (f": {printable(lines[-1])}" if lines else "")
         except OSError as error:
             return f"it could not be run: {cause(error)}"
 

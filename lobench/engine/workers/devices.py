@@ -14,11 +14,11 @@ from lobench.core.errors import UsageError
 __all__ = [
     "DeviceLeases",
     "cpu_class",
+    "device_description",
     "devices_here",
     "equal_shares",
     "instruction_set",
-    "known_device",
-    "settle_blas",
+    "set_blas_variables",
 ]
 
 # Feature levels of x86-64 (System V psABI), highest first. XLA's code for a CPU depends on them.
@@ -131,7 +131,7 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return level_name
 
 
-def settle_blas(num_cpus: int) -> None:
+def set_blas_variables(num_cpus: int) -> None:
     """Sets OpenBLAS variables that affect the bits of LAPACK's results, unless the user has set them.
 
     Call it before importing scipy.
@@ -153,6 +153,6 @@ def cpu_class() -> str:
     return f"{instruction_set()}, at most {limits[-1]}" if limits else instruction_set()
 
 
-def known_device(device: str) -> str:
+def device_description(device: str) -> str:
     """Returns jax's description of this process's device. For a CPU, the instruction set is added."""
     return device.replace(_CPU, f"cpu: {cpu_class()}", 1) if device.startswith(_CPU) else device

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 from lobench.engine.config.import_path import prepare_import_path
 from lobench.engine.workers.child_python import cache_environment
-from lobench.engine.workers.devices import settle_blas
+from lobench.engine.workers.devices import set_blas_variables
 from lobench.engine.workers.protocol import Configure
 
 __all__ = ["main", "run_worker"]
@@ -37,7 +37,7 @@ def run_worker(connection: Connection, configure: Configure, *, owns_process: bo
     >>> kind_of(far.recv_bytes())
     'ready'
     """
-    settle_blas(configure.num_cpus)
+    set_blas_variables(configure.num_cpus)
     serve = pkgutil.resolve_name(configure.serve)
     serve(connection, configure, owns_process=owns_process)
 

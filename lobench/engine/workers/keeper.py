@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 
-from lobench.engine.workers.child_python import PYTHON
+from lobench.engine.workers.child_python import PYTHON_COMMAND
 
 __all__ = ["Keeper", "main"]
 
@@ -34,7 +34,7 @@ class Keeper:
         self._is_detached = is_detached
         with contextlib.suppress(OSError):
             self._child = subprocess.Popen(
-                [*PYTHON, "-m", "lobench.engine.workers.keeper", *([_DETACHED] if is_detached else [])],
+                [*PYTHON_COMMAND, "-m", "lobench.engine.workers.keeper", *([_DETACHED] if is_detached else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -44,13 +44,13 @@ class Keeper:
             if self._child.stdin is not None:
                 os.set_blocking(self._child.stdin.fileno(), False)
 
-    def keep(self, group: int) -> None:
+    def add_group(self, group: int) -> None:
         """Adds a group. The first call waits until a detached keeper has started."""
         self._send(f"+{group}\n")
         if self._is_detached and self._child is not None:
             self._child.wait()  # the child ends when it has forked the keeper; killed before, it would leave none
 
-    def forget(self, group: int) -> None:
+    def remove_group(self, group: int) -> None:
         """Informs the keeper that a group has ended. Call it before the group's number can be reused."""
         self._send(f"-{group}\n")
 
@@ -59,7 +59,7 @@ class Keeper:
             with contextlib.suppress(OSError, ValueError):
                 # The pipe is full: the keeper is stopped, and its list out of date.
                 if self._child.stdin.write(line.encode()) is None:
-                    self._end()
+                    self._kill_keeper()
 
     def close(self) -> None:
         if self._child is not None and self._child.stdin is not None:
@@ -68,9 +68,9 @@ class Keeper:
             try:
                 self._child.wait(_CLOSE_SECONDS)
             except subprocess.TimeoutExpired:  # it is stopped; the workers have ended without it
-                self._end()
+                self._kill_keeper()
 
-    def _end(self) -> None:
+    def _kill_keeper(self) -> None:
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
             self._child.kill()

@@ -6,7 +6,7 @@ import re
 import resource
 from pathlib import Path
 
-__all__ = ["how_it_ended", "last_words", "printable", "tail_of"]
+__all__ = ["exit_text", "likely_cause", "log_tail", "printable"]
 
 _TAIL_BYTES = 1 << 16
 _TAIL_LETTERS = 300
@@ -16,7 +16,7 @@ _INNERMOST = re.compile(r"^Current thread .*\n  File \".*\", line \d+ in (.*)$",
 _CAUSE = re.compile(r"error|exception|bad_alloc|memory|abort|terminate|fail|cannot|space", re.IGNORECASE)
 
 
-def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
+def likely_cause(log: Path, start: int = 0, *, problem: str = "") -> str:
     """Returns the line of a log that best explains why its process ended, and possible causes; "" if unknown.
 
     Args:
@@ -32,7 +32,7 @@ def last_words(log: Path, start: int = 0, *, problem: str = "") -> str:
     return "; ".join(reason for reason in reasons if reason)
 
 
-def how_it_ended(code: int) -> str:
+def exit_text(code: int) -> str:
     """Describes an exit code: "exited with status 1" or "killed by signal 9"."""
     return f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
 
@@ -42,7 +42,7 @@ def printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in line)[:_TAIL_LETTERS]
 
 
-def tail_of(log: Path, start: int) -> str:
+def log_tail(log: Path, start: int) -> str:
     """Returns the last 64 KiB of a log's text from the offset `start` on."""
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL_BYTES))
@@ -51,7 +51,7 @@ def tail_of(log: Path, start: int) -> str:
 
 def _cause_in(log: Path, start: int) -> str:
     try:
-        text = tail_of(log, start)
+        text = log_tail(log, start)
     except OSError:
         return ""
     dump_match = _DUMP.search(text)

@@ -21,7 +21,7 @@ class OomKills:
         self._file = _count_file()
         self._num_accounted = self._num_kills()
 
-    def take(self) -> bool:
+    def claim_kill(self) -> bool:
         """Returns whether there was a kill that is not attributed to a worker yet, and marks one as attributed."""
         if self._num_kills() <= self._num_accounted:
             return False

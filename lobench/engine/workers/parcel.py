@@ -19,9 +19,9 @@ from pathlib import Path
 
 from lobench.core.errors import LobenchError
 from lobench.engine.config.import_path import INI_FILES
-from lobench.engine.config.origin import ORIGIN, git_state
+from lobench.engine.config.origin import ORIGIN_FILE, git_state
 from lobench.engine.config.run_configs import config_chain
-from lobench.engine.config.suite_files import files_above, files_of_suite, included_files
+from lobench.engine.config.suite_files import files_above_suite, files_of_suite, included_files
 
 __all__ = ["Parcel"]
 
@@ -75,7 +75,7 @@ class Parcel:
             folder = suite if suite.is_dir() else suite.parent
             roots.append(folder.parent)
             files.update(dict.fromkeys(files_of_suite(suite, follow_links=True)))
-            files.update(dict.fromkeys(files_above(folder)))
+            files.update(dict.fromkeys(files_above_suite(folder)))
         for file in map(Path, map(os.path.abspath, gin_files)):
             files.update(dict.fromkeys(included_files(file, set())))
         if trainer_config:
@@ -92,7 +92,7 @@ class Parcel:
             # Keeps pytest from searching for a configuration above the folder to which this is unpacked.
             contents["pytest.ini"] = b"[pytest]\n"
         revision, dirty = git_state(str(roots[0]))
-        contents[ORIGIN] = json.dumps({"git_revision": revision, "git_dirty": dirty}).encode()
+        contents[ORIGIN_FILE] = json.dumps({"git_revision": revision, "git_dirty": dirty}).encode()
         return cls(base=base, sha256=_digest(contents), data=_zip(contents))
 
     @staticmethod

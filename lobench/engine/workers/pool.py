@@ -23,7 +23,7 @@ from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.engine.workers.entry import run_worker
 from lobench.engine.workers.keeper import Keeper
 from lobench.engine.workers.oom_kills import OomKills
-from lobench.engine.workers.process import KILLED as _KILLED
+from lobench.engine.workers.process import KILLED_TEXT as _KILLED
 from lobench.engine.workers.process import WorkerProcess
 from lobench.engine.workers.protocol import Configure, Exit, WorkerSession
 from lobench.hookspecs import ExecutorEvent, Notice, WorkerExited, WorkerMessage
@@ -134,7 +134,7 @@ class LocalPool:
             self._own_events.append(WorkerExited(worker=worker, message=f"it could not be started: {cause(error)}"))
             return
         self._processes[worker] = process
-        self._keeper.keep(process.pid)
+        self._keeper.add_group(process.pid)
         if process.log_problem and not self._has_log_problem:
             self._has_log_problem = True
             text = f"workers' logs cannot be written to {self._config.log_folder}: {process.log_problem}"
@@ -150,9 +150,9 @@ class LocalPool:
     def send(self, worker: int, message: bytes, files: Sequence[str] = ()) -> None:
         process = self._processes.get(worker)
         if process is not None:
-            self._keep_sending(worker, process.channel.send(message))
+            self._register_unsent(worker, process.channel.send(message))
 
-    def _keep_sending(self, worker: int, is_sent: bool) -> None:
+    def _register_unsent(self, worker: int, is_sent: bool) -> None:
         """Registers a worker for writing if its pipe was full, so that `wait` sends the rest of the message."""
         if not is_sent:
             with contextlib.suppress(KeyError, ValueError):  # the worker has died
@@ -160,7 +160,7 @@ class LocalPool:
                 self._selector.modify(self._processes[worker].channel, read_and_write, worker)
 
     def kill(self, worker: int) -> None:
-        self._end(worker)
+        self._end_worker(worker)
 
     def wait(self, timeout: float) -> list[ExecutorEvent]:
         messages, self._own_events = self._own_events, []
@@ -180,7 +180,7 @@ class LocalPool:
             if events & selectors.EVENT_WRITE:
                 # Before the flush, because another thread may send between the two calls.
                 self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
-                self._keep_sending(key.data, self._processes[key.data].channel.flush())
+                self._register_unsent(key.data, self._processes[key.data].channel.flush())
         for worker in sorted(replying_workers & self._processes.keys()):
             messages += self._receive(worker, self._processes[worker], may_have_ended=worker in doubtful_workers)
         return messages
@@ -197,8 +197,8 @@ class LocalPool:
         if channel.is_amid_a_message:
             channel.look()
         if channel.problem or has_ended or (channel.is_closed and process.is_overdue()):
-            cause_text = self._end(worker, channel.problem)
-            is_oom = cause_text == _KILLED and self._oom_kills.take()
+            cause_text = self._end_worker(worker, channel.problem)
+            is_oom = cause_text == _KILLED and self._oom_kills.claim_kill()
             if is_oom:
                 cause_text = "killed by the system for want of memory (oom_kill of its cgroup)"
             return [*messages, WorkerExited(worker=worker, message=cause_text, is_oom=is_oom)]
@@ -210,7 +210,7 @@ class LocalPool:
             self._doubtful_workers.discard(worker)
         return messages
 
-    def _end(self, worker: int, reason: str = "") -> str:
+    def _end_worker(self, worker: int, reason: str = "") -> str:
         """Ends a worker, and returns `reason`, or if that is "", a description of its end."""
         self._devices.release(worker)
         self._doubtful_workers.discard(worker)
@@ -221,7 +221,7 @@ class LocalPool:
             with contextlib.suppress(KeyError, ValueError):  # a closed pipe is no longer registered
                 if endpoint is not None:
                     self._selector.unregister(endpoint)
-        self._keeper.forget(process.pid)
+        self._keeper.remove_group(process.pid)
         code = process.end()
         return reason or process.how_it_ended(code)
 
@@ -229,7 +229,7 @@ class LocalPool:
         for process in self._processes.values():
             process.kill()
         for worker in list(self._processes):
-            self._end(worker)
+            self._end_worker(worker)
         self._selector.close()
         self._keeper.close()
 

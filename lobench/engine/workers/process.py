@@ -15,12 +15,12 @@ from typing import BinaryIO
 from lobench.core.wording import cause
 from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import Channel
-from lobench.engine.workers.child_python import PYTHON
-from lobench.engine.workers.last_words import how_it_ended, last_words
+from lobench.engine.workers.child_python import PYTHON_COMMAND
+from lobench.engine.workers.last_words import exit_text, likely_cause
 
-__all__ = ["KILLED", "WorkerProcess"]
+__all__ = ["KILLED_TEXT", "WorkerProcess"]
 
-KILLED = f"killed by signal {signal.SIGKILL:d}"
+KILLED_TEXT = f"killed by signal {signal.SIGKILL:d}"
 
 _REAP_SECONDS = 2.0  # longest wait for a killed process, which may hang on a dead disk
 _CLOSING_SECONDS = 5.0  # longest time between the end of a worker's pipe and its exit
@@ -60,7 +60,7 @@ class WorkerProcess:
                 child_ends.callback(output.close)
             stdout = subprocess.DEVNULL if output is None else output
             self._child = subprocess.Popen(
-                [*PYTHON, "-m", "lobench.engine.workers.entry", str(child_end.fileno())],
+                [*PYTHON_COMMAND, "-m", "lobench.engine.workers.entry", str(child_end.fileno())],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
@@ -128,9 +128,9 @@ class WorkerProcess:
     def how_it_ended(self, code: int | None) -> str:
         """Returns a description of its end: the exit code, and the likely reason from its log."""
         if code == -signal.SIGKILL:
-            return KILLED  # its last output cannot explain the signal
-        ending = "closed its pipe" if code is None else how_it_ended(code)
-        log_line = last_words(self._log, self.log_start, problem=self.log_problem)
+            return KILLED_TEXT  # its last output cannot explain the signal
+        ending = "closed its pipe" if code is None else exit_text(code)
+        log_line = likely_cause(self._log, self.log_start, problem=self.log_problem)
         return f"{ending}: {log_line}" if log_line else ending
 
 

@@ -16,7 +16,7 @@ from lobench.core.search.search import Trial
 from lobench.core.subject import Subject
 from lobench.core.trials import is_over, trials_below_median
 from lobench.engine.checkpoints.given import given_method
-from lobench.engine.store.states import free_states, state_folder
+from lobench.engine.store.states import remove_finished_states, state_folder
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 from lobench.experiments.search.running import SearchContext, SearchKey, SubjectSearch, numbers_below
 
@@ -99,7 +99,7 @@ class StoppingSearch(SubjectSearch):
             if subject is not None and set(trial_numbers) <= set(stopped_trials):
                 cases = self._cases.get(subject.variant.key, ())
                 blocks = [(case.whole_training_key, block) for case in cases for block in case.blocks()]
-                free_states(folder, [EvaluationId(subject.sha256, key, block) for key, block in blocks])
+                remove_finished_states(folder, [EvaluationId(subject.sha256, key, block) for key, block in blocks])
 
     def _forget_trials_from(self, first_trial: int) -> None:
         super()._forget_trials_from(first_trial)

@@ -64,7 +64,7 @@ class ProcessSearch(SearchRun):
             if runs[0].folder not in runs_by_folder:
                 runs_by_folder.update(dict.fromkeys((run.folder for run in runs), runs))
                 for run in runs:
-                    self._commands.add(run, self._stored_state(run))
+                    self._commands.add_run(run, self._stored_state(run))
             self._runs[trial.number] = runs_by_folder[runs[0].folder]
 
     def _stored_state(self, run: CommandRun) -> TrialState:
@@ -95,7 +95,7 @@ class CommandSearch(ProcessSearch):
 
     def take_requests(self) -> list[RequestedSubject]:
         ids = [run.id for runs in self._runs.values() for run in runs]
-        self._settled_commands.update(filter(self._commands.is_through, ids))
+        self._settled_commands.update(filter(self._commands.is_drained, ids))
         self._end_finished_trials()
         return super().take_requests()
 

@@ -106,7 +106,7 @@ class ScriptSearch(ProcessSearch):
         for trial in self.history.trials:
             is_waited_for = self.method.median_stopping is not None and trial.number not in self._judged_trials
             runs = self._runs.get(trial.number, ())
-            if is_waited_for or is_over(trial.state) or not all(self._commands.is_through(run.id) for run in runs):
+            if is_waited_for or is_over(trial.state) or not all(self._commands.is_drained(run.id) for run in runs):
                 continue
             states = {self._commands.states[run.id] for run in runs}
             if "failed" in states:
@@ -140,7 +140,7 @@ class ScriptSearch(ProcessSearch):
             cut_steps_of_runs = [self._last_steps_until(run, decision_step) for run in runs]
             if None in cut_steps_of_runs:
                 if any(
-                    self._commands.is_through(run.id)
+                    self._commands.is_drained(run.id)
                     for run, cut_steps in zip(runs, cut_steps_of_runs, strict=True)
                     if cut_steps is None
                 ):
@@ -153,7 +153,7 @@ class ScriptSearch(ProcessSearch):
                     if cut_steps is not None
                 ]
             if any(problems):
-                if all(self._commands.is_through(run.id) for run in runs):
+                if all(self._commands.is_drained(run.id) for run in runs):
                     self._partial_fitnesses[trial.number] = None
                 return  # a running script's files may be readable later
         self._partial_fitnesses[trial.number] = self._scripts.fitness(name, sessions)
@@ -162,7 +162,7 @@ class ScriptSearch(ProcessSearch):
         """Returns the last step at or before a point, by case; None until the session has reached the point."""
         if self._commands.states[run.id] == "waiting":
             return None
-        growth = self._scripts.progress(run, is_over=self._commands.is_through(run.id))
+        growth = self._scripts.progress(run, is_over=self._commands.is_drained(run.id))
         return None if growth is None else growth.last_steps_until(point)
 
     def _judge(self) -> None:
@@ -182,7 +182,7 @@ class ScriptSearch(ProcessSearch):
                     notes_of_stopped[trial.number] = self._notes[name]
             for number in notes_of_stopped:
                 for run in self._runs[number]:
-                    self._commands.stop(run.id)
+                    self._commands.stop_command(run.id)
             self._set_state(list(notes_of_stopped), "stopped", notes=notes_of_stopped)
 
     # The best on fresh seeds: more sessions of the same script.
@@ -190,7 +190,7 @@ class ScriptSearch(ProcessSearch):
     def _requests_on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[RequestedSubject]:
         num_sessions = num_report_sessions(self.method, self.num_subjects)
         for run in self._runs_of(self._method_of(best), range(FIRST_REPORT_SEED, FIRST_REPORT_SEED + num_sessions)):
-            self._commands.add(run, self._state_of(run))
+            self._commands.add_run(run, self._state_of(run))
         return []
 
     def _forget_trials_from(self, first_trial: int) -> None:

@@ -296,7 +296,9 @@ class SearchRun(ABC):
         with self._context.ledger.transaction() if changed_trials else contextlib.nullcontext():
             for trial in changed_trials:
                 values = {field.name: getattr(trial, field.name) for field in fields(Trial)}
-                self._context.ledger.set_trial(self._context.experiment_id, TrialRow(method=self.method.name, **values))
+                self._context.ledger.record_trial(
+                    self._context.experiment_id, TrialRow(method=self.method.name, **values)
+                )
                 self._written_trials[trial.number] = trial
 
 

@@ -14,7 +14,7 @@ from lobench.core.wording import convert_errors
 from lobench.drawing.axes import draw, matplotlib_text, wrapped_name
 from lobench.drawing.heat_map import HeatMap
 from lobench.drawing.svg import Chart
-from lobench.engine.whole_file import replaced_file
+from lobench.engine.whole_file import replacing_file
 from lobench.report.charts.charts import sections
 from lobench.report.charts.sections import Figure as SectionFigure
 from lobench.report.charts.sections import Section
@@ -65,7 +65,7 @@ def _write(section: Section, folder: Path, kind: str) -> list[Path]:
         number = f"-{start // _PER_PAGE + 1}" if len(section.figures) > _PER_PAGE else ""
         paths.append(folder / f"{section.id}{number}.{kind}")
         page = _page(section.figures[start : start + _PER_PAGE], section.trained_with)
-        with replaced_file(paths[-1]) as file:
+        with replacing_file(paths[-1]) as file:
             page.savefig(file, dpi=200)
     return paths
 

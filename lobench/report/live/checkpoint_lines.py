@@ -77,7 +77,7 @@ class CheckpointLines:
         self._subjects_by_name: dict[str, SubjectKey] = {}  # the first subject of each name
         self._end_requested = threading.Event()
         with open_reader() as ledger:
-            self._finished_before = ledger.finished()
+            self._finished_before = ledger.finished_keys()
         self._thread = threading.Thread(target=self._run, name="checkpoint lines", daemon=True)
         self._thread.start()
 

@@ -150,8 +150,10 @@ class MethodCounts:
         key = (row.key.checkpoint_sha256, f"{row.key.optimizer_hash} {row.key.case_identity}", row.key.seed_block)
         old_row = self._rows.get(key)
         # The subjects of several methods.
-        subjects = (*old_row.subjects, *row.subjects) if old_row is not None else row.subjects
-        stored_row = self._rows[key] = replace(row, subjects=tuple(dict.fromkeys(subjects)))
+        subjects = (
+            (*old_row.recorded_sightings, *row.recorded_sightings) if old_row is not None else row.recorded_sightings
+        )
+        stored_row = self._rows[key] = replace(row, recorded_sightings=tuple(dict.fromkeys(subjects)))
         self._num_done.update(self._names(stored_row) - (self._names(old_row) if old_row is not None else set()))
         return old_row is None
 
@@ -252,31 +254,31 @@ class _MethodProgress(PlainProgress):
     def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
         self.start_status_thread()
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
+    def cases_known(self, cases: Sequence[CaseInfo]) -> None:
         self._methods.register_cases(cases)
-        super().cases(cases)
+        super().cases_known(cases)
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self._methods.leased(lease, subject)
-        super().leased(lease, subject, case)
+        super().evaluation_leased(lease, subject, case)
 
     def given_up(self, lease: int) -> None:
         self._methods.given_up(lease)
         super().given_up(lease)
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        super().finished(event, lease)
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        super().evaluation_finished(event, lease)
         names = self._methods.finished(event, lease)
         for state in self._methods.states():
             if state.name in names and not (state.trials and state.is_finished):
                 self.report_state(state)
 
-    def grown(self) -> None:
+    def curves_extended(self) -> None:
         for state in self._methods.states():
             if state.curve_progress and not state.is_finished:
                 self.report_state(state)
 
-    def completed(self, subject: Subject, left: RemainingWork) -> None:
+    def subject_finished(self, subject: Subject, left: RemainingWork) -> None:
         """Reports searches that are finished now, because their last trial has its fitness."""
         self.log_compile_times()
         names = self._methods.method_names(subject)
@@ -339,24 +341,24 @@ class _LiveMethods(_MethodProgress, LiveProgress):
         super().__init__(file, verbose=verbose, colour=colour)
         self._methods = methods
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
-        super().cases(cases)
+    def cases_known(self, cases: Sequence[CaseInfo]) -> None:
+        super().cases_known(cases)
         self._update()
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
-        super().leased(lease, subject, case)
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+        super().evaluation_leased(lease, subject, case)
         self._update()
 
     def given_up(self, lease: int) -> None:
         super().given_up(lease)
         self._update()
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
-        super().finished(event, lease)
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
+        super().evaluation_finished(event, lease)
         self._update()
 
-    def grown(self) -> None:
-        super().grown()
+    def curves_extended(self) -> None:
+        super().curves_extended()
         self._update()
 
     def _update(self) -> None:

@@ -80,15 +80,15 @@ class NotebookProgress(PlainProgress):
         self._log_lines.append(line)
         self._draw(force=True)
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
+    def cases_known(self, cases: Sequence[CaseInfo]) -> None:
         if self._methods is not None:
             self._methods.register_cases(cases)
-        super().cases(cases)
+        super().cases_known(cases)
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         if self._methods is not None:
             self._methods.leased(lease, subject)
-        super().leased(lease, subject, case)
+        super().evaluation_leased(lease, subject, case)
         self._draw()
 
     def given_up(self, lease: int) -> None:
@@ -97,18 +97,18 @@ class NotebookProgress(PlainProgress):
         super().given_up(lease)
         self._draw()
 
-    def step(self, lease: int, step: int) -> None:
-        super().step(lease, step)
+    def training_progressed(self, lease: int, step: int) -> None:
+        super().training_progressed(lease, step)
         self._draw()
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
         if self._methods is not None:
             self._methods.finished(event, lease)
-        super().finished(event, lease)
+        super().evaluation_finished(event, lease)
         self._draw(force=not self._running.progress_rows())
 
-    def completed(self, subject: Subject, left: RemainingWork) -> None:
-        super().completed(subject, left)
+    def subject_finished(self, subject: Subject, left: RemainingWork) -> None:
+        super().subject_finished(subject, left)
         self._draw(force=True)
 
     def closed(self) -> None:

@@ -136,7 +136,7 @@ class PlainProgress(SilentProgress):
             self._lines.close()
             self._lines = None
 
-    def cases(self, cases: Sequence[CaseInfo]) -> None:
+    def cases_known(self, cases: Sequence[CaseInfo]) -> None:
         names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
         if not cases:  # cases of scripts are known only from their output
             return
@@ -144,24 +144,24 @@ class PlainProgress(SilentProgress):
         is_trained = any(not case.evaluator for case in cases)
         self.log(f"{counted(len(cases), 'case')}: {names}{compiled if is_trained else ''}")
 
-    def admitted(self, subject: Subject) -> None:
+    def subject_admitted(self, subject: Subject) -> None:
         if self._verbose:
             name = subject_name(subject)
             self.log(f"{name}: {subject.uri}" if subject.has_theta else name)
 
-    def planned(self, programs: Collection[str]) -> None:
+    def programs_planned(self, programs: Collection[str]) -> None:
         self._running.planned(programs)
 
-    def leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
+    def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         self._running.leased(lease, subject, case)
 
-    def step(self, lease: int, step: int) -> None:
+    def training_progressed(self, lease: int, step: int) -> None:
         self._running.step(lease, step)
 
     def given_up(self, lease: int) -> None:
         self._running.given_up(lease)
 
-    def finished(self, event: EvaluationFinished, lease: int | None) -> None:
+    def evaluation_finished(self, event: EvaluationFinished, lease: int | None) -> None:
         self._running.finished(event, lease)
         if event.curves is None and event.message:
             location, _, reason = event.message.partition(": ")
@@ -172,7 +172,7 @@ class PlainProgress(SilentProgress):
         if self._verbose or event.outcome not in (Outcome.PASSED, Outcome.SKIPPED):
             self.log(evaluation_line(event), _colour_of(event))
 
-    def completed(self, subject: Subject, left: RemainingWork) -> None:
+    def subject_finished(self, subject: Subject, left: RemainingWork) -> None:
         self.log_compile_times()
         if self._lines is not None:
             self._lines.completed(subject, self._running.remaining_text(left))

@@ -177,14 +177,14 @@ def _machines_part(summary: Summary) -> _Part:
     machines = Counter(
         (curves.origin.host or "not recorded", f"{curves.origin.device}: " if curves.origin.device else "")
         for row in summary.snapshot.rows
-        if (curves := row.measured) is not None
+        if (curves := row.curves_or_summary) is not None
     )
     lines = ((host, f"{device}{counted(count, 'evaluation')}") for (host, device), count in sorted(machines.items()))
     return _Part("Machines", tuple(lines))
 
 
 def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
-    origins = [curves.origin for row in summary.snapshot.rows if (curves := row.measured) is not None]
+    origins = [curves.origin for row in summary.snapshot.rows if (curves := row.curves_or_summary) is not None]
     versions: dict[str, set[str]] = {}
     for name, version in (pair for origin in origins for pair in origin.versions.items()):
         versions.setdefault(name, set()).add(version)

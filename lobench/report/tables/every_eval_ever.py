@@ -29,7 +29,7 @@ def every_eval_ever_records(summary: Summary) -> Iterator[tuple[str, dict[str, A
     """
     last_times: dict[str, float] = {}
     for row in summary.snapshot.rows:
-        for subject in row.subjects:
+        for subject in row.recorded_sightings:
             last_times[subject.sha256] = max(last_times.get(subject.sha256, 0.0), row.recorded_at)
     for index, stored_subject in enumerate(summary.snapshot.subjects):
         results = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lobench.core.wording import counted, one_line
 from lobench.engine.store.run_names import is_of_session
-from lobench.engine.store.series import has_number
+from lobench.engine.store.series import has_step_in_name
 
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
@@ -375,7 +375,7 @@ def _join_words(words: Sequence[str], max_width: int, indent: str) -> list[str]:
 
 def has_outer_step(checkpoint: Checkpoint) -> bool:
     """Returns whether the outer step of a checkpoint is known, from the name of its file or from its contents."""
-    return has_number(checkpoint.uri) or checkpoint.outer_step > 0
+    return has_step_in_name(checkpoint.uri) or checkpoint.outer_step > 0
 
 
 def subject_name(subject: Subject) -> str:
@@ -389,7 +389,7 @@ def subject_name(subject: Subject) -> str:
     if subject.has_given_label:
         return f"{subject.label}, outer step {subject.outer_step}" if is_of_session(subject) else subject.label
     lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
-    if has_number(subject.uri):
+    if has_step_in_name(subject.uri):
         return f"{lineage}outer step {subject.outer_step}"
     step = f", outer step {subject.outer_step}" if subject.outer_step else ""
     return f"{lineage}{subject.label}{step}"

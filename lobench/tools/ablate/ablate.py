@@ -25,9 +25,9 @@ from lobench.core.experiment import SessionBlocks
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import RequestedSubject, Subject
 from lobench.core.wording import counted
-from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.binding import default_of
+from lobench.engine.config.binding import default_of_parameter
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.suite import specs_called
 from lobench.engine.config.syntax import Binding, gin_text
@@ -174,7 +174,7 @@ def ablate(
 
 def _default_lookup(sides: Sides) -> Callable[[Binding], str]:
     """Binds a case with each side, which imports the modules they name. Returns a function that looks up a default."""
-    (spec, *_), layers = specs_called([], *sides.suites), layers_at("", load_plugins())
+    (spec, *_), layers = specs_called([], *sides.suites), gin_layers_at("", load_plugins())
     layers = replace(layers, import_folders=sides.import_folders)
     for given_subject in sides.requested:
         with contextlib.suppress(LobenchError):
@@ -182,7 +182,7 @@ def _default_lookup(sides: Sides) -> Callable[[Binding], str]:
 
     def default_text(binding: Binding) -> str:
         try:
-            value = default_of(binding)
+            value = default_of_parameter(binding)
         except LobenchError:
             return ""
         return gin_text(value) if value is None or isinstance(value, bool | int | float | str) else ""

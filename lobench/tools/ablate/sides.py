@@ -107,7 +107,7 @@ def experiment_sides(
         store=store or _default_store(experiment.name),
         suites=suites,
         knob_groups=groups,
-        gin_params=file.shared,
+        gin_params=file.shared_lines,
         import_folders=file.import_folders,
         first_seed=first_seed,
         max_seeds=experiment.num_sessions,

@@ -26,7 +26,7 @@ from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, headline, one_line, shortened_list
-from lobench.engine.checkpoints.kept import kept_copies, readable_place
+from lobench.engine.checkpoints.kept import kept_copies_folder, readable_location
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.group_files import open_to_group
@@ -215,7 +215,7 @@ class _Follower:
         self._known_standings: list[tuple[str, Subject, bool]] = []
         self._last_run: StoredRun | None = None
         self.detectors: list[SuspectThenConfirm | Stall] = []
-        self._copies_folder = kept_copies(watched_run.store)
+        self._copies_folder = kept_copies_folder(watched_run.store)
         self._other_code = ""  # line on results that are left out
 
     @property
@@ -268,7 +268,7 @@ class _Follower:
         if not is_store(self._store):
             return []
         with Ledger.open(self._store, read_only=True) as ledger:
-            return ledger.standings()
+            return ledger.run_standings()
 
     def _read_run(self, is_over: bool) -> StoredRun:
         suites = [Path(suite) for suite in self._suites]
@@ -359,7 +359,7 @@ class _Follower:
                 for _, sighting, _ in self._known_standings
                 if sighting.sha256 == subject.sha256
             ]
-            self._paths_by_hash[subject.sha256] = readable_place(
+            self._paths_by_hash[subject.sha256] = readable_location(
                 self._store, checkpoint_path, subject.sha256, other_paths=other_paths
             )
         return self._paths_by_hash[subject.sha256]

@@ -234,9 +234,9 @@ def read_run(
             tried_confirmations=tried,
         )
     with Ledger.open(store, read_only=True) as ledger:
-        superseded_subjects = ledger.superseded()  # by a trainer that started again in the same folder
+        superseded_subjects = ledger.superseded_subjects()  # by a trainer that started again in the same folder
         excluded = superseded_subjects | ledger.numbered_by_arrival()
-        standings = [standing for standing in ledger.standings() if standing[1] not in excluded]
+        standings = [standing for standing in ledger.run_standings() if standing[1] not in excluded]
         rows = list(ledger.evaluations())
         current = ledger.current_cases(rows)
         edited_codes = {} if keeps_results else edited_code(ledger, rows)
@@ -272,7 +272,9 @@ def read_run(
             (sighting for row in rows_of_checkpoint for sighting in row.sightings),
             key=lambda sighting: sighting.outer_step,
         )
-        current_rows = [row for row in current.ordered(latest_sighting, rows_of_checkpoint) if current.is_current(row)]
+        current_rows = [
+            row for row in current.by_precedence(latest_sighting, rows_of_checkpoint) if current.is_current(row)
+        ]
         for row in current_rows:
             optimizer_hashes.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
         stored_subject = subject_of(

@@ -21,7 +21,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
 from lobench.core.wording import convert_errors, headline
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.suite_files import modules_meanwhile
+from lobench.engine.config.suite_files import temporary_modules
 from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import signer
@@ -172,7 +172,7 @@ def audit(
             rows = list(ledger.evaluations())
             all_findings: list[Finding] = list(findings(bundle, ledger, rows, folder))
             imports = experiment_imports(ledger)
-            missing_code = codes_without_files(ledger, rows, bundle.below("suites"))
+            missing_code = codes_without_files(ledger, rows, bundle.members_in("suites"))
             notes = list(_plan_notes(ledger, rows))
         num_drawn = sample_size(sample, len(rows)) if rows else 0
         if 0 < num_drawn < len(rows) and not beacon:
@@ -189,18 +189,18 @@ def audit(
             )
         rows_to_check = rows if is_intact else []
         drawn_indices = draw_indices(num_drawn, len(rows), root=bundle.root, beacon=beacon) if is_intact else []
-        thetas = {Path(theta_name).stem: folder / theta_name for theta_name in bundle.below("theta")}
+        thetas = {Path(theta_name).stem: folder / theta_name for theta_name in bundle.members_in("theta")}
         folders = suite_folders(bundle, folder) if is_intact else []
         suite_cases = SuiteCases(folders, load_plugins(), imports)
         repeater = EvaluationRepeater(workers, thetas, folder / "compiled")
         try:
-            with modules_meanwhile([str(import_path) for folder in folders for import_path in (folder, folder.parent)]):
+            with temporary_modules([str(import_path) for folder in folders for import_path in (folder, folder.parent)]):
                 repeater.metrics = {
                     folder: plugins_of([str(folder)], reporter).usable_declarations("lobench_metrics")
                     for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
-                cases, problems = _find_cases(suite_cases, rows_to_check, bundle.below("suites"), missing_code)
+                cases, problems = _find_cases(suite_cases, rows_to_check, bundle.members_in("suites"), missing_code)
                 all_findings += problems
                 comparison = _compare_sample(repeater, rows, drawn_indices, cases, log)
                 test = _test_against_rounding(repeater, rows, cases, comparison, log)
@@ -243,7 +243,7 @@ def audit(
 
 def _extract_files(bundle: ResultBundle, folder: Path) -> None:
     try:
-        for name in (*bundle.below("suites"), *bundle.below("theta")):
+        for name in (*bundle.members_in("suites"), *bundle.members_in("theta")):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(bundle.read(name))
@@ -252,7 +252,7 @@ def _extract_files(bundle: ResultBundle, folder: Path) -> None:
 
 
 def _plan_notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
-    planned_subjects = ledger.planned()
+    planned_subjects = ledger.planned_subjects()
     first_planned_at: dict[tuple[str, str, str], float] = {}
     for subject in planned_subjects:
         for case in subject.cases:

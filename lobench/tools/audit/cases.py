@@ -12,7 +12,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.code import split_code
 from lobench.core.wording import shortened_list
 from lobench.engine.config.bound import BoundCase
-from lobench.engine.config.reached_files import names_code
+from lobench.engine.config.reached_files import is_named_code
 from lobench.engine.config.user_code import tree_sha256
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
@@ -203,7 +203,7 @@ def codes_without_files(ledger: Ledger, rows: Sequence[EvaluationRow], file_name
         code
         for code in {code for row in rows for code in split_code(row.key.code)}
         for name, digest in (ledger.code_parts(code) or {}).items()
-        if _is_file_digest(digest) and not any(names_code(path, [name]) for path in paths)
+        if _is_file_digest(digest) and not any(is_named_code(path, [name]) for path in paths)
     }
 
 
@@ -260,7 +260,7 @@ def _is_file_digest(fingerprint_part: str) -> bool:
 
 
 def _is_file_of_code(member: str, name: str) -> bool:
-    return names_code(_absolute_path(member), [name])
+    return is_named_code(_absolute_path(member), [name])
 
 
 def _digest_of(name: str, content: bytes) -> str:

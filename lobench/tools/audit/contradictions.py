@@ -22,12 +22,12 @@ from lobench.engine.checkpoints.spool import load_theta
 from lobench.engine.config.reached_files import reached_files
 from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.config.syntax import parse_text
-from lobench.engine.store.about import ledger_about, ledger_gaps, lobench_here
+from lobench.engine.store.about import ledger_about, ledger_gaps, lobench_version_and_hash
 from lobench.engine.store.bundle import ResultBundle
-from lobench.engine.store.current import PLAN, CasePlace, place_of
+from lobench.engine.store.current import PLAN_EVENT, CasePlace, place_of_case
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.ledger_tables import OLDEST_SCHEMA, SCHEMA_VERSION
-from lobench.engine.store.plans import PlannedSubject, absent, changed_files
+from lobench.engine.store.plans import PlannedSubject, files_changed_since_plan, missing_evaluations
 from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
 from lobench.tools.audit.cases import code_findings, files_of_codes, planned_case_findings
 from lobench.tools.audit.experiment_checks import configured_labels, experiment_findings, seed_findings
@@ -89,9 +89,9 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
             "root", f"it states {bundle.root[:16]}, and its content has {computed_root[:16]}: it was changed later"
         )
     tables = Tables(bundle)
-    planned_subjects = ledger.planned()
+    planned_subjects = ledger.planned_subjects()
     sightings = list(ledger.sightings().values())
-    members = {name: bundle.read(name) for name in bundle.below("suites")}
+    members = {name: bundle.read(name) for name in bundle.members_in("suites")}
     folders = suite_folders(bundle, folder)
     if not planned_subjects:
         yield Unaudited("which evaluations were planned, and under which names: the ledger has no plan")
@@ -114,25 +114,25 @@ def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow
 
 def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
     """Returns the folders of the suites of a bundle that was extracted to a folder."""
-    names = {"/".join(member.split("/")[:3]) for member in bundle.below("suites")}
+    names = {"/".join(member.split("/")[:3]) for member in bundle.members_in("suites")}
     return [suite_folder for suite_folder in sorted(folder / name for name in names) if suite_folder.is_dir()]
 
 
 def _header_findings(bundle: ResultBundle) -> Iterator[Finding]:
     header = json.loads(bundle.read("bundle.json"))
-    columns, _ = bundle.table("evaluations")
+    columns, _ = bundle.read_table("evaluations")
     if set(header) != {"version", "schema", "root"} or header["version"] != 1:
         yield Contradiction("root", "the head of the bundle has other fields, or another version, than any bundle")
     is_known = header.get("schema") in range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
     if not is_known or (header["schema"] < SCHEMA_VERSION) == ("code" in columns):
         yield Contradiction("root", f"the head states schema {header.get('schema')}, and its tables have another")
-    for name in bundle.names:
+    for name in bundle.member_names:
         if name not in _FIXED_MEMBERS and name.partition("/")[0] not in _MEMBER_FOLDERS:
             yield Contradiction("record", f"{name} does not belong in a bundle")
 
 
 def _experiment_contradictions(bundle: ResultBundle) -> Iterator[Contradiction]:
-    columns, rows = bundle.table("experiments")
+    columns, rows = bundle.read_table("experiments")
     for row in rows:
         experiment_row = dict(zip(columns, row, strict=True))
         if (
@@ -150,7 +150,7 @@ def _plan_findings(
     for planned_subject in planned_subjects:
         if planned_subject.problem:
             yield Contradiction("plan", f"the plan of {planned_subject.label}: {planned_subject.problem}")
-    for planned_subject, case, blocks in absent(planned_subjects, rows):
+    for planned_subject, case, blocks in missing_evaluations(planned_subjects, rows):
         seeds = ", ".join(block.seed_range_text for block in blocks)
         yield Contradiction(
             "absent", f"{planned_subject.label} on {case.name}: seeds {seeds} were planned, and have no outcome"
@@ -188,8 +188,8 @@ def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
     """Yields cases whose `CasePlace` differs between the plan and the results."""
     places_by_case: dict[tuple[str, str], set[CasePlace]] = {}
     for row in rows:
-        places_by_case.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of(row.case))
-    for _, detail in tables.events(PLAN):
+        places_by_case.setdefault((row.case.identity, row.case.optimizer_hash), set()).add(place_of_case(row.case))
+    for _, detail in tables.events(PLAN_EVENT):
         for planned_case in detail["cases"]:
             places_of_results = places_by_case.get((planned_case["identity"], planned_case["optimizer_hash"]))
             if (
@@ -277,7 +277,7 @@ def _file_findings(
         yield Unaudited(f"what {name} was under an earlier plan")
     codes = {code for subject in planned_subjects for case in subject.cases for code in split_code(case.code)}
     code_members = files_of_codes(ledger, codes, members)
-    for changed_file, line in changed_files(planned_subjects, members, code_members):
+    for changed_file, line in files_changed_since_plan(planned_subjects, members, code_members):
         if changed_file is None:
             yield Unaudited(f"{UNUSED_FILES}: {line}")
         elif changed_file in used_files:
@@ -300,7 +300,7 @@ def _is_shipped(path: Path, content: bytes) -> bool:
 
 def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
     known_hashes = {subject.sha256 for subject in sightings if subject.has_theta}
-    for name in bundle.below("theta"):
+    for name in bundle.members_in("theta"):
         try:
             load_theta(folder / name)  # raises if the file's hash is not its name
         except LobenchError:
@@ -319,11 +319,11 @@ def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[Evaluat
         if name != "lobench" and name in stated_about and stated_about[name] != value:
             message = f"about.json has {name} = {stated_about[name]!r}, unlike the ledger"
             yield Contradiction("plan" if name == "plan" else "record", message)
-    bundle_folders = {"/".join(name.split("/")[:2]) for name in bundle.below("suites")}
+    bundle_folders = {"/".join(name.split("/")[:2]) for name in bundle.members_in("suites")}
     if {member_path.rpartition("/")[0] for member_path in stated_about["suites"].values()} != bundle_folders:
         yield Contradiction("record", "about.json names other places of suites than there are")
     for name, suite_path in stated_about["suites"].items():
-        if not bundle.below(suite_path) or (
+        if not bundle.members_in(suite_path) or (
             "plan" in stated_about and name.partition(" (")[0] != Path(suite_path).name
         ):
             yield Contradiction("record", f"about.json has suite {name!r} at {suite_path}")
@@ -351,7 +351,7 @@ def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[Evaluat
 def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
     """Writes the card again and compares the two."""
     stated_about = json.loads(bundle.read("about.json"))
-    if stated_about.get("lobench") != lobench_here():
+    if stated_about.get("lobench") != lobench_version_and_hash():
         yield Unaudited("card.md, which another version of lobench wrote")
         return
     expected_card = card_of(
@@ -366,7 +366,7 @@ def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]
 
 def _row_contradictions(rows: Sequence[EvaluationRow]) -> Iterator[Contradiction]:
     for row in rows:
-        if not row.subjects:
+        if not row.recorded_sightings:
             yield Contradiction("result", f"{row.where}: no subject has this hash")
         if row.payload is None:
             continue

@@ -102,7 +102,7 @@ def _read_labels(ledger: Ledger, folders: Sequence[Path]) -> _Labels:
     labels: dict[str, set[str]] = {}
     for sighting in ledger.sightings().values():
         labels.setdefault(sighting.sha256, set()).add(sighting.label)
-    for planned_subject in ledger.planned():
+    for planned_subject in ledger.planned_subjects():
         labels.setdefault(planned_subject.sha256, set()).add(planned_subject.label)
     return _Labels(recorded=labels, configured=configured_labels(ledger, folders))
 

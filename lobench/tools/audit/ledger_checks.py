@@ -14,16 +14,16 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject, Variant
 from lobench.core.wording import shortened_list
 from lobench.engine.store.bundle import ResultBundle
-from lobench.engine.store.current import CURRENT, PLAN, PLANNED
+from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT, PLANNED_EVENT
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.engine.store.plans import digest_of
+from lobench.engine.store.plans import record_digest
 from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
 
 __all__ = ["Tables", "record_findings"]
 
 Row = Mapping[str, Any]
 
-_PLANS = (PLAN, CURRENT, PLANNED)
+_PLANS = (PLAN_EVENT, CURRENT_PLAN_EVENT, PLANNED_EVENT)
 _CODE = "code"
 # Events that no number of a plan or of a result depends on; their content cannot be checked.
 _OTHER_EVENTS = {
@@ -52,7 +52,7 @@ class Tables:
 
     def __getitem__(self, name: str) -> list[Row]:
         if name not in self._known_rows:
-            columns, rows = self._bundle.table(name)
+            columns, rows = self._bundle.read_table(name)
             self._known_rows[name] = [dict(zip(columns, row, strict=True)) for row in rows]
         return self._known_rows[name]
 
@@ -79,7 +79,7 @@ def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
         yield Unaudited("messages of results", is_usual=True)
     if tables["incidents"]:
         yield Unaudited("lost workers and blocks that were halved", is_usual=True)
-    if tables["expectations"] or tables.events(CURRENT):
+    if tables["expectations"] or tables.events(CURRENT_PLAN_EVENT):
         yield Unaudited("programs that plans expected", is_usual=True)
     for experiment in tables["experiments"]:
         yield Unaudited("names, revisions, patches and versions of experiments", is_usual=True)
@@ -188,24 +188,24 @@ def _start_findings(tables: Tables) -> Iterator[Finding]:
         if detail["previous"] not in known_digests:
             yield Contradiction("plan", f"event {row['id']}: the record before it comes later, or is missing")
         known_digests.add(detail["digest"])
-        if row["kind"] != CURRENT or detail["start"] in seen_starts:
+        if row["kind"] != CURRENT_PLAN_EVENT or detail["start"] in seen_starts:
             continue
         seen_starts.add(detail["start"])
         first_plan = {name: detail[name] for name in ("variant", "plan", "programs", "previous")}
-        if digest_of(first_plan)[:_START_DIGITS] != detail["start"]:
+        if record_digest(first_plan)[:_START_DIGITS] != detail["start"]:
             yield Contradiction(
                 "plan", f"event {row['id']}: the name of its start is another one than its content gives"
             )
     current_variants = set[str]()
-    for row, detail in tables.events(CURRENT, PLANNED):
-        if row["kind"] == CURRENT:
+    for row, detail in tables.events(CURRENT_PLAN_EVENT, PLANNED_EVENT):
+        if row["kind"] == CURRENT_PLAN_EVENT:
             current_variants.add(detail["variant"])
         elif current_variants and detail["variant"] not in current_variants:
             yield Contradiction("plan", f"event {row['id']}: the plan of {detail['label']} was never the last one")
     names = {
-        PLAN: {"cases", "files", "plan", "digest", "previous"},
-        CURRENT: {"start", "variant", "plan", "programs", "digest", "previous"},
-        PLANNED: {"sha256", "variant", "label", "plan", "digest", "previous"},
+        PLAN_EVENT: {"cases", "files", "plan", "digest", "previous"},
+        CURRENT_PLAN_EVENT: {"start", "variant", "plan", "programs", "digest", "previous"},
+        PLANNED_EVENT: {"sha256", "variant", "label", "plan", "digest", "previous"},
     }
     for row, detail in tables.events(*_PLANS):
         if set(detail) != names[row["kind"]]:

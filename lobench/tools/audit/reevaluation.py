@@ -17,8 +17,8 @@ from lobench.core.result import Curves
 from lobench.core.subject import Subject
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.reached_files import imported_modules, is_of_spec
-from lobench.engine.config.suite import specs_of, tests_of
+from lobench.engine.config.reached_files import imported_modules, matches_spec
+from lobench.engine.config.suite import specs_of_suites, test_specs_of
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.workers.devices import DeviceLeases, devices_here
 from lobench.evaluation.isolated import IsolatedRunner
@@ -87,8 +87,8 @@ class SuiteCases:
         self, folders: Sequence[Path], manager: PluginManager, imports: Sequence[tuple[str, ...]] = ()
     ) -> None:
         self._imports = (*imports, ())
-        self._specs = specs_of(*folders)
-        self._tests = tests_of(*folders)
+        self._specs = specs_of_suites(*folders)
+        self._tests = test_specs_of(*folders)
         self._modules = tuple(manager.gin_modules())
         self._known_cases: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
 
@@ -117,7 +117,7 @@ class SuiteCases:
         return case_or_error
 
     def _find_case(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
-        specs = [spec for spec in self._specs if spec.suite == row.case.suite and is_of_spec(spec, row.case)]
+        specs = [spec for spec in self._specs if spec.suite == row.case.suite and matches_spec(spec, row.case)]
         name = row.case.name.partition("[")[0]  # without the values of its parameters
         if not specs and any(test.suite == row.case.suite and test.has_name(name) for test in self._tests):
             raise OrdinaryTest("an ordinary test, which an audit does not repeat", where=row.where)

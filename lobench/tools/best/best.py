@@ -29,11 +29,11 @@ from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metri
 from lobench.core.settings_field import check_keywords
 from lobench.core.subject import Subject
 from lobench.core.wording import cause, counted
-from lobench.engine.checkpoints.kept import readable_place
+from lobench.engine.checkpoints.kept import readable_location
 from lobench.engine.checkpoints.spool import holds_theta
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.ledger import EvaluationRow
-from lobench.engine.store.series import has_number
+from lobench.engine.store.series import has_step_in_name
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.report.tables.text import subject_name
@@ -275,12 +275,14 @@ def _readable_subject(
         and run.contains(stored_subject.subject.uri)
     )
     located_subjects = [replace(sighting, uri=run.path_of(sighting.uri)) for sighting in sightings]
-    located_subjects.sort(key=lambda sighting: not has_number(sighting.uri))  # stable
+    located_subjects.sort(key=lambda sighting: not has_step_in_name(sighting.uri))  # stable
     readable_subject = next(
         (candidate for candidate in located_subjects if holds_theta(candidate.uri, sha256) is not False), None
     )
     if readable_subject is None:  # perhaps the store has a copy
-        readable_paths = ((candidate, readable_place(store, candidate.uri, sha256)) for candidate in located_subjects)
+        readable_paths = (
+            (candidate, readable_location(store, candidate.uri, sha256)) for candidate in located_subjects
+        )
         readable_subject = next(
             (replace(candidate, uri=path) for candidate, path in readable_paths if path is not None), None
         )

@@ -33,15 +33,15 @@ from lobench.core.errors import CheckpointError, LobenchError, SuiteError, Usage
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject, Variant
 from lobench.core.wording import counted
-from lobench.engine.checkpoints.given import layers_at
-from lobench.engine.checkpoints.kept import readable_place
+from lobench.engine.checkpoints.given import gin_layers_at
+from lobench.engine.checkpoints.kept import readable_location
 from lobench.engine.checkpoints.readers import load_checkpoint
-from lobench.engine.checkpoints.whole_files import whole_checkpoint
+from lobench.engine.checkpoints.whole_files import opaque_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.bound import number_of
+from lobench.engine.config.bound import integer_field_of
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.suite import names_of_one, specs_called, takes_any_checkpoint
-from lobench.engine.paths import similar_path
+from lobench.engine.config.suite import names_of_case, specs_called, takes_any_checkpoint
+from lobench.engine.paths import similar_path_advice
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.edited_code import edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -114,7 +114,7 @@ def bisect(
     run_params = (*run.bindings, *gin_params)
     given_store, store = store, watched_run.store
     progress = progress or default_progress()
-    names = names_of_one(case, suite_paths)
+    names = names_of_case(case, suite_paths)
     specs = specs_called([case], *suite_paths, with_tests=True)
     evaluator = watched_run.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
     cases = tuple(spec.names[-1] for spec in specs)
@@ -142,7 +142,7 @@ def bisect(
             progress.log(f"{line}, and are not used; --keep-results uses them")
     rows, current = _stored_evaluations(store, is_evaluated=False, keeps_results=keeps_results)
     if not rows and not epath.Path(location).exists():
-        raise UsageError("no run found", where=str(location), next_step=similar_path(str(location)))
+        raise UsageError("no run found", where=str(location), next_step=similar_path_advice(str(location)))
     manager = plugins_of(suite_paths, progress)
     checkpoints = _run_checkpoints(
         run, manager, rows, progress, suites=suite_paths, excluded=_subjects_off_curve(store)
@@ -180,7 +180,7 @@ def bisect(
     variant_of = _variant_lookup(run, rows, current)
 
     def readable_path_of(checkpoint: Checkpoint) -> str | None:
-        return readable_place(
+        return readable_location(
             store, checkpoint.uri, checkpoint.sha256, other_paths=sorted(paths_by_hash.get(checkpoint.sha256, ()))
         )
 
@@ -190,7 +190,7 @@ def bisect(
             store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current
         )
 
-    layers = layers_at(location, manager, gin_files=as_texts(gin_files), gin_params=run_params)
+    layers = gin_layers_at(location, manager, gin_files=as_texts(gin_files), gin_params=run_params)
     layers = replace(layers, variant=variant_of(checkpoints[-1]))
     max_evaluations = max(len(checkpoints) // 5, _MIN_BUDGET) if settings.most is None else settings.most
     search = _Search(
@@ -367,7 +367,9 @@ def _indices_with_fixed_seeds(probed_case: ProbedCase) -> set[int]:
 def _first_block(spec: CaseSpec, layers: Layers) -> SeedBlock | None:
     if spec.is_test:
         return None  # only pytest knows the settings of its marks
-    num_seeds, seed_block, start = (number_of(name, spec, layers) for name in ("num_seeds", "seed_block", "first_seed"))
+    num_seeds, seed_block, start = (
+        integer_field_of(name, spec, layers) for name in ("num_seeds", "seed_block", "first_seed")
+    )
     return next(seed_blocks(num_seeds or 1, seed_block, start or 0))
 
 
@@ -441,12 +443,17 @@ def _stored_evaluations(
             # A bisection gives a checkpoint by its path, without the name of its run in the watch.
             earlier_row = earlier_rows.get(row.key.checkpoint_sha256, row)
             rows.append(
-                replace(row, id=last_id + row.id, subjects=earlier_row.subjects, superseded=earlier_row.superseded)
+                replace(
+                    row,
+                    id=last_id + row.id,
+                    recorded_sightings=earlier_row.recorded_sightings,
+                    superseded_sightings=earlier_row.superseded_sightings,
+                )
             )
     if not snapshots:
         return rows, CurrentCases.of_rows(rows)
     deciding_snapshot = snapshots[-1] if is_evaluated else snapshots[0]
-    return rows, deciding_snapshot.current.seen(rows)
+    return rows, deciding_snapshot.current.add_rows(rows)
 
 
 def _variant_lookup(
@@ -458,8 +465,8 @@ def _variant_lookup(
     """
     variants_by_hash: dict[str, Variant] = {}
     variants_by_folder: dict[str, Variant] = {}
-    for row in sorted(rows, key=current.last_planned):
-        for sighting in row.present:
+    for row in sorted(rows, key=current.plan_order):
+        for sighting in row.present_sightings:
             if (
                 sighting.has_theta
                 and sighting.uri
@@ -483,7 +490,7 @@ def _subjects_off_curve(store: Path) -> frozenset[Subject]:
     if not is_store(store):
         return frozenset()
     with Ledger.open(store, read_only=True) as ledger:
-        return ledger.superseded() | ledger.numbered_by_arrival()
+        return ledger.superseded_subjects() | ledger.numbered_by_arrival()
 
 
 def _run_checkpoints(
@@ -507,9 +514,9 @@ def _run_checkpoints(
     seen_files = [*source.poll(), *source.poll()]  # files without a completion marker count if unchanged
     checkpoints: dict[tuple[str, int, int], Checkpoint] = {}
     # Checkpoints that a trainer superseded when it started again in the same folder.
-    deleted_hashes = {row.key.checkpoint_sha256 for row in rows if not row.present}
+    deleted_hashes = {row.key.checkpoint_sha256 for row in rows if not row.present_sightings}
     for row in rows:
-        for sighting in row.present:
+        for sighting in row.present_sightings:
             if (
                 sighting.has_theta
                 and sighting.uri
@@ -530,7 +537,7 @@ def _run_checkpoints(
     for file in seen_files:
         try:
             if takes_any:
-                checkpoint = whole_checkpoint(file.uri)
+                checkpoint = opaque_checkpoint(file.uri)
                 hashes: tuple[str, ...] = (checkpoint.sha256,)
             else:
                 checkpoint, leaves = load_checkpoint(file.uri, manager, allow_pickle=False)

@@ -271,7 +271,7 @@ def read_probed_case(
     case = min(
         (row.case for row in rows_of_case), key=lambda case_info: (bool(case_info.block_sizes), case_info.first_seed)
     )
-    optimizer_hash = max(rows_of_case, key=current.last_planned).key.optimizer_hash
+    optimizer_hash = max(rows_of_case, key=current.plan_order).key.optimizer_hash
     rows_of_case = [row for row in rows_of_case if row.key.optimizer_hash == optimizer_hash]
     indices_of_hash: dict[str, list[int]] = {}
     for position, checkpoint in enumerate(checkpoints):

@@ -13,7 +13,7 @@ from lobench.core.subject import optimizer_bindings
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import given_checkpoint
 from lobench.engine.checkpoints.spool import checkpoint_sha256
-from lobench.engine.store.bundle import has_ledger, store_and_name
+from lobench.engine.store.bundle import has_ledger, split_store_and_name
 from lobench.report.tables.text import code_block, interval_cell, markdown_line, markdown_table
 
 __all__ = ["CARD", "ExportedCheckpoint", "model_card"]
@@ -56,7 +56,7 @@ class ExportedCheckpoint:
         config = training_setup.trainer_config
         if config is None:
             config = given_checkpoint(training_setup.checkpoint).variant.trainer_config or ""
-        store_path = store_and_name(text)[0]
+        store_path = split_store_and_name(text)[0]
         bindings = optimizer_bindings(optimizer, "learned_optimizer") if optimizer else ()
         store_paths = (
             [Path(store_path)]

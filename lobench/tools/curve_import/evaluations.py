@@ -17,7 +17,7 @@ from lobench.core.metric import Direction
 from lobench.core.result import Curves, Provenance
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.engine.item_values import ItemValues
-from lobench.engine.store.current import place_of
+from lobench.engine.store.current import place_of_case
 from lobench.tools.curve_import.points import CurveRun
 from lobench.tools.curve_import.spill import Curve
 
@@ -43,7 +43,7 @@ class TrainedCases:
         Raises:
           UsageError: Several suites have a case of this name.
         """
-        current_cases = {place_of(case): case for case in self.cases}.values()
+        current_cases = {place_of_case(case): case for case in self.cases}.values()
         cases = {case.identity: case for case in current_cases if name in (case.name, f"{case.suite}/{case.name}")}
         if len(cases) > 1:
             names = ", ".join(sorted(f"{case.suite}/{case.name} ({case.node_id})" for case in cases.values()))

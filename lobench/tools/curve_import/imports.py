@@ -23,15 +23,15 @@ from lobench.core.subject import Subject
 from lobench.core.wording import counted, shortened_list
 from lobench.engine.store.first_use import removed_if_refused
 from lobench.engine.store.imports import (
-    Added,
     CurveWriter,
+    ImportCounts,
     ImportedFile,
-    forget_file,
+    cases_with_origin,
     imported_files,
-    known_cases,
-    record_file,
-    run_seeds,
-    sight,
+    record_imported_file,
+    record_imported_subject,
+    remove_imported_curves,
+    seeds_by_run,
 )
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.curve_import.collected_curves import CollectedCurves, CurveFile, find_curve_files
@@ -191,15 +191,15 @@ def import_into(
         for file in files:
             notes += _change_notes(file, files_before)
             if settings.replace and session is None:
-                written_curves.counts.replaced += forget_file(ledger, file.file)
+                written_curves.counts.replaced += remove_imported_curves(ledger, file.file)
         for name in filter(None, names_by_method.values()):  # so that tables have the order of the files
-            sight(ledger, Subject.of_imported(name))
+            record_imported_subject(ledger, Subject.of_imported(name))
         seeds = dict.fromkeys(points_by_run.runs, 0 if session is None else session.seed)
         if session is None:
             seeds = number_seeds(
                 [run for run in points_by_run.runs if not run.is_item],
                 are_draws=bool(collected_curves.draws),
-                known_seeds_of=lambda run: run_seeds(
+                known_seeds_of=lambda run: seeds_by_run(
                     ledger, Subject.of_imported(names_by_method[run.method]), cases[run.case][0]
                 ),
             )
@@ -258,7 +258,7 @@ def import_into(
         notes += _item_number_notes(ledger, written_curves.keys)
         if written_curves.counts.new or written_curves.counts.replaced:
             for file in files:
-                record_file(ledger, file, num_new=written_curves.counts.new)
+                record_imported_file(ledger, file, num_new=written_curves.counts.new)
     imported = Imported(
         store=ledger.store,
         kinds=tuple(dict.fromkeys(source.format_name for source in collected_curves.sources)),
@@ -371,7 +371,7 @@ class _WrittenCurves:
     """Curves written by an import, and notes on them."""
 
     def __init__(self) -> None:
-        self.counts = Added()
+        self.counts = ImportCounts()
         self.keys: list[tuple[EvaluationKey, CaseInfo]] = []
         self.ends: dict[tuple[str, str], set[int]] = {}  # last steps of the seeds, by method and case
         self._num_left_out = Counter[str]()
@@ -452,7 +452,7 @@ def _cases_by_name(
     ledger: Ledger, collected_curves: CollectedCurves, own_cases: Sequence[CaseInfo], notes: list[str]
 ) -> dict[str, tuple[CaseInfo, bool]]:
     """Returns the case for each name in the files, and whether lobench trains it."""
-    stored_cases = known_cases(ledger)
+    stored_cases = cases_with_origin(ledger)
     case_index = TrainedCases(cases=[*(case for case, is_imported in stored_cases if not is_imported), *own_cases])
     imported_cases = {f"{case.suite}/{case.name}": case for case, is_imported in stored_cases if is_imported}
     cases: dict[str, tuple[CaseInfo, bool]] = {}

@@ -19,12 +19,12 @@ from lobench.core.case import CaseSpec
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.settings_field import changed_fields, check_keywords, settings_from
 from lobench.core.subject import Variant
-from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.chief.interfaces import WatchProgress
-from lobench.engine.config.bound import bind_case, insists_on_optimizer
+from lobench.engine.config.bound import bind_case, binds_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import find_case, specs_of
+from lobench.engine.config.suite import find_case, specs_of_suites
 from lobench.engine.whole_file import require_writable, write_whole
 from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
@@ -105,10 +105,10 @@ def debug(
     theta = ThetaLeaves(leaves=None, where="optimizer")
     if checkpoint:
         _, theta = ThetaLeaves.read_checkpoint(checkpoint, manager, allow_pickle=allow_pickle)
-    layers = layers_at(
+    layers = gin_layers_at(
         checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=trained_params, variant=variant
     )
-    if not checkpoint and not optimizer and not insists_on_optimizer(spec, layers):
+    if not checkpoint and not optimizer and not binds_optimizer(spec, layers):
         raise UsageError(
             "the case has no optimizer of its own",
             where=f"{spec.suite}/{spec.name}",
@@ -188,7 +188,7 @@ def _usual_ranges(
     """
     from lobench.tools.debug.replayed_case import measure_ranges, widen_ranges
 
-    suite_hash = hashlib.sha256(repr((layers, _code_hashes(specs_of(suite), layers))).encode()).hexdigest()[:8]
+    suite_hash = hashlib.sha256(repr((layers, _code_hashes(specs_of_suites(suite), layers))).encode()).hexdigest()[:8]
     name = "-".join([theta.sha256[:16], suite_hash, home_name.strip("/").replace("/", "-"), spec.suite, spec.name])
     cache_path = FOLDER / "ranges" / f"{name}.json"
     if cache_path.is_file():
@@ -198,7 +198,7 @@ def _usual_ranges(
             for name, bounds in record.items()
         }
     ranges: Ranges = {}
-    for usual_spec in specs_of(suite):
+    for usual_spec in specs_of_suites(suite):
         if (usual_spec.path, usual_spec.name) == (spec.path, spec.name):
             continue
         log(f"the rule's usual inputs: {usual_spec.suite}/{usual_spec.name}")

@@ -112,9 +112,9 @@ def _replay(store: Path, number: int | None) -> tuple[ReplayRecord, bool]:
     Returns the record, and whether all decisions are equal today.
     """
     from lobench.core.planner.planner_replay import Replay
-    from lobench.engine.chief.decisions import read_decisions, starts_of
+    from lobench.engine.chief.decisions import log_files, read_decisions
 
-    starts = starts_of(store)
+    starts = log_files(store)
     if not starts:
         raise UsageError("no log of decisions", where=str(store), next_step="name the store of a watch: --replay STORE")
     number = max(starts) if number is None else number
@@ -193,7 +193,7 @@ def _check_programs() -> str:
 
 def _check_store(store: Path) -> str:
     from lobench.engine.store.ledger import Ledger
-    from lobench.engine.store.network import file_system, is_network
+    from lobench.engine.store.network import file_system_type, is_on_network_disk
     from lobench.engine.store.schema import store_errors
 
     with Ledger.open(store, read_only=True) as ledger:
@@ -202,8 +202,8 @@ def _check_store(store: Path) -> str:
             file.write(bytes(4096))
         if not os.access(store / "ledger.sqlite", os.W_OK):
             raise StoreError("the ledger can be read and not written", where=str(store / "ledger.sqlite"))
-        kind = "network" if is_network(store) else "local"
-        where = f"{kind} file system ({file_system(store) or 'type unknown'})"
+        kind = "network" if is_on_network_disk(store) else "local"
+        where = f"{kind} file system ({file_system_type(store) or 'type unknown'})"
         kinds = Counter(subject.kind for subject in ledger.sightings().values())
         counts = {
             "checkpoint": kinds["checkpoint"],

@@ -17,7 +17,7 @@ from lobench.engine.config.binding import complete_selector
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.gin_state import CONFIGURABLES, might_have_parameter
 from lobench.engine.config.layers import Layers
-from lobench.engine.config.python_cases import statements_of
+from lobench.engine.config.python_cases import case_statements
 from lobench.engine.config.syntax import (
     Binding,
     Import,
@@ -198,7 +198,7 @@ def read_cells(spec: CaseSpec, layers: Layers, axes: Sequence[str]) -> Cells:
     bindings_text = re.sub(r"^(.+)/gin\.macro\.value = ", r"\1 = ", bindings_text, flags=re.MULTILINE)
     bindings = tuple(only_bindings(parse_text(bindings_text, spec.path)))
     case_bindings = [binding for binding in bindings if binding.scope == spec.scope]
-    imports = [statement.module for statement in statements_of(spec) if isinstance(statement, Import)]
+    imports = [statement.module for statement in case_statements(spec) if isinstance(statement, Import)]
     folder = Path(spec.path).parent
     has_own_modules = any((folder / f"{module.split('.')[0]}.py").is_file() for module in imports)
     modules = (

@@ -26,12 +26,12 @@ from lobench.core.program import PROGRAM_VERSION
 from lobench.core.settings_field import check_keywords, keywords_in, settings_from
 from lobench.core.subject import RequestedSubject, Subject
 from lobench.core.wording import counted, shortened_list
-from lobench.engine.checkpoints.given import layers_at
+from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import spec_called, specs_in
+from lobench.engine.config.suite import single_spec_called, specs_in
 from lobench.evaluation.tuning import point_text, tune
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
@@ -138,8 +138,8 @@ def falsify(
     path = find_suite(str(suite))
     folder = Path(store) if store else Path(".lobench") / "falsify" / path.resolve().stem
     progress = progress or default_progress()
-    spec = spec_called(rules.case, path)
-    layers = layers_at("", load_plugins())
+    spec = single_spec_called(rules.case, path)
+    layers = gin_layers_at("", load_plugins())
     requested_subject, subject = named_subjects([str(checkpoint)], folder, (str(path),), progress)[0]
     bindings = tuple(binding.strip() for binding in str(checkpoint).split(";")[1:])
     layers = replace(layers, import_folders=(spec.root,))
@@ -384,7 +384,7 @@ class _StoredCells:
                 if any(sighting.variant.key == wanted_subject.variant.key for sighting in row.sightings)
             ]
             rows_of_subject = [
-                replace(row, subjects=(wanted_subject,))
+                replace(row, recorded_sightings=(wanted_subject,))
                 for row in rows_of_subject
                 if row.key.checkpoint_sha256 == wanted_subject.sha256
             ]

@@ -231,7 +231,7 @@ def _newest_identity(case_runs: Sequence[tuple[Snapshot, Sequence[EvaluationRow]
     )
     rows = [row for snapshot, rows_of_run in case_runs if snapshot is latest_snapshot for row in rows_of_run]
     current_rows = [row for row in rows if latest_snapshot.current.is_current(row)]
-    return max(current_rows or rows, key=latest_snapshot.current.last_planned).case.identity
+    return max(current_rows or rows, key=latest_snapshot.current.plan_order).case.identity
 
 
 def _has_bindings(snapshot: Snapshot, row: EvaluationRow) -> bool:

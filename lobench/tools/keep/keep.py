@@ -31,7 +31,7 @@ from lobench.core.subject import GivenCheckpoint
 from lobench.engine.chief.interfaces import ERRORS, WatchProgress
 from lobench.engine.store.database import StoreLock
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.store.places import DECISIONS
+from lobench.engine.store.places import DECISIONS_FILE
 from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decide, log_evidence
@@ -147,7 +147,7 @@ def keep(
         for text in filter(None, (command, settings.against_command)):
             refuse_original_files(text, version, base_folder=base_folder)
     with _DecisionLock(folder):
-        decisions = DecisionStore(path=folder / DECISIONS)
+        decisions = DecisionStore(path=folder / DECISIONS_FILE)
         sequence = decisions.read(terms)
         _write_once(folder / ".gitignore", "*\n")
         files = RevisionFiles(home=revisions_folder, links=links)
@@ -189,7 +189,7 @@ def read_decisions(store: str | Path = ".lobench/keep") -> DecisionSequence:
     Raises:
       StoreError: The folder has no decisions, or they cannot be read.
     """
-    return DecisionStore(path=Path(store) / DECISIONS).read()
+    return DecisionStore(path=Path(store) / DECISIONS_FILE).read()
 
 
 def measure_total(
@@ -215,7 +215,7 @@ def measure_total(
     """
     folder = Path(store).absolute()
     revisions_folder = folder / "keep"
-    decisions = DecisionStore(path=folder / DECISIONS)
+    decisions = DecisionStore(path=folder / DECISIONS_FILE)
     decisions.read()  # the lock creates the folder, so decisions are read first
     with _DecisionLock(folder):
         sequence = decisions.read()

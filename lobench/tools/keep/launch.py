@@ -15,7 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from lobench.engine.workers.command import command_words, filled
+from lobench.engine.workers.command import command_words, fill_placeholders
 
 __all__ = ["HOME", "IMPORTS", "LINKS", "PACE", "main"]
 
@@ -82,7 +82,11 @@ def _supervisor_prefix(revisions_folder: Path, candidate: str, values: dict[str,
     if pace["candidate"] != candidate:
         return []
     program = [sys.executable, "-P", "-m", "lobench.experiments.supervised_command"]
-    return [*program, str(path), filled(pace["curves"], {name: glob.escape(value) for name, value in values.items()})]
+    return [
+        *program,
+        str(path),
+        fill_placeholders(pace["curves"], {name: glob.escape(value) for name, value in values.items()}),
+    ]
 
 
 if __name__ == "__main__":

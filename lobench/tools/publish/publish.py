@@ -18,11 +18,11 @@ from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.settings_field import check_keywords, settings_from
 from lobench.core.subject import Subject
 from lobench.core.wording import counted, headline, shortened_list
-from lobench.engine.checkpoints.kept import readable_place
-from lobench.engine.checkpoints.readers import load_readers, reader_for
+from lobench.engine.checkpoints.kept import readable_location
+from lobench.engine.checkpoints.readers import load_readers, reader_name_for
 from lobench.engine.checkpoints.spool import Spool, load_theta
-from lobench.engine.store.about import ledger_about, ledger_gaps, short_place
-from lobench.engine.store.bundle import LARGEST, ResultBundle, write_bundle
+from lobench.engine.store.about import ledger_about, ledger_gaps, short_location
+from lobench.engine.store.bundle import MAX_FILE_BYTES, ResultBundle, write_bundle
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import sign
 from lobench.engine.whole_file import require_writable
@@ -109,7 +109,7 @@ def publish(
         opaque_hashes = {row.key.checkpoint_sha256 for row in rows if row.case.evaluator}
         thetas, unavailable_lines = _collect_thetas(store, subjects, opaque_hashes)
     else:
-        thetas = {Path(name).stem: bundle.read(name) for name in bundle.below("theta")}
+        thetas = {Path(name).stem: bundle.read(name) for name in bundle.members_in("theta")}
         unavailable_lines = []
     patch_lines = [] if has_patches else _left_out_patch_lines(patch_files)
     earlier_left_out = [] if bundle is None else json.loads(bundle.read("about.json"))["left_out"]
@@ -236,10 +236,10 @@ def _collect_thetas(
                     contents[checkpoint.sha256] = spooled_path.read_bytes()
                     continue
             try:
-                location = readable_place(store, checkpoint.uri, checkpoint.sha256) or checkpoint.uri
-                reader_name = reader_for(_epath(location), readers)
+                location = readable_location(store, checkpoint.uri, checkpoint.sha256) or checkpoint.uri
+                reader_name = reader_name_for(_epath(location), readers)
                 if reader_name is None and checkpoint.sha256 in opaque_hashes:
-                    checkpoint_text = f"checkpoint {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}"
+                    checkpoint_text = f"checkpoint {checkpoint.sha256[:12]} of {short_location(checkpoint.uri)}"
                     problems[checkpoint.sha256] = (
                         f"{checkpoint_text}: in a format of its own, which commands and tests read"
                     )
@@ -247,17 +247,19 @@ def _collect_thetas(
                 if reader_name is None:
                     raise LobenchError("it is not there any more, or no reader knows it")
                 seen_checkpoint = SeenCheckpoint(uri=location, reader=reader_name)
-                taken_checkpoint = spool.take(
+                taken_checkpoint = spool.add(
                     seen_checkpoint, readers[reader_name], is_known=functools.partial(operator.eq, checkpoint.sha256)
                 )
                 if taken_checkpoint.sha256 != checkpoint.sha256:
                     raise LobenchError("another theta lies there now")
-                contents[checkpoint.sha256] = spool.path(checkpoint.sha256).read_bytes()
+                contents[checkpoint.sha256] = spool.copy_path(checkpoint.sha256).read_bytes()
             except LobenchError as error:
-                why = headline(error).replace(checkpoint.uri, short_place(checkpoint.uri))
-                problems[checkpoint.sha256] = f"theta {checkpoint.sha256[:12]} of {short_place(checkpoint.uri)}: {why}"
-    large_hashes = {sha256 for sha256, content in contents.items() if len(content) > LARGEST}
-    problems |= {sha256: f"theta {sha256[:12]}: larger than {LARGEST / 1e6:g} MB" for sha256 in large_hashes}
+                why = headline(error).replace(checkpoint.uri, short_location(checkpoint.uri))
+                problems[checkpoint.sha256] = (
+                    f"theta {checkpoint.sha256[:12]} of {short_location(checkpoint.uri)}: {why}"
+                )
+    large_hashes = {sha256 for sha256, content in contents.items() if len(content) > MAX_FILE_BYTES}
+    problems |= {sha256: f"theta {sha256[:12]}: larger than {MAX_FILE_BYTES / 1e6:g} MB" for sha256 in large_hashes}
     return (
         {sha256: content for sha256, content in contents.items() if sha256 not in large_hashes},
         [problems[sha256] for sha256 in sorted(problems) if sha256 not in contents or sha256 in large_hashes],

@@ -15,10 +15,10 @@ from lobench.core.case import CaseInfo
 from lobench.core.code import split_code
 from lobench.core.subject import Subject
 from lobench.core.wording import counted
-from lobench.engine.config.reached_files import data_files_beside, imported_modules, names_code, reached_files
+from lobench.engine.config.reached_files import data_files_beside, imported_modules, is_named_code, reached_files
 from lobench.engine.config.shipped import shipped_suite
 from lobench.engine.config.user_code import tree_sha256
-from lobench.engine.store.bundle import LARGEST, ResultBundle, ledger_file
+from lobench.engine.store.bundle import MAX_FILE_BYTES, ResultBundle, ledger_database
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 __all__ = ["BundledSuites", "bundle_suites", "copy_suites"]
@@ -90,7 +90,7 @@ def bundle_suites(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequ
             {**_experiment_modules(bundle_folder, packed_files, code_names, recorded_files), **packed_files}.items()
         ):
             content = file.read_bytes()
-            if len(content) > LARGEST:
+            if len(content) > MAX_FILE_BYTES:
                 not_included[member] = hashlib.sha256(content).hexdigest()
             else:
                 members[member] = content
@@ -98,7 +98,9 @@ def bundle_suites(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequ
         f"the files of suite {suite}, of {counted(count, 'evaluation')}: give their folder with --suite"
         for suite, count in sorted(missing_suites.items())
     ]
-    left_out_lines += [f"{name}: larger than {LARGEST / 1e6:g} MB, its hash alone" for name in sorted(not_included)]
+    left_out_lines += [
+        f"{name}: larger than {MAX_FILE_BYTES / 1e6:g} MB, its hash alone" for name in sorted(not_included)
+    ]
     suite_folders = tuple(folders)
     return BundledSuites(
         members=members,
@@ -112,9 +114,9 @@ def bundle_suites(store: Path, rows: Sequence[EvaluationRow], given_suites: Sequ
 def copy_suites(bundle: ResultBundle) -> BundledSuites:
     """Returns the suite files of a bundle, to copy them into another bundle of the same results."""
     description = json.loads(bundle.read("about.json"))
-    cache_folder = ledger_file(bundle.path).parent  # where this process keeps the baselines of the bundle
+    cache_folder = ledger_database(bundle.path).parent  # where this process keeps the baselines of the bundle
     return BundledSuites(
-        members={name: bundle.read(name) for name in bundle.below("suites")},
+        members={name: bundle.read(name) for name in bundle.members_in("suites")},
         local_folders=tuple(cache_folder / path for path in description["suites"].values()),
         bundle_folders=description["suites"],
         large_file_digests=description["files_not_included"],
@@ -145,7 +147,7 @@ class _RecordedFiles:
 def _recorded_files(store: Path, rows: Sequence[EvaluationRow]) -> _RecordedFiles:
     codes = {code for row in rows for code in split_code(row.key.code)}
     with Ledger.open(store, read_only=True) as ledger:
-        files = ledger.described_files() if store.is_dir() else {"around": [], "loaded": []}
+        files = ledger.files_of_descriptions() if store.is_dir() else {"around": [], "loaded": []}
         files_by_code = {
             code: {name: digest for name, digest in (ledger.code_parts(code) or {}).items() if name.endswith(".py")}
             for code in codes
@@ -171,11 +173,11 @@ def _experiment_modules(
     """
     code_files: dict[str, Path] = {}
     for name in sorted(code_names):
-        if any(names_code(Path(f"/{member}"), [name]) for member in packed_files):
+        if any(is_named_code(Path(f"/{member}"), [name]) for member in packed_files):
             continue
         depth = len(PurePosixPath(name).parts)
         for file in (*recorded_files.files_around, *recorded_files.loaded_files):
-            if not names_code(file, [name]) or not _has_module(file.parents[depth - 1], recorded_files.imports):
+            if not is_named_code(file, [name]) or not _has_module(file.parents[depth - 1], recorded_files.imports):
                 continue
             if file.is_file() and tree_sha256(file.read_bytes()) in recorded_files.digests(name):
                 folder = PurePosixPath(bundle_folder, name).parent

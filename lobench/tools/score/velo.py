@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lobench.core.errors import UsageError, suggestion
 from lobench.core.wording import counted
-from lobench.engine.csv_files import read_csv, text_of
+from lobench.engine.csv_files import read_csv, read_text
 
 __all__ = ["Normaliser", "VeloScore", "VeloSummary", "equivalent_steps", "read_curves", "read_normaliser", "velo_score"]
 
@@ -104,7 +104,7 @@ def read_normaliser(path: Path) -> dict[str, Normaliser]:
     """
     where = str(path)
     expected = "JSON of {task: [steps, losses]}, gzipped or not"
-    text = text_of(path)
+    text = read_text(path)
     try:
         document = json.loads(text)
     except ValueError as error:

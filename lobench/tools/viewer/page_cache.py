@@ -18,7 +18,7 @@ from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import LobenchError
 from lobench.core.wording import headline
-from lobench.engine.store.bundle import has_ledger, no_store
+from lobench.engine.store.bundle import has_ledger, no_store_error
 from lobench.engine.store.ledger import Ledger
 from lobench.report.page.explorer import PageParts, explorer_data
 from lobench.report.page.page import reading_page, render_page, waiting_page
@@ -103,7 +103,7 @@ class PageCache:
         include_all: bool = False,
     ) -> None:
         if not has_ledger(store):
-            raise no_store(store)
+            raise no_store_error(store)
         self._store, self._baselines = store.absolute(), baselines
         self._experiment, self._include_all = experiment or None, include_all
         self._reading, self._parts = StoreReading(self._store), PageParts()

@@ -24,7 +24,7 @@ from lobench.engine.checkpoints.intake import Intake
 from lobench.engine.checkpoints.population_source import PopulationSource
 from lobench.engine.checkpoints.readers import NpzReader
 from lobench.engine.checkpoints.source import DirectorySource, NoSource
-from lobench.engine.checkpoints.spool import Spool, fingerprint
+from lobench.engine.checkpoints.spool import Spool, files_fingerprint
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import CheckpointSource, SourceContext
 from lobench.report.tables.result_records import unread_records
@@ -95,7 +95,7 @@ class Start:
 
     def take_all(self) -> list[int]:
         steps = [checkpoint.outer_step for _, checkpoint in self.intake.poll()[1]]
-        while self.intake.backlog:
+        while self.intake.num_unprocessed:
             steps += [checkpoint.outer_step for _, checkpoint in self.intake.poll()[1]]
         return steps
 
@@ -128,7 +128,7 @@ def test_the_spools_names_are_on_the_disk_once_for_all_before_the_ledger_has_the
     start, synced = Start(tmp_path), []
 
     def sync(folder: Path) -> None:
-        with contextlib.closing(start.ledger.reader()) as reader:
+        with contextlib.closing(start.ledger.open_reader()) as reader:
             synced.append((folder.name, len(list(folder.glob("*.npz"))), len(reader.sightings())))
 
     monkeypatch.setattr("lobench.engine.checkpoints.spool.sync", sync)
@@ -137,9 +137,9 @@ def test_the_spools_names_are_on_the_disk_once_for_all_before_the_ledger_has_the
     assert start.take_all() == [1, 2, 3]
     assert start.take_all() == []
     given = write(tmp_path, 4, 4.0)
-    assert start.intake.give(GivenCheckpoint(uri=str(given))) is not None
-    start.spool.discard(theta := start.ledger.sightings()[0].sha256)
-    assert start.intake.fetch(start.ledger.sightings()[0]) and start.intake.holds(theta)
+    assert start.intake.admit_given(GivenCheckpoint(uri=str(given))) is not None
+    start.spool.remove_copy(theta := start.ledger.sightings()[0].sha256)
+    assert start.intake.fetch_theta(start.ledger.sightings()[0]) and start.intake.has_copy(theta)
     assert synced == [("spool", 3, 0), ("spool", 4, 3), ("spool", 4, 4)]
     start.ledger.close()
 
@@ -155,7 +155,7 @@ def test_what_the_spool_lost_is_copied_again_where_it_can_be(tmp_path: Path) -> 
     gone.unlink()
     second = Start(tmp_path)
     second.intake.recover(checkpoints)
-    assert [second.intake.holds(checkpoint.sha256) for checkpoint in checkpoints] == [True, False]
+    assert [second.intake.has_copy(checkpoint.sha256) for checkpoint in checkpoints] == [True, False]
     assert len(second.output) == 1 and second.output[0].startswith(
         SHOWN["expired-the-checkpoint-was-deleted"].format(gone=gone)
     )
@@ -171,11 +171,11 @@ def test_what_is_copied_again_stays_the_checkpoint_of_its_run_and_generation(tmp
     first = Start(tmp_path, PopulationSource)
     ((_, checkpoint),) = first.intake.poll()[1]
     assert (checkpoint.run, checkpoint.generation) == ("trial_7", 2)
-    first.spool.discard(checkpoint.sha256)
+    first.spool.remove_copy(checkpoint.sha256)
     first.ledger.close()
     second = Start(tmp_path, PopulationSource)
     second.intake.recover([checkpoint])
-    assert second.intake.holds(checkpoint.sha256)
+    assert second.intake.has_copy(checkpoint.sha256)
     assert second.ledger.sightings() == {0: checkpoint}
     second.ledger.close()
 
@@ -194,7 +194,9 @@ def test_where_only_the_newest_is_run_the_others_are_not_even_read(tmp_path: Pat
         write(tmp_path, step, step)
     first = Start(tmp_path, only_newest=True)
     assert [checkpoint.outer_step for _, checkpoint in first.intake.poll()[1]] == [49]
-    assert first.intake.backlog and not first.intake.is_choosing, "it can be evaluated while the rest is passed over"
+    assert first.intake.num_unprocessed and not first.intake.may_find_newer, (
+        "it can be evaluated while the rest is passed over"
+    )
     assert first.take_all() == []
     assert len(first.output) == 1
     assert first.output[0].startswith("skipped: 49 checkpoints, ") and SHOWN["theta-0-npz-to"] in first.output[0]
@@ -234,12 +236,12 @@ def test_a_theta_that_the_spool_lost_in_mid_run_is_copied_again(tmp_path: Path) 
     start.take_all()
     (checkpoint,) = start.ledger.sightings().values()
     shutil.rmtree(tmp_path / "store" / "spool")
-    assert start.intake.fetch(checkpoint) and start.intake.holds(checkpoint.sha256)
-    start.spool.discard(checkpoint.sha256)
+    assert start.intake.fetch_theta(checkpoint) and start.intake.has_copy(checkpoint.sha256)
+    start.spool.remove_copy(checkpoint.sha256)
     write(tmp_path, 1, 3.0)
-    assert not start.intake.fetch(checkpoint), "another theta lies there now"
+    assert not start.intake.fetch_theta(checkpoint), "another theta lies there now"
     path.unlink()
-    assert not start.intake.fetch(checkpoint) and not start.intake.fetch(checkpoint)
+    assert not start.intake.fetch_theta(checkpoint) and not start.intake.fetch_theta(checkpoint)
     assert len(start.output) == 1, "said once, however often it is asked for"
     start.ledger.close()
 
@@ -260,10 +262,10 @@ def test_recovery_of_many_vanished_checkpoints_takes_one_commit_and_few_lines(tm
     assert len(start.output) == 4 and start.output[-1].startswith(SHOWN["and-37-checkpoints-more"])
     assert not any("FROM subjects c  ORDER" in one for one in statements), "all checkpoints are read for one"
     statements.clear()
-    assert not any(map(start.intake.fetch, subjects)) and not statements, "a lease looks for it again"
+    assert not any(map(start.intake.fetch_theta, subjects)) and not statements, "a lease looks for it again"
     clock.seconds += 60
     write(tmp_path, 7, 7)
-    assert [start.intake.fetch(one) for one in subjects] == [one.outer_step == 7 for one in subjects]
+    assert [start.intake.fetch_theta(one) for one in subjects] == [one.outer_step == 7 for one in subjects]
 
 
 def test_a_released_theta_goes_unless_it_is_needed_again(tmp_path: Path) -> None:
@@ -271,13 +273,13 @@ def test_a_released_theta_goes_unless_it_is_needed_again(tmp_path: Path) -> None
     start = Start(tmp_path)
     start.take_all()
     (checkpoint,) = start.ledger.sightings().values()
-    start.intake.release(checkpoint.sha256)
-    start.intake.discard({checkpoint.sha256})
-    start.intake.discard(())
-    assert start.intake.holds(checkpoint.sha256)
-    start.intake.release(checkpoint.sha256)
-    start.intake.discard(())
-    assert not start.intake.holds(checkpoint.sha256)
+    start.intake.release_theta(checkpoint.sha256)
+    start.intake.remove_released({checkpoint.sha256})
+    start.intake.remove_released(())
+    assert start.intake.has_copy(checkpoint.sha256)
+    start.intake.release_theta(checkpoint.sha256)
+    start.intake.remove_released(())
+    assert not start.intake.has_copy(checkpoint.sha256)
     start.ledger.close()
 
 
@@ -319,7 +321,7 @@ def test_links_that_lead_up_inside_of_a_checkpoint_are_not_followed(tmp_path: Pa
     (folder / "inner" / "data").write_bytes(b"data")
     (folder / "inner" / "up").symlink_to("..")
     (folder / "also").symlink_to("inner")
-    before = fingerprint(epath.Path(folder))
+    before = files_fingerprint(epath.Path(folder))
     copy = tmp_path / "new" / "copy"
     Spool(tmp_path / "spool")._copy(epath.Path(folder), copy)
     assert sorted(str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()) == [
@@ -327,7 +329,7 @@ def test_links_that_lead_up_inside_of_a_checkpoint_are_not_followed(tmp_path: Pa
         "inner/data",
     ]
     os.utime(folder / "inner" / "data", (1, 1))
-    assert fingerprint(epath.Path(folder)) != before
+    assert files_fingerprint(epath.Path(folder)) != before
 
 
 def test_a_number_that_no_run_can_count_to_is_no_step(tmp_path: Path) -> None:
@@ -375,12 +377,12 @@ def test_a_good_checkpoint_waits_for_a_free_descriptor(tmp_path: Path) -> None:
     clock = Clock()
     start = Start(tmp_path, clock=clock)
     start.intake._readers = {"npz": WithoutDescriptors(2)}
-    assert start.take_all() == [] and start.intake.pending()
-    assert start.take_all() == [] and start.intake.pending(), "no attempt within the first pause"
+    assert start.take_all() == [] and start.intake.has_pending()
+    assert start.take_all() == [] and start.intake.has_pending(), "no attempt within the first pause"
     clock.seconds += 0.2
-    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [] and start.intake.has_pending()
     clock.seconds += 0.3
-    assert start.take_all() == [1] and not start.intake.pending()
+    assert start.take_all() == [1] and not start.intake.has_pending()
     assert start.take_all() == []
     assert len([line for line in start.output if SHOWN["waiting-for-a-free-file"] in line]) == 1
     assert list(start.ledger.events()) == []
@@ -392,12 +394,12 @@ def test_intake_disk_error_that_lasts_is_reported_once_and_tried_again_with_grow
     clock = Clock()
     start = Start(tmp_path, clock=clock)
     reader = start.intake._readers["npz"] = FailingDisk(errno.ESTALE)
-    assert start.take_all() == [] and start.intake.pending()
+    assert start.take_all() == [] and start.intake.has_pending()
     assert list(start.ledger.events()) == []
     clock.seconds += 31.0
-    assert start.take_all() == [] and not start.intake.pending(), "a run that ends does not wait for it any more"
+    assert start.take_all() == [] and not start.intake.has_pending(), "a run that ends does not wait for it any more"
     assert [kind for kind, _ in start.ledger.events()] == ["unreadable"]
-    assert list(start.intake.unread) == [str(tmp_path / "run" / "theta_1.npz")]
+    assert list(start.intake.unread_reasons) == [str(tmp_path / "run" / "theta_1.npz")]
     attempts = reader.attempts
     for _ in range(1000):
         clock.seconds += 1.0
@@ -405,7 +407,7 @@ def test_intake_disk_error_that_lasts_is_reported_once_and_tried_again_with_grow
     assert 20 < reader.attempts - attempts < 60
     reader.number = 0
     clock.seconds += 30.0
-    assert start.take_all() == [1] and start.intake.unread == {}
+    assert start.take_all() == [1] and start.intake.unread_reasons == {}
     path = tmp_path / "run" / "theta_1.npz"
     assert [line.partition(":")[0] for line in start.output] == [
         SHOWN["trying-again"],
@@ -427,7 +429,7 @@ def test_intake_error_that_passes_is_no_event(tmp_path: Path, number: int) -> No
     reader.number = 0
     clock.seconds += 1.0
     assert start.take_all() == [1, 2]
-    assert list(start.ledger.events()) == [] and not start.intake.pending()
+    assert list(start.ledger.events()) == [] and not start.intake.has_pending()
     start.ledger.close()
 
 
@@ -435,7 +437,7 @@ def test_intake_given_checkpoint_with_a_disk_error_is_read_again_at_once(tmp_pat
     path = write(tmp_path, 1, 1.0)
     start = Start(tmp_path)
     start.intake._readers["npz"] = FailingDisk(errno.EIO, times=2)
-    assert start.intake.give(GivenCheckpoint(uri=str(path))) is not None
+    assert start.intake.admit_given(GivenCheckpoint(uri=str(path))) is not None
     assert start.output == []
     start.ledger.close()
 
@@ -447,13 +449,13 @@ def test_intake_garbage_is_reported_at_once_and_read_again_later(tmp_path: Path)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     clock = Clock()
     start = Start(tmp_path, clock=clock)
-    assert start.take_all() == [] and not start.intake.pending()
-    assert list(start.intake.unread) == [str(path)]
+    assert start.take_all() == [] and not start.intake.has_pending()
+    assert list(start.intake.unread_reasons) == [str(path)]
     path.write_bytes(whole)  # the same size and time: as of a disk that showed old content
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert start.take_all() == []
     clock.seconds += 10.0
-    assert start.take_all() == [1] and start.intake.unread == {}
+    assert start.take_all() == [1] and start.intake.unread_reasons == {}
     start.ledger.close()
 
 
@@ -463,9 +465,9 @@ def test_fetch_takes_a_theta_from_another_path_at_which_it_lies(tmp_path: Path) 
     start = Start(tmp_path)
     assert start.take_all() == [1, 2]
     subject = start.ledger.sightings()[0]
-    start.spool.discard(subject.sha256)
+    start.spool.remove_copy(subject.sha256)
     first.unlink()
-    assert start.intake.fetch(subject) and start.intake.holds(subject.sha256)
+    assert start.intake.fetch_theta(subject) and start.intake.has_copy(subject.sha256)
     assert list(start.ledger.events()) == [] and len(start.ledger.sightings()) == 2
     start.ledger.close()
 
@@ -493,8 +495,8 @@ def test_spool_sweep_leaves_folders_of_the_file_system_and_reports_what_stays(tm
         (root / name).mkdir()
     (root / f"{'0' * 64}.npz").touch()
     (root / f"{'1' * 64}.npz").mkdir()  # cannot be removed as a file
-    start.spool.sweep(())
-    start.spool.discard("1" * 64)
+    start.spool.remove_leftovers(())
+    start.spool.remove_copy("1" * 64)
     assert sorted(path.name for path in root.iterdir()) == [".snapshot", f"{'1' * 64}.npz", "lost+found"]
     start.ledger.close()
 
@@ -505,7 +507,7 @@ def test_who_has_no_source_does_not_ask_for_news_without_end() -> None:
 
 
 def present(start: Start) -> list[int]:
-    superseded = start.ledger.superseded()
+    superseded = start.ledger.superseded_subjects()
     return [one.outer_step for one in start.ledger.sightings().values() if one not in superseded]
 
 
@@ -556,10 +558,10 @@ def test_restart_of_which_only_the_newest_is_read_supersedes_all_that_was_overwr
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
     path = write(tmp_path, 1, 1.0)
     start = Start(tmp_path)
-    (_, chosen) = start.intake.give(GivenCheckpoint(uri=str(path))) or (0, None)
+    (_, chosen) = start.intake.admit_given(GivenCheckpoint(uri=str(path))) or (0, None)
     assert chosen is not None
     write(tmp_path, 1, 2.0)
-    assert start.intake.give(GivenCheckpoint(uri=str(path), sha256=chosen.sha256)) is None
+    assert start.intake.admit_given(GivenCheckpoint(uri=str(path), sha256=chosen.sha256)) is None
     assert len(start.output) == 1 and SHOWN["another-theta-lies-here"] in start.output[0]
     assert len(start.ledger.sightings()) == 1
 
@@ -573,5 +575,5 @@ def test_store_keeps_the_digest_of_an_older_version_and_its_results(tmp_path: Pa
     former = Subject.of_checkpoint(Checkpoint(uri=str(path), sha256=leaves_sha256(leaves), outer_step=1))
     start.ledger.record_sighting(former)
     assert former.sha256 != theta_sha256(leaves)
-    (_, found) = start.intake.give(GivenCheckpoint(uri=str(path))) or (0, None)
-    assert found is not None and found.sha256 == former.sha256 and start.intake.holds(former.sha256)
+    (_, found) = start.intake.admit_given(GivenCheckpoint(uri=str(path))) or (0, None)
+    assert found is not None and found.sha256 == former.sha256 and start.intake.has_copy(former.sha256)

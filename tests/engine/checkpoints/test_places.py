@@ -23,7 +23,7 @@ from shown import texts_of
 from tiny import make_suite
 
 from lobench import CheckpointError
-from lobench.engine.checkpoints.places import path_of
+from lobench.engine.checkpoints.places import checkpoint_path
 
 SHOWN = texts_of("checkpoints")
 
@@ -186,7 +186,7 @@ def test_what_the_hub_lacks_is_one_line(place: str, expected: str, hub: str, tmp
 @pytest.mark.parametrize("place", ["hf://", "hf://me/celo2", "hf://me/celo2@main", "hf://me/celo2@main/../x.npz"])
 def test_half_a_name_is_none(place: str) -> None:
     with pytest.raises(CheckpointError, match=SHOWN["no-file-of-the-hub"]):
-        path_of(place)
+        checkpoint_path(place)
 
 
 def test_without_the_library_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_what_w_and_b_lacks_is_one_line(
 @pytest.mark.parametrize("name", ["", "me/learned", "me/learned/celo2", "celo2:v0", "me/learned/celo2:v0/../x.npz"])
 def test_half_a_name_is_no_artifact(name: str) -> None:
     with pytest.raises(CheckpointError, match=SHOWN["no-file-of-an-artifact"]):
-        path_of(f"wandb-artifact://{name}")
+        checkpoint_path(f"wandb-artifact://{name}")
 
 
 def test_without_wandb_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,5 +143,5 @@ def test_the_generation_is_the_contents_else_the_places(
     publish(tmp_path / "run" / "generation_4" / "trial_1" / "theta_7.npz", **counters)
     (seen,) = source_of(tmp_path / "run").poll()
     assert isinstance(seen, SeenCheckpoint)
-    checkpoint = Spool(tmp_path / "spool").take(seen, READERS[seen.reader])
+    checkpoint = Spool(tmp_path / "spool").add(seen, READERS[seen.reader])
     assert (checkpoint.run, checkpoint.generation, checkpoint.outer_step) == ("trial_1", expected, 7)

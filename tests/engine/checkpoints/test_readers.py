@@ -163,16 +163,16 @@ def test_the_spool_keeps_theta_by_content_and_nothing_else(tmp_path: Path) -> No
     write(tmp_path / "t_5.npz")
     write(tmp_path / "t_6.safetensors")
     spool = Spool(tmp_path / "spool")
-    first = spool.take(SeenCheckpoint(uri=str(tmp_path / "t_5.npz"), reader="npz", index=5), NpzReader())
-    second = spool.take(
+    first = spool.add(SeenCheckpoint(uri=str(tmp_path / "t_5.npz"), reader="npz", index=5), NpzReader())
+    second = spool.add(
         SeenCheckpoint(uri=str(tmp_path / "t_6.safetensors"), reader="safetensors", index=6), SafetensorsReader()
     )
     assert first.sha256 == second.sha256 == theta_sha256({name: np.asarray(leaf) for name, leaf in THETA.items()})
     assert (first.outer_step, second.outer_step) == (5, 6)
     assert [path.name for path in (tmp_path / "spool").iterdir()] == [f"{first.sha256}.npz"]
-    loaded = load_theta(spool.path(first.sha256))
+    loaded = load_theta(spool.copy_path(first.sha256))
     np.testing.assert_array_equal(loaded["nn/~/w0"], THETA["nn/~/w0"])
-    spool.sweep(set())
+    spool.remove_leftovers(set())
     assert list((tmp_path / "spool").iterdir()) == []
 
 
@@ -193,16 +193,16 @@ class Sweeping(NpzReader):
 def test_a_spool_that_is_removed_under_a_copy_is_filled_again(tmp_path: Path) -> None:
     write(tmp_path / "t.npz")
     spool, seen = Spool(tmp_path / "spool"), SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz")
-    assert spool.path(spool.take(seen, Sweeping(tmp_path / "spool", 2)).sha256).exists()
+    assert spool.copy_path(spool.add(seen, Sweeping(tmp_path / "spool", 2)).sha256).exists()
     with pytest.raises(CheckpointError, match=re.escape(seen.uri)):
-        spool.take(seen, Sweeping(tmp_path / "spool", 100))
+        spool.add(seen, Sweeping(tmp_path / "spool", 100))
 
 
 def test_a_damaged_copy_is_noticed(tmp_path: Path) -> None:
     write(tmp_path / "t.npz")
     spool = Spool(tmp_path / "spool")
-    checkpoint = spool.take(SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz"), NpzReader())
-    path = spool.path(checkpoint.sha256)
+    checkpoint = spool.add(SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz"), NpzReader())
+    path = spool.copy_path(checkpoint.sha256)
     np.savez(path, paths=np.asarray(["decay"]), leaf0=np.float32(9))
     with pytest.raises(CheckpointError, match="damaged"):
         load_theta(path)
@@ -224,10 +224,10 @@ def test_deleted_before_the_copy_it_is_gone_and_after_it_it_is_ours(tmp_path: Pa
     write(tmp_path / "t.npz")
     spool = Spool(tmp_path / "spool")
     seen = SeenCheckpoint(uri=str(tmp_path / "t.npz"), reader="npz")
-    checkpoint = spool.take(seen, Deleting(tmp_path / "t.npz"))
-    assert load_theta(spool.path(checkpoint.sha256))
+    checkpoint = spool.add(seen, Deleting(tmp_path / "t.npz"))
+    assert load_theta(spool.copy_path(checkpoint.sha256))
     with pytest.raises(CheckpointGone, match=SHOWN["t-npz-the-checkpoint-was"]):
-        spool.take(seen, NpzReader())
+        spool.add(seen, NpzReader())
     assert [path.name for path in (tmp_path / "spool").iterdir()] == [f"{checkpoint.sha256}.npz"]
 
 

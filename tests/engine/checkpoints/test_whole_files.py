@@ -24,7 +24,7 @@ from lobench.core.errors import CheckpointError
 from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.source import DirectorySource
 from lobench.engine.checkpoints.spool import holds_theta
-from lobench.engine.checkpoints.whole_files import BY_CONTENT, BY_NAMES, identity_of, whole_readers
+from lobench.engine.checkpoints.whole_files import BY_CONTENT, BY_NAMES, identity_of_files, opaque_readers
 from lobench.engine.store.bundle import has_ledger
 from lobench.evaluation.request import RewrittenCheckpoint
 from lobench.hookspecs import SourceContext
@@ -114,7 +114,7 @@ def test_source_takes_a_checkpoint_once_and_never_early(tmp_path: Path, trainer:
     for latest, content in EARLIER.items():
         if latest in dict(files):
             (tmp_path / latest).write_bytes(content)
-    source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers()))
+    source = DirectorySource(SourceContext(location=str(tmp_path), readers=opaque_readers()))
     for state in half_written(tmp_path, files):
         assert [*source.poll(), *source.poll()] == [], state
     found = [*source.poll(), *source.poll(), *source.poll()]
@@ -152,7 +152,7 @@ def test_source_takes_what_a_library_wrote_once_and_never_early(tmp_path: Path, 
     name = saved(written)
     paths = [path for path in sorted(written.rglob("*"), key=lambda path: path.stat().st_mtime_ns) if path.is_file()]
     files = [(path.relative_to(written).as_posix(), path.read_bytes()) for path in paths]
-    source = DirectorySource(SourceContext(location=str(run), readers=whole_readers()))
+    source = DirectorySource(SourceContext(location=str(run), readers=opaque_readers()))
     if saved is save_orbax:  # writes into a folder of another name
         files = [(f"{place.replace('500/', '500.orbax-checkpoint-tmp/', 1)}", content) for place, content in files]
     for state in half_written(run, files):
@@ -167,7 +167,7 @@ def test_source_takes_what_a_library_wrote_once_and_never_early(tmp_path: Path, 
 def test_folder_of_an_unknown_trainer_is_complete_when_a_pattern_says_so(tmp_path: Path) -> None:
     (tmp_path / "best").mkdir()
     (tmp_path / "best/weights.bin").write_text("x")
-    source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers("done.*")))
+    source = DirectorySource(SourceContext(location=str(tmp_path), readers=opaque_readers("done.*")))
     assert not source.poll()
     (tmp_path / "best/done.txt").touch()
     assert [Path(one.uri).name for one in source.poll()] == ["best"]
@@ -177,8 +177,8 @@ def test_folder_that_names_run_and_checkpoints_is_a_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "checkpoint-1").mkdir()
     (tmp_path / "checkpoint-1/trainer_state.json").write_text("{}")
-    assert not whole_readers()["folder"].recognises(epath.Path(tmp_path))
-    source = DirectorySource(SourceContext(location=str(tmp_path), readers=whole_readers()))
+    assert not opaque_readers()["folder"].recognises(epath.Path(tmp_path))
+    source = DirectorySource(SourceContext(location=str(tmp_path), readers=opaque_readers()))
     assert [Path(one.uri).name for one in source.poll()] == ["checkpoint-1"]
 
 
@@ -192,25 +192,25 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def taken(spool: FileSpool, path: Path) -> str:
-    readers = whole_readers()
-    return spool.take(SeenCheckpoint(uri=str(path), reader="folder", index=5), readers["folder"]).sha256
+    readers = opaque_readers()
+    return spool.add(SeenCheckpoint(uri=str(path), reader="folder", index=5), readers["folder"]).sha256
 
 
 def test_spool_links_a_checkpoint_and_keeps_it_after_the_trainer_removed_it(tmp_path: Path, checkpoint: Path) -> None:
     spool = FileSpool(tmp_path / "spool")
     sha256 = taken(spool, checkpoint)
-    kept = Path(spool.location(sha256))
-    assert spool.holds(sha256) and kept.name == "checkpoint-5"
+    kept = Path(spool.copy_location(sha256))
+    assert spool.has_copy(sha256) and kept.name == "checkpoint-5"
     assert os.stat(kept / "inner/model.safetensors").st_ino == os.stat(checkpoint / "inner/model.safetensors").st_ino
-    assert identity_of(epath.Path(kept)) == identity_of(epath.Path(checkpoint))
-    assert identity_of(epath.Path(kept)).by == BY_CONTENT and holds_theta(checkpoint, sha256)
+    assert identity_of_files(epath.Path(kept)) == identity_of_files(epath.Path(checkpoint))
+    assert identity_of_files(epath.Path(kept)).hash_origin == BY_CONTENT and holds_theta(checkpoint, sha256)
     for file in ("inner/model.safetensors", "trainer_state.json"):
         (checkpoint / file).unlink()
     assert (kept / "inner/model.safetensors").read_bytes() == WEIGHTS
-    spool.sweep({sha256})
-    assert FileSpool(tmp_path / "spool").location(sha256) == str(kept)
-    spool.discard(sha256)
-    assert not spool.holds(sha256) and not list((tmp_path / "spool").iterdir())
+    spool.remove_leftovers({sha256})
+    assert FileSpool(tmp_path / "spool").copy_location(sha256) == str(kept)
+    spool.remove_copy(sha256)
+    assert not spool.has_copy(sha256) and not list((tmp_path / "spool").iterdir())
 
 
 def test_spool_refuses_a_half_written_file_and_leaves_nothing(tmp_path: Path, checkpoint: Path) -> None:
@@ -228,9 +228,9 @@ def test_spool_keeps_twenty_gigabytes_in_a_moment(tmp_path: Path, checkpoint: Pa
     spool = FileSpool(tmp_path / "spool")
     sha256 = taken(spool, checkpoint)
     assert time.process_time() - began < 1.0 and free - os.statvfs(tmp_path).f_bavail < 1 << 15
-    assert identity_of(epath.Path(spool.location(sha256))).by == BY_NAMES
+    assert identity_of_files(epath.Path(spool.copy_location(sha256))).hash_origin == BY_NAMES
     os.utime(checkpoint / "optimizer.bin", (1, 1))
-    assert identity_of(epath.Path(checkpoint)).sha256 != sha256
+    assert identity_of_files(epath.Path(checkpoint)).sha256 != sha256
 
 
 @pytest.fixture
@@ -251,13 +251,13 @@ def test_spool_on_another_file_system_copies_up_to_a_limit_and_refers_above(
     (checkpoint / "optimizer.bin").write_bytes(b"x" * 10_000)
     spool = FileSpool(elsewhere / "spool", lines.append, keep_limit=limit)
     sha256 = taken(spool, checkpoint)
-    kept = Path(spool.location(sha256))
-    assert identity_of(epath.Path(kept)) == identity_of(epath.Path(checkpoint))
+    kept = Path(spool.copy_location(sha256))
+    assert identity_of_files(epath.Path(kept)) == identity_of_files(epath.Path(checkpoint))
     assert kept.is_symlink() == (limit == 1e3) and len(lines) == (limit == 1e3)
     CheckpointFiles(str(kept)).check()
     shutil.rmtree(checkpoint)
-    assert spool.holds(sha256) == (limit == 1e9)
-    spool.discard(sha256)
+    assert spool.has_copy(sha256) == (limit == 1e9)
+    spool.remove_copy(sha256)
     assert not list((elsewhere / "spool").iterdir())
 
 
@@ -265,8 +265,8 @@ def test_spool_takes_a_referred_checkpoint_again_that_was_away(elsewhere: Path, 
     spool = FileSpool(elsewhere / "spool", keep_limit=0)
     sha256 = taken(spool, checkpoint)
     checkpoint.rename(checkpoint.with_name("other-5"))
-    assert not spool.holds(sha256)
-    assert taken(spool, checkpoint.with_name("other-5")) == sha256 and spool.holds(sha256)
+    assert not spool.has_copy(sha256)
+    assert taken(spool, checkpoint.with_name("other-5")) == sha256 and spool.has_copy(sha256)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read a file")
@@ -291,7 +291,7 @@ def test_file_that_may_not_be_read_is_named_and_not_the_spool(elsewhere: Path) -
 
 def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: Path) -> None:
     spool = FileSpool(tmp_path / "spool")
-    path = spool.location(taken(spool, checkpoint))
+    path = spool.copy_location(taken(spool, checkpoint))
     files = CheckpointFiles(path)
     files.check()
     assert files.identified_by == BY_CONTENT
@@ -303,11 +303,11 @@ def test_link_that_the_trainer_rewrites_is_noticed(tmp_path: Path, checkpoint: P
 
 
 def test_identity_of_files_ignores_place_and_own_name(tmp_path: Path, checkpoint: Path) -> None:
-    before = identity_of(epath.Path(checkpoint))
+    before = identity_of_files(epath.Path(checkpoint))
     moved = checkpoint.rename(tmp_path / "other")
-    assert identity_of(epath.Path(moved)) == before
+    assert identity_of_files(epath.Path(moved)) == before
     (moved / "trainer_state.json").rename(moved / "state.json")
-    assert identity_of(epath.Path(moved)) != before
+    assert identity_of_files(epath.Path(moved)) != before
 
 
 def test_torch_files_of_one_state_have_one_identity_and_are_no_bundles(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_torch_files_of_one_state_have_one_identity_and_are_no_bundles(tmp_path:
     }
     for name, content in states.items():
         (tmp_path / name).write_bytes(content)
-    found = {name: identity_of(epath.Path(tmp_path / name)).sha256 for name in states}
+    found = {name: identity_of_files(epath.Path(tmp_path / name)).sha256 for name in states}
     assert found["ckpt_20.pt"] == found["last.pt"]
     assert len({*found.values()}) == 3
     assert not any(has_ledger(tmp_path / name) for name in states)  # which `compare` reads as stores

@@ -33,7 +33,7 @@ class World:
             trainer_bindings=("train.sigma = 0.1",),
         )
         log = folder / "logs" / "mine-0"
-        self.run = CommandRun(method=method, session=0, folder=self.folder, runs_in=folder, log=log)
+        self.run = CommandRun(method=method, session=0, folder=self.folder, working_folder=folder, log=log)
 
     def start(self) -> CommandRuns:
         states = {CommandId(one.method, one.number): one.state for one in self.trials}
@@ -45,36 +45,36 @@ class World:
 
 
 def found(runs: CommandRuns) -> list[str]:
-    return [Path(seen.uri).name for _, seen in runs.poll()]
+    return [Path(seen.uri).name for _, seen in runs.new_checkpoints()]
 
 
 def test_the_last_checkpoint_of_a_command_that_is_done_is_evaluated(tmp_path: Path) -> None:
     world = World(tmp_path)
     runs = world.start()
-    assert runs.waiting() == [((COMMAND, Size(1)),)]
-    message = runs.begin(COMMAND, 7)
+    assert runs.new_commands() == [((COMMAND, Size(1)),)]
+    message = runs.begin_command(COMMAND, 7)
     gin = world.folder.parent / "method.gin"
     assert (message.lease, message.words[1:]) == (7, ("t.py", "0", str(world.folder), str(gin)))
     assert gin.read_text() == "train.sigma = 0.1\n"
     write_checkpoint(world.folder / "theta_1.npz", -1.0)
     assert found(runs) == [] and runs.is_open
     write_checkpoint(world.folder / "theta_10.npz", -1.0)
-    runs.end(COMMAND, "")
+    runs.end_command(COMMAND, "")
     assert found(runs) == ["theta_10.npz"] and not runs.is_open
     assert world.states == ["waiting", "running", "done"]
     again = world.start()  # what is done is not run again, and its checkpoint is known
-    assert again.waiting() == [] and found(again) == ["theta_10.npz"]
+    assert again.new_commands() == [] and found(again) == ["theta_10.npz"]
     assert set(world.states[3:]) <= {"done"}
 
 
 def test_all_checkpoints_come_while_it_runs(tmp_path: Path) -> None:
     world = World(tmp_path, "all")
     runs = world.start()
-    runs.begin(COMMAND, 0)
+    runs.begin_command(COMMAND, 0)
     write_checkpoint(world.folder / "theta_1.npz", -1.0)
     assert found(runs) == ["theta_1.npz"] and found(runs) == []
     write_checkpoint(world.folder / "theta_2.npz", -1.0)
-    runs.end(COMMAND, "")
+    runs.end_command(COMMAND, "")
     assert found(runs) + found(runs) == ["theta_2.npz"] and not runs.is_open
 
 
@@ -88,24 +88,24 @@ def test_all_checkpoints_come_while_it_runs(tmp_path: Path) -> None:
 def test_a_command_without_a_result_ends_nothing_else(tmp_path: Path, problem: str, state: str, line: str) -> None:
     world = World(tmp_path)
     runs = world.start()
-    runs.begin(COMMAND, 0)
-    runs.end(COMMAND, problem)
+    runs.begin_command(COMMAND, 0)
+    runs.end_command(COMMAND, problem)
     assert world.states[-1] == state and line in world.output[-1] and not runs.is_open
-    assert world.start().waiting() == []
+    assert world.start().new_commands() == []
 
 
 def test_a_folder_is_emptied_only_where_it_holds_no_checkpoint(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.start().begin(COMMAND, 0)
+    world.start().begin_command(COMMAND, 0)
     (world.folder / "half").write_text("x")
     runs = world.start()
-    runs.begin(COMMAND, 1)
+    runs.begin_command(COMMAND, 1)
     assert list(world.folder.iterdir()) == []
     write_checkpoint(world.folder / "theta_1.npz", -1.0)
     (world.folder / "state").write_text("where it goes on")
-    runs.leave()
+    runs.chief_ended()
     assert world.states[-1] == "waiting"
-    world.start().begin(COMMAND, 2)
+    world.start().begin_command(COMMAND, 2)
     assert (world.folder / "state").exists()
 
 
@@ -113,13 +113,13 @@ def test_a_folder_is_emptied_only_where_it_holds_no_checkpoint(tmp_path: Path) -
 def test_a_checkpoint_that_is_half_written_at_the_end_is_said(tmp_path: Path, has_good: bool) -> None:
     world = World(tmp_path)
     runs = world.start()
-    runs.begin(COMMAND, 0)
+    runs.begin_command(COMMAND, 0)
     write_checkpoint(world.folder / "theta_1.npz", -1.0)
     half = (world.folder / "theta_1.npz").read_bytes()[:100]
     (world.folder / "theta_2.npz").write_bytes(half)
     if not has_good:
         (world.folder / "theta_1.npz").unlink()
-    runs.end(COMMAND, "")
+    runs.end_command(COMMAND, "")
     assert world.states[-1] == ("done" if has_good else "infeasible")
     assert SHOWN["is-left-out-it-is"].format(path=world.folder / "theta_2.npz") in world.output[-1]
     assert found(runs) == (["theta_1.npz"] if has_good else [])

@@ -20,7 +20,7 @@ from lobench.core.planner.events import CommandId, RunCommands
 from lobench.core.planner.log import PlannerStart, RecordedPlanner, read_start, read_step
 from lobench.core.planner.planner_replay import Replay
 from lobench.core.result import Outcome
-from lobench.engine.chief.decisions import DecisionLog, read_decisions, starts_of
+from lobench.engine.chief.decisions import DecisionLog, log_files, read_decisions
 
 SHOWN = texts_of("chief")
 
@@ -67,24 +67,24 @@ def a_log(store: Path, num_events: int = 50, **limits: int) -> list[str]:
 def test_an_oldest_start_goes_whole_when_there_are_too_many(tmp_path: Path) -> None:
     for _ in range(6):
         a_log(tmp_path, max_bytes=40_000, max_start_bytes=15_000)
-    assert sum(path.stat().st_size for path in starts_of(tmp_path).values()) <= 40_000
-    assert max(starts_of(tmp_path)) == 6 and 1 not in starts_of(tmp_path)
-    start, steps = read_decisions(starts_of(tmp_path)[min(starts_of(tmp_path))])
+    assert sum(path.stat().st_size for path in log_files(tmp_path).values()) <= 40_000
+    assert max(log_files(tmp_path)) == 6 and 1 not in log_files(tmp_path)
+    start, steps = read_decisions(log_files(tmp_path)[min(log_files(tmp_path))])
     replay = Replay(start)
     assert list(replay.lines(steps)) and replay.differs_at is None
 
 
 def test_a_start_that_is_too_long_is_replayed_as_far_as_its_log_goes(tmp_path: Path) -> None:
     a_log(tmp_path, max_start_bytes=3_000)
-    assert starts_of(tmp_path)[1].stat().st_size < 6_000
-    start, steps = read_decisions(starts_of(tmp_path)[1])
+    assert log_files(tmp_path)[1].stat().st_size < 6_000
+    start, steps = read_decisions(log_files(tmp_path)[1])
     replay = Replay(start)
     assert len(list(replay.lines(steps))) > 0 and replay.differs_at is None and replay.num_steps < 150
 
 
 def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes_and_a_damaged_one_is_said(tmp_path: Path) -> None:
     a_log(tmp_path)
-    path = starts_of(tmp_path)[1]
+    path = log_files(tmp_path)[1]
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     replay = Replay(read_decisions(path)[0])

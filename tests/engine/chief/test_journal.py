@@ -21,8 +21,8 @@ from lobench.engine.chief.journal import Journal
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.programs import Expected
-from lobench.engine.store.states import owner_of, state_folder
+from lobench.engine.store.programs import ExpectedProgram
+from lobench.engine.store.states import state_folder, state_owner
 
 CASE = case_info("a", identity="i", num_seeds=4, seed_block=1)
 CURVES = Curves(seeds=(0,), metrics={}, eval_steps=(), diverged_at=(-1,))
@@ -41,17 +41,17 @@ def test_results_of_one_commit_have_their_programs_and_free_their_states(tmp_pat
         subjects = Subjects(intake)
         subject = Subject.of_checkpoint(Checkpoint(uri="theta", sha256="theta", outer_step=1))
         subjects.add(ledger.record_sighting(subject), subject)
-        subjects.know_cases(subject.variant.key, [CASE])
+        subjects.register_cases(subject.variant.key, [CASE])
         journal = Journal(ledger, WatchOptions(), subjects, SuiteFiles([]))
         states = state_folder(ledger.store)
         states.mkdir()
         for seed in range(3):
-            owner = owner_of("theta", CASE.key, SeedBlock(start=seed, size=1))
+            owner = state_owner("theta", CASE.key, SeedBlock(start=seed, size=1))
             (states / f"prefix.{seed}+1.5.{owner}.safetensors").touch()
         for decision in (record(0, "0.7.0"), record(1, "0.7.1"), record(1, "0.7.1"), record(3, "0.7.0")):
-            journal.gather(decision)
+            journal.add(decision)
         journal.commit()
         found = {row.key.seed_block.start: row.program.jax for row in ledger.evaluations()}
         assert found == {0: "0.7.0", 1: "0.7.1", 3: "0.7.0"}
         assert [file.name.split("+")[0] for file in states.iterdir()] == ["prefix.2"]
-        assert journal.programs == ledger.accepted_programs(Expected().all())
+        assert journal.programs == ledger.accepted_programs(ExpectedProgram().all_programs())

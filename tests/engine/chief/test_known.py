@@ -13,7 +13,7 @@ from stores import case_info
 from lobench.core.experiment import SessionBlocks
 from lobench.core.subject import Variant
 from lobench.engine.chief import case_cache as module
-from lobench.engine.chief.case_cache import KnownCases
+from lobench.engine.chief.case_cache import RecordedCases
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.ledger import Ledger
@@ -34,20 +34,20 @@ class World:
             (folder / name).write_text(f"# {name}\n")
         self.layers = Layers(trainer_config=str(folder / "run" / "config.gin"), gin_params=("Case.num_seeds = 2",))
 
-    def start(self) -> KnownCases:
+    def start(self) -> RecordedCases:
         suite = str(self.folder / "project" / "suite")
         config = WorkerConfig(
             arguments=(suite,), layers=self.layers, serve="", log_folder=self.folder, compilation_cache=self.folder
         )
-        return KnownCases(self.ledger, lambda: config, SuiteFiles([suite]))
+        return RecordedCases(self.ledger, lambda: config, SuiteFiles([suite]))
 
     def describe(self, variant: Variant = ADAM) -> None:
         """A worker starts, and says which cases there are."""
         known, file = self.start(), self.folder / "elsewhere" / "tasks.py"
-        known.begin()
+        known.record_stamps()
         found = file.stat()
         mark = FileMark(path=str(file), size=found.st_size, changed_ns=found.st_ctime_ns)
-        known.keep(variant, Described(variant_key=variant.key, cases=CASES, files=(mark,)))
+        known.record_description(variant, Described(variant_key=variant.key, cases=CASES, files=(mark,)))
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_while_nothing_changes_the_cases_are_known(world: World) -> None:
-    assert world.start().recall(ADAM) == CASES
-    assert world.start().recall(Variant()) is None, "another variant has other cases"
+    assert world.start().unchanged_cases(ADAM) == CASES
+    assert world.start().unchanged_cases(Variant()) is None, "another variant has other cases"
 
 
 def test_what_is_no_part_of_it_may_change(world: World) -> None:
     (world.folder / "project" / "suite" / "data.npz").write_bytes(b"x")
     (world.folder / "elsewhere" / "other.py").write_text("x = 1\n")
-    assert world.start().recall(ADAM) == CASES
+    assert world.start().unchanged_cases(ADAM) == CASES
 
 
 def test_other_blocks_of_an_experiments_seeds_are_cut_anew(world: World) -> None:
@@ -76,13 +76,13 @@ def test_other_blocks_of_an_experiments_seeds_are_cut_anew(world: World) -> None
         blocks = SessionBlocks(first_seed=first, widths=widths)
         world.layers = dataclasses.replace(world.layers, gin_params=("Case.eval_every = 5", *blocks.bindings))
         if widths == (4,):
-            assert world.start().recall(ADAM) is None, "the cases were described with seeds of their own"
+            assert world.start().unchanged_cases(ADAM) is None, "the cases were described with seeds of their own"
             world.describe()
             world.describe(own)
-    cases = world.start().recall(ADAM)
+    cases = world.start().unchanged_cases(ADAM)
     assert cases is not None and [str(block) for block in cases[0].blocks()] == ["0+1", "1+1", "2+2"]
     assert [dataclasses.replace(one, block_sizes=()) for one in cases] == list(CASES)
-    beaten = world.start().recall(own)
+    beaten = world.start().unchanged_cases(own)
     assert beaten is not None and beaten[0].first_seed == CASES[0].first_seed and beaten[0].block_sizes == (1, 1, 2)
 
 
@@ -133,17 +133,17 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_whatever_changes_a_worker_is_asked_again(world: World, change: Callable[[World], None]) -> None:
     change(world)
-    assert world.start().recall(ADAM) is None
+    assert world.start().unchanged_cases(ADAM) is None
     if (world.folder / "elsewhere" / "tasks.py").exists():
         world.describe()
-        assert world.start().recall(ADAM) == CASES
+        assert world.start().unchanged_cases(ADAM) == CASES
 
 
 def test_another_version_of_a_plugin_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "installed_plugins", lambda groups: [("some-plugin", "2.0")])
-    assert world.start().recall(ADAM) is None
+    assert world.start().unchanged_cases(ADAM) is None
 
 
 def test_a_row_that_cannot_be_read_is_asked_for_again(world: World) -> None:
     world.ledger.connection.execute("UPDATE described SET cases_json = '[{}]'")
-    assert world.start().recall(ADAM) is None
+    assert world.start().unchanged_cases(ADAM) is None

@@ -37,7 +37,7 @@ def after(number: int) -> tuple[int, bytes]:
     with ours, waking:
         for end in (ours, waking):
             end.setblocking(False)
-        with signals.counted(waking.fileno()):
+        with signals.counting(waking.fileno()):
             os.kill(os.getpid(), number)
         try:
             return signals.count, ours.recv(8)
@@ -51,7 +51,7 @@ from lobench.engine.chief.signals import Signals
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 ours, waking = socket.socketpair()
 waking.setblocking(False)
-with (signals := Signals()).counted(waking.fileno()):
+with (signals := Signals()).counting(waking.fileno()):
     print("ready", flush=True)
     ours.recv(1)
     print("to a closed terminal", flush=True)

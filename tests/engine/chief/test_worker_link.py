@@ -20,7 +20,7 @@ from lobench.core.codec import Message
 from lobench.core.planner import Size
 from lobench.core.result import Outcome
 from lobench.core.subject import Variant
-from lobench.engine.chief.worker_link import WatchWorkers, finished_of
+from lobench.engine.chief.worker_link import WatchWorkers, finished_event
 from lobench.engine.workers.protocol import (
     TO_WORKER,
     Describe,
@@ -66,14 +66,14 @@ def of_another_version() -> bytes:
 
 
 def test_a_result_is_read_with_its_curves() -> None:
-    event, found = finished_of(1, RESULT, 2.0)
+    event, found = finished_event(1, RESULT, 2.0)
     assert (event.worker, event.lease, event.outcome, event.replace_worker) == (1, 3, Outcome.PASSED, False)
     assert found is not None and event.seconds == found.compile_seconds + found.wall_seconds == 0.5
 
 
 @pytest.mark.parametrize("length", [1, 4, 7, 40, len(PAYLOAD) - 1])
 def test_a_result_that_cannot_be_read_is_an_error_and_the_worker_is_replaced(length: int) -> None:
-    event, found = finished_of(1, dataclasses.replace(RESULT, payload=PAYLOAD[:length]), 2.0)
+    event, found = finished_event(1, dataclasses.replace(RESULT, payload=PAYLOAD[:length]), 2.0)
     assert found is None and event.outcome is Outcome.ERROR and event.replace_worker
     assert SHOWN["its-worker-s-result-cannot"] in event.message
 
@@ -123,7 +123,7 @@ def test_what_a_worker_has_is_counted_not_what_its_case_would_like(workers: Watc
     """A case of eight cores gets the two that this machine has."""
     workers.start(3, Size(2))
     before = time.monotonic()
-    workers.run(3, JOB)
+    workers.run_job(3, JOB)
     running = time.monotonic()
     while time.monotonic() == running:
         pass
@@ -134,8 +134,8 @@ def test_what_a_worker_has_is_counted_not_what_its_case_would_like(workers: Watc
 
 def test_a_job_goes_with_the_files_that_it_names(workers: WatchWorkers, executor: Silent) -> None:
     workers.start(3, Size(1))
-    workers.run(3, JOB)
-    workers.run(3, dataclasses.replace(JOB, theta_path="", companions=()))
+    workers.run_job(3, JOB)
+    workers.run_job(3, dataclasses.replace(JOB, theta_path="", companions=()))
     assert [(worker, list(files)) for worker, _, files in executor.sent] == [(3, ["t", "u"]), (3, [])]
 
 
@@ -180,7 +180,7 @@ OTHER = Variant(bindings=("Case.num_seeds = 2",))
 def test_the_first_worker_that_is_ready_describes_and_all_are_ready_after_that(
     workers: WatchWorkers, executor: Silent
 ) -> None:
-    workers.describe(Variant())
+    workers.request_cases(Variant())
     for worker in (0, 1):
         workers.start(worker, Size(1))
         executor.say(worker, Ready())
@@ -196,12 +196,12 @@ def test_the_first_worker_that_is_ready_describes_and_all_are_ready_after_that(
 def test_another_variant_is_asked_for_while_workers_work_and_one_that_cannot_be_bound_ends_nobody(
     workers: WatchWorkers, executor: Silent
 ) -> None:
-    workers.describe(Variant())
+    workers.request_cases(Variant())
     workers.start(0, Size(1))
     executor.say(0, Ready())
     executor.say(0, Described(variant_key="", cases=CASES, files=()))
     workers.wait(0.0)
-    workers.describe(OTHER)
+    workers.request_cases(OTHER)
     assert asked(executor) == [(0, ""), (0, OTHER.key)]
     failed = Failed(messages=("no such name",), variant_key=OTHER.key)
     executor.say(0, failed)
@@ -211,7 +211,7 @@ def test_another_variant_is_asked_for_while_workers_work_and_one_that_cannot_be_
 def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
     workers: WatchWorkers, executor: Silent
 ) -> None:
-    workers.describe(Variant())
+    workers.request_cases(Variant())
     for worker in (0, 1):
         workers.start(worker, Size(1))
         executor.say(worker, Ready())
@@ -225,7 +225,7 @@ def test_who_dies_before_it_described_is_replaced_by_another_that_is_ready(
 
 
 def test_an_answer_that_nobody_asked_for_is_not_taken(workers: WatchWorkers, executor: Silent) -> None:
-    workers.describe(Variant())
+    workers.request_cases(Variant())
     for worker in (0, 1):
         workers.start(worker, Size(1))
         executor.say(worker, Ready())

@@ -14,7 +14,7 @@ import pytest
 from case_infos import case_info
 
 from lobench.core.case import CaseInfo, UnboundDefault
-from lobench.engine.config.arguments import Settings
+from lobench.engine.config.arguments import OptimizerSettings
 from lobench.engine.config.bound import BoundCase, bind_case
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
@@ -77,7 +77,7 @@ def bound(tmp_path: Path, home: Path) -> Callable[[str], BoundCase]:
 
 
 def settings(bound: BoundCase) -> dict[str, float]:
-    found: Settings = bound.settings
+    found: OptimizerSettings = bound.settings
     return {name.split(".", 1)[-1]: value for name, value in zip(found.names, found.values, strict=True)}
 
 

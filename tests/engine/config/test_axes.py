@@ -13,7 +13,7 @@ from tiny import make_run, make_suite, results, watch
 
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
-from lobench.engine.config.bound import bind_case, number_of
+from lobench.engine.config.bound import bind_case, integer_field_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 
@@ -59,7 +59,7 @@ def test_identities_stay_when_a_value_is_added(tmp_path: Path) -> None:
 def test_any_setting_reads_an_axis_even_before_a_case_is_built(tmp_path: Path) -> None:
     extra = "grid/Case.num_seeds = %num\n"
     found = specs(tmp_path, '{"width": [3], "horizon": [10], "num": [2, 6]}', extra)
-    assert [number_of("num_seeds", spec, Layers()) for spec in found] == [2, 6]
+    assert [integer_field_of("num_seeds", spec, Layers()) for spec in found] == [2, 6]
     assert [bind_case(spec, Layers(), build=False).info.num_seeds for spec in found] == [2, 6]
 
 

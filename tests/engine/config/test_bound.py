@@ -12,7 +12,7 @@ from shown import texts_of
 from lobench.core.case import CaseSpec
 from lobench.core.errors import ConfigError
 from lobench.engine.config import syntax as gin_syntax
-from lobench.engine.config.bound import BoundCase, bind_case, expectations_of, number_of
+from lobench.engine.config.bound import BoundCase, bind_case, expectations_of, integer_field_of
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
 
@@ -352,8 +352,8 @@ def test_how_many_cores_is_known_before_anything_is_imported(
 ) -> None:
     suite.write_text("import nowhere\na/Case.task = @Nothing()\nb/Case.task = @Nothing()\nb/Case.num_cpus = 5\n")
     a, b = specs_in(suite)
-    assert number_of("num_cpus", a, Layers(gin_modules=("nowhere",), **layers)) == expected  # type: ignore[arg-type]
-    assert number_of("num_cpus", b, Layers()) == 5
+    assert integer_field_of("num_cpus", a, Layers(gin_modules=("nowhere",), **layers)) == expected  # type: ignore[arg-type]
+    assert integer_field_of("num_cpus", b, Layers()) == 5
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from edited_world import edit, make_world
 
 from lobench.engine.config import case_code
 from lobench.engine.config.bound import BoundCase, bind_case
-from lobench.engine.config.case_code import modules_without_names
+from lobench.engine.config.case_code import modules_imported_for_effects
 from lobench.engine.config.gin_state import CONFIGURABLES
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in
-from lobench.engine.config.suite_files import modules_meanwhile
+from lobench.engine.config.suite_files import temporary_modules
 from lobench.engine.config.syntax import parse_text
 from lobench.engine.config.user_code import forget_edited_code
 
@@ -40,7 +40,7 @@ named.data = "tables/rates.toml"
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Path]:
     folder = make_world(tmp_path)
-    with modules_meanwhile([str(folder / "suite"), str(folder)]):
+    with temporary_modules([str(folder / "suite"), str(folder)]):
         yield folder
 
 
@@ -102,13 +102,15 @@ def test_module_whose_name_another_case_used_still_counts_for_cases_that_do_not_
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.import_module("rules_on_use")
     imports = parse_text("import rules_on_use", "e.gin")
-    assert modules_without_names(imports) == {"rules_on_use"}
+    assert modules_imported_for_effects(imports) == {"rules_on_use"}
     # A method of the same process binds the class, which a plugin registers then, as lobench-torch does.
     gin.external_configurable(_make, name="Rule", module="rules_on_use")
-    monkeypatch.setattr(case_code, "FOUND_ON_USE", {"rules_on_use.Rule"})
+    monkeypatch.setattr(case_code, "REGISTERED_ON_USE", {"rules_on_use.Rule"})
     try:
-        assert modules_without_names(imports) == {"rules_on_use"}
-        assert modules_without_names([*imports, *parse_text("Case.optimizer = @rules_on_use.Rule()", "m")]) == set()
+        assert modules_imported_for_effects(imports) == {"rules_on_use"}
+        assert (
+            modules_imported_for_effects([*imports, *parse_text("Case.optimizer = @rules_on_use.Rule()", "m")]) == set()
+        )
     finally:
         CONFIGURABLES.pop("rules_on_use.Rule")
         sys.modules.pop("rules_on_use")

@@ -11,7 +11,7 @@ from shown import texts_of
 from lobench.core.case import COMMAND, SeedBlock
 from lobench.core.errors import ConfigError
 from lobench.core.subject import Variant
-from lobench.engine.config.bound import BoundCase, bind_case, insists_on_optimizer
+from lobench.engine.config.bound import BoundCase, bind_case, binds_optimizer
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import specs_in, takes_any_checkpoint
@@ -48,7 +48,7 @@ def test_command_case_is_bound_without_modules_and_has_a_block_for_each_seed(sui
     assert bound.info.evaluator == COMMAND and bound.values == {"batch": "8"}
     assert bound.info.blocks() == [SeedBlock(start=seed, size=1) for seed in range(3)]
     bound.require_optimizer()  # needs none
-    assert takes_any_checkpoint(suite) and not insists_on_optimizer(bound.spec, Layers())
+    assert takes_any_checkpoint(suite) and not binds_optimizer(bound.spec, Layers())
 
 
 def test_suite_with_a_test_file_that_cannot_be_read_is_not_one_of_commands(

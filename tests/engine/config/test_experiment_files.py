@@ -60,7 +60,7 @@ def test_methods_have_the_bindings_of_their_scopes_and_the_rest_is_for_all(folde
         "adam.b1 = 0.8",
     )
     assert sgd.bindings == ("sgd.learning_rate = 0.1",)
-    assert found.shared == (
+    assert found.shared_lines == (
         SHOWN["import-optax-extras"],
         "shared_rate = 0.5",
         "rates/cosine.final = 0.001",
@@ -72,7 +72,7 @@ def test_root_bindings_of_a_file_with_cases_are_its_cases_defaults(folder: Path)
     text = "import tiny_tasks\nCase.num_seeds = 1\nown/Case.task = @Bowl()\nsgd/Method.optimizer = @sgd()\n"
     found = read(folder, text, "Case.num_seeds = 2")
     assert found.experiment.suites == (str(folder / "x.gin"),)
-    assert found.shared == (SHOWN["import-tiny-tasks"], "Case.num_seeds = 2")
+    assert found.shared_lines == (SHOWN["import-tiny-tasks"], "Case.num_seeds = 2")
 
 
 def test_a_command_has_bindings_for_its_trainer_and_for_its_cases(folder: Path) -> None:

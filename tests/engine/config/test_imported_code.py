@@ -12,12 +12,12 @@ import pytest
 from stores import case_info
 
 from lobench.core.case import CaseInfo
-from lobench.engine.config.imported_code import note_imports
+from lobench.engine.config.imported_code import record_imports
 from lobench.engine.config.user_code import (
+    code_fingerprint,
+    differing_parts_run,
     edited_files,
-    fingerprint_of,
     forget_edited_code,
-    parts_run_otherwise,
 )
 
 RULE, HELPER = "rule_of_imported_code", "helper_of_imported_code"
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / f"{RULE}.py").write_text(f"def rate():\n    import {HELPER}\n    return {HELPER}.RATE\n")
     write_rate(tmp_path, 1)
     monkeypatch.syspath_prepend(tmp_path)
-    note_imports()
+    record_imports()
     yield tmp_path
     for name in (RULE, HELPER):
         sys.modules.pop(name, None)
@@ -46,36 +46,36 @@ def case_of(code: str) -> CaseInfo:
 def test_fingerprint_after_edit_of_imported_module_is_of_what_was_imported(folder: Path) -> None:
     rule = importlib.import_module(RULE)
     assert rule.rate() == 1
-    before = fingerprint_of(modules=[RULE])
+    before = code_fingerprint(modules=[RULE])
     write_rate(folder, 2)
-    after = fingerprint_of(modules=[RULE])
+    after = code_fingerprint(modules=[RULE])
     assert after.id == before.id
     assert edited_files(after) == [os.path.realpath(folder / f"{HELPER}.py")]
-    assert fingerprint_of(modules=[RULE], as_imported=False).id != before.id
+    assert code_fingerprint(modules=[RULE], as_imported=False).id != before.id
     importlib.reload(sys.modules[HELPER])
     assert rule.rate() == 2
-    assert fingerprint_of(modules=[RULE]).id != before.id
+    assert code_fingerprint(modules=[RULE]).id != before.id
 
 
 def test_module_that_was_edited_before_its_late_import_has_other_code_than_its_case(folder: Path) -> None:
     rule = importlib.import_module(RULE)
-    case = case_of(fingerprint_of(modules=[RULE]).id)
-    assert parts_run_otherwise(case) == {}
+    case = case_of(code_fingerprint(modules=[RULE]).id)
+    assert differing_parts_run(case) == {}
     write_rate(folder, 2)
-    assert parts_run_otherwise(case).keys() == {f"{HELPER}.py"}  # not imported yet, but it may have been read
+    assert differing_parts_run(case).keys() == {f"{HELPER}.py"}  # not imported yet, but it may have been read
     assert rule.rate() == 2
-    assert parts_run_otherwise(case).keys() == {f"{HELPER}.py"}
-    assert fingerprint_of(modules=[RULE]).id != case.case_code
+    assert differing_parts_run(case).keys() == {f"{HELPER}.py"}
+    assert code_fingerprint(modules=[RULE]).id != case.case_code
 
 
 def test_forgotten_code_is_imported_as_it_is_now(folder: Path) -> None:
     rule = importlib.import_module(RULE)
     assert rule.rate() == 1
     write_rate(folder, 2)  # before its first fingerprint
-    before = fingerprint_of(modules=[RULE])
+    before = code_fingerprint(modules=[RULE])
     assert forget_edited_code()
     assert importlib.import_module(RULE).rate() == 2
-    assert fingerprint_of(modules=[RULE]).id != before.id
+    assert code_fingerprint(modules=[RULE]).id != before.id
 
 
 PRINT = f"""

@@ -65,7 +65,7 @@ def test_a_namesake_works_by_its_qualified_name(package: Path) -> None:
             assert bound.optimizer_bindings == (
                 f"lobench.Case.optimizer = @{path}()\nnamesakes.all.{name}.value = 0.25"
             )
-            assert bound.settings.make([0.25])[0].init({}) is not None
+            assert bound.settings.make_optimizer([0.25])[0].init({}) is not None
 
 
 def test_a_namesakes_short_name_is_an_error_with_both_names(package: Path) -> None:

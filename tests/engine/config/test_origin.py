@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shown import texts_of
 
-from lobench.engine.config.origin import LARGEST_PATCH, ORIGIN, Revision, revision_of
+from lobench.engine.config.origin import LARGEST_PATCH, ORIGIN_FILE, Revision, revision_of
 
 SHOWN = texts_of("config")
 
@@ -123,7 +123,7 @@ def test_outside_of_a_checkout_before_a_commit_and_away_from_it(tmp_path: Path) 
     git(tmp_path / "new", "init", "-q")
     assert revision_of(tmp_path / "new") == Revision()
     (tmp_path / "sent").mkdir()
-    (tmp_path / "sent" / ORIGIN).write_text('{"git_revision": "abc", "git_dirty": true}')
+    (tmp_path / "sent" / ORIGIN_FILE).write_text('{"git_revision": "abc", "git_dirty": true}')
     assert revision_of(tmp_path / "sent") == Revision(
         commit="abc", is_dirty=True, note="sent from another machine, without a patch"
     )

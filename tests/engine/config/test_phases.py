@@ -75,10 +75,10 @@ def test_another_optimizer_begins_with_a_state_of_its_own(tmp_path: Path) -> Non
 
 def test_what_begins_alike_has_the_same_prefix_whatever_it_is_called(tmp_path: Path) -> None:
     two = bind(tmp_path, TWO)
-    assert len(set(two.prefixes)) == 2
+    assert len(set(two.prefix_hashes)) == 2
     one = bind(tmp_path, "y/Case.num_inner_steps = 200", text=SUITE.replace("x/", "y/"))
-    assert one.prefixes == two.prefixes[:1] and one.info.identity != two.info.identity
-    assert bind(tmp_path, "x/Case.phases = [@warm/Phase()]").prefixes == two.prefixes[:1]
+    assert one.prefix_hashes == two.prefix_hashes[:1] and one.info.identity != two.info.identity
+    assert bind(tmp_path, "x/Case.phases = [@warm/Phase()]").prefix_hashes == two.prefix_hashes[:1]
     for other in (
         "x/adam.learning_rate = 0.2",
         "warm/Phase.num_inner_steps = 201",
@@ -86,21 +86,23 @@ def test_what_begins_alike_has_the_same_prefix_whatever_it_is_called(tmp_path: P
         "Quadratic.dim = 4",
         "Case.num_cpus = 2",
     ):
-        assert bind(tmp_path, TWO, other).prefixes[0] != two.prefixes[0], other
+        assert bind(tmp_path, TWO, other).prefix_hashes[0] != two.prefix_hashes[0], other
     for other in (
         "cool/adam.learning_rate = 0.02",
         "cool/Phase.opt_state = 'reset'",
         "cool/Phase.schedule = 'continue'",
     ):
         changed = bind(tmp_path, TWO, other)
-        assert changed.prefixes[0] == two.prefixes[0] and changed.prefixes[1] != two.prefixes[1], other
+        assert changed.prefix_hashes[0] == two.prefix_hashes[0] and changed.prefix_hashes[1] != two.prefix_hashes[1], (
+            other
+        )
 
 
 def test_when_a_state_is_saved_is_no_part_of_what_is_evaluated(tmp_path: Path) -> None:
     plain = bind(tmp_path)
     for same in ("Case.save_every = 10", "Case.keep_state = True", "Case.time_gradient = True"):
         other = bind(tmp_path, same)
-        assert (other.info.identity, other.prefixes) == (plain.info.identity, plain.prefixes)
+        assert (other.info.identity, other.prefix_hashes) == (plain.info.identity, plain.prefix_hashes)
 
 
 def test_settings_of_a_phase_are_the_optimizers_and_not_the_cases(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_kind_of_phase_is_a_class_in_the_suites_module(tmp_path: Path) -> None
         "cool/Phase.opt_state = 'keep'",
         "cool/Phase.schedule = 'continue'",
     )
-    assert bind(tmp_path, TWO, *written_out).prefixes == kind.prefixes
+    assert bind(tmp_path, TWO, *written_out).prefix_hashes == kind.prefix_hashes
     bound = bind(
         tmp_path, "x/Case.phases = [@warm/Phase(), @cool/Cooldown()]", "cool/Cooldown.num_inner_steps = 7", text=text
     )
@@ -147,7 +149,7 @@ def test_a_list_where_a_value_stands_is_a_value_for_each_phase(tmp_path: Path) -
     )
     with_lengths = bind(tmp_path, TWO, "x/adam.learning_rate = [0.1, 0.01]", "x/adam.b2 = [0.9, 0.99]")
     written_out = bind(tmp_path, TWO, "x/adam.b2 = 0.9", "cool/adam.b2 = 0.99")
-    assert with_lengths.prefixes == written_out.prefixes
+    assert with_lengths.prefix_hashes == written_out.prefix_hashes
     assert with_lengths.info.optimizer_hash == written_out.info.optimizer_hash
 
 
@@ -229,12 +231,12 @@ def stream(folder: Path, *params: str, build: bool = True) -> BoundCase:
 def test_a_task_sequence_is_a_phase_for_each_task_with_a_new_state(tmp_path: Path) -> None:
     bound = stream(tmp_path, build=False)
     assert [(phase.num_inner_steps, phase.opt_state) for phase in bound.case.phases] == [(20, "reset")] * 5
-    assert bound.case.num_inner_steps == 100 and len(set(bound.prefixes)) == 5
+    assert bound.case.num_inner_steps == 100 and len(set(bound.prefix_hashes)) == 5
     assert bound.info.identity == stream(tmp_path).info.identity
     own = stream(tmp_path, "x/task_sequence.num_inner_steps = 30")
     assert own.case.num_inner_steps == 150 and own.info.identity != bound.info.identity
     by_hand = bind(tmp_path, text=STREAM.replace("@task_sequence()", BY_HAND))
-    assert by_hand.prefixes == bound.prefixes
+    assert by_hand.prefix_hashes == bound.prefix_hashes
 
 
 def test_each_task_may_have_a_rate_of_its_own(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_spaces_stand_where_values_do_by_path_and_nobody_else_sees_them(file: Pa
     assert (slow.path, slow.low, slow.high) == ("outer/adam.learning_rate", 1e-6, 1e-3)
     assert rate.scale is slow.scale is Scale.LOG and b1.values == (0.5, 0.9)
     assert method.bindings[0] == "adam.learning_rate = @rate/Real()" and len(method.bindings) == 3
-    assert found.shared == ("highest = 0.1",), "no worker binds a space or a search"
+    assert found.shared_lines == ("highest = 0.1",), "no worker binds a space or a search"
 
 
 def test_a_value_over_a_space_is_that_value_and_a_space_over_a_value_that_space(file: Path) -> None:

@@ -13,7 +13,7 @@ from tiny import make_run
 import lobench as package
 from lobench.core.errors import ConfigError, UsageError
 from lobench.engine.config.experiment.file import read_experiment
-from lobench.engine.config.shipped import find_suite, name_of, shipped_suites
+from lobench.engine.config.shipped import find_suite, shipped_suites, suite_name
 from lobench.experiments.tune import TuneSettings, tune_text
 
 SHOWN = texts_of("config")
@@ -53,8 +53,8 @@ def test_what_lies_beside_a_path_is_suggested_before_what_is_shipped() -> None:
 
 
 def test_lobenchs_own_are_called_by_their_names_and_others_by_their_paths() -> None:
-    assert name_of(OWN / "digits" / "mlp.gin") == "digits/mlp.gin"
-    assert name_of(Path("suites/quick")) == "suites/quick"
+    assert suite_name(OWN / "digits" / "mlp.gin") == "digits/mlp.gin"
+    assert suite_name(Path("suites/quick")) == "suites/quick"
     done = lobench("list", "suites")
     assert SHOWN["bare-digits-bare-gin-relu32"] in done.stdout
     Path("suites").mkdir()

@@ -8,7 +8,7 @@ import pytest
 from shown import texts_of
 
 from lobench.core.errors import ConfigError, SuiteError
-from lobench.engine.config.suite import names_of_one, refuse_empty, spec_called, specs_called, specs_of
+from lobench.engine.config.suite import names_of_case, require_cases, single_spec_called, specs_called, specs_of_suites
 
 SHOWN = texts_of("config")
 
@@ -44,17 +44,17 @@ def test_cases_go_by_their_names_and_cells_by_their_scope(suite: Path, names: li
 
 
 def test_a_file_alone_has_its_own_cases(suite: Path) -> None:
-    assert [spec.file for spec in specs_of(suite / "more" / "words.gin")] == ["words"]
-    assert spec_called(None, suite / "more" / "words.gin").name == "relu32"
+    assert [spec.file for spec in specs_of_suites(suite / "more" / "words.gin")] == ["words"]
+    assert single_spec_called(None, suite / "more" / "words.gin").name == "relu32"
 
 
 def test_what_names_none_or_several_is_one_clear_line(suite: Path) -> None:
     with pytest.raises(SuiteError, match=SHOWN["no-case-digit-relu32-expected"]):
         specs_called(["relu32", "digit.relu32"], suite)
     with pytest.raises(SuiteError, match=SHOWN["several-cases-are-called-relu32"]):
-        spec_called("relu32", suite)
+        single_spec_called("relu32", suite)
     with pytest.raises(SuiteError, match=SHOWN["which-case"]):
-        spec_called(None, suite)
+        single_spec_called(None, suite)
     (suite / "empty.gin").write_text("Case.num_seeds = 1\n")
     with pytest.raises(SuiteError, match=SHOWN["suite-holds-no-case-expected"]):
         specs_called([], suite / "empty.gin")
@@ -65,16 +65,16 @@ def test_suite_without_a_scoped_case_or_a_test_is_refused(tmp_path: Path) -> Non
     gin = tmp_path / "lm.gin"
     gin.write_text('Case.command = "python evaluate.py"\n')
     with pytest.raises(SuiteError, match=SHOWN["suite-holds-no-case"]):
-        refuse_empty(tmp_path)
+        require_cases(tmp_path)
     gin.write_text('a/Case.command = "python evaluate.py')
     with pytest.raises(ConfigError, match=SHOWN["gin-syntax-error"]):
-        refuse_empty(tmp_path)
+        require_cases(tmp_path)
     gin.unlink()
     (tmp_path / "check_lm.py").write_text("def test_loss(checkpoint): ...\n")  # pytest's `python_files` may name it
-    refuse_empty(tmp_path)
+    require_cases(tmp_path)
     (tmp_path / "check_lm.py").rename(tmp_path / "conftest.py")
     (tmp_path / "conftest.py").write_text("def pytest_collect_file(file_path, parent): ...\n")
-    refuse_empty(tmp_path)
+    require_cases(tmp_path)
 
 
 def test_tests_go_by_their_names_and_node_ids(suite: Path) -> None:
@@ -92,7 +92,7 @@ def test_tests_go_by_their_names_and_node_ids(suite: Path) -> None:
         "x/quick/test_lm.py::TestLM::test_loss[8]",
     ):
         assert [spec.name for spec in specs_called([name], suite, with_tests=True)] == ["TestLM::test_loss[8]"]
-    assert "quick/test_lm.test_loss" in names_of_one("test_loss", [str(suite)])
+    assert "quick/test_lm.test_loss" in names_of_case("test_loss", [str(suite)])
     for name in ("test_cases", "test_lm.TestLM", "TestLM"):
         with pytest.raises(SuiteError):
             specs_called([name], suite, with_tests=True)
@@ -101,4 +101,4 @@ def test_tests_go_by_their_names_and_node_ids(suite: Path) -> None:
 
 
 def test_names_that_another_case_has_too_are_left_out(suite: Path) -> None:
-    assert names_of_one("digits.relu32", [str(suite)]) == {"digits.relu32", "quick/relu32", "quick/digits.relu32"}
+    assert names_of_case("digits.relu32", [str(suite)]) == {"digits.relu32", "quick/relu32", "quick/digits.relu32"}

@@ -21,7 +21,7 @@ def suite_files(folder: Path) -> SuiteFiles:
         run=str(folder / "run"),
         run_config=lambda: trainer_config_at(str(folder / "run")),
     )
-    found.remember()
+    found.record_state()
     return found
 
 
@@ -43,14 +43,14 @@ def test_changed_after_the_runs_config_was_written_anew_is_its_path(
     config.unlink()
     if text is not None:
         config.write_text(text)
-    assert files.changed() == (config if is_change else None)
+    assert files.changed_file() == (config if is_change else None)
     config.write_text(BEFORE)
-    assert files.changed() is None
+    assert files.changed_file() is None
 
 
 def test_changed_after_a_config_was_written_late_is_its_path(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     files = SuiteFiles([str(tmp_path)], run=str(tmp_path), run_config=lambda: trainer_config_at(str(tmp_path / "run")))
-    files.remember()
+    files.record_state()
     (tmp_path / "run" / "config.gin").write_text(BEFORE)
-    assert files.changed() == tmp_path / "run" / "config.gin"
+    assert files.changed_file() == tmp_path / "run" / "config.gin"

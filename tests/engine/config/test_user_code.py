@@ -12,7 +12,7 @@ import pytest
 from shown import texts_of
 
 from lobench.core.code import CodeFingerprint, canonical_fingerprints, changed_code_line, is_same_code
-from lobench.engine.config.user_code import fingerprint_of, tree_sha256
+from lobench.engine.config.user_code import code_fingerprint, tree_sha256
 
 SHOWN = texts_of("config")
 
@@ -59,7 +59,7 @@ def written(folder: Path, **changed: str) -> Path:
 
 
 def code_of(folder: Path, *names: str) -> CodeFingerprint:
-    return fingerprint_of([folder / name for name in names or ("optimizer.py",)])
+    return code_fingerprint([folder / name for name in names or ("optimizer.py",)])
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_fingerprint_of_texts_does_not_look_at_neighbouring_checkouts(
             (tmp_path / folder / name).write_text("X = 1\n")
     listed: list[str] = []
     monkeypatch.setattr(os, "listdir", lambda folder, of=os.listdir: listed.append(str(folder)) or of(folder))
-    found = fingerprint_of([suite / "lazy.py"], folders=[str(suite)])
+    found = code_fingerprint([suite / "lazy.py"], folders=[str(suite)])
     assert [*found.files] == [str(suite / "lazy.py")]
     assert not [folder for folder in listed if not folder.startswith((str(suite), *sys.path)) and "projects" in folder]
 
@@ -331,7 +331,7 @@ def test_fingerprint_names_data_of_code_and_of_bindings(tree: Path) -> None:
     for name in ("rates.toml", "data/a.csv", "data/b.csv", "bound.npz", "unnamed.csv"):
         (tree / name).write_text("1")
     (tree / "lazy.py").write_text("open('rates.toml')\nfrom glob import glob\nX = glob('data/*.csv')\n")
-    found = fingerprint_of([tree / "lazy.py"], texts=["bound.npz", "unrelated.py"], folders=[str(tree)])
+    found = code_fingerprint([tree / "lazy.py"], texts=["bound.npz", "unrelated.py"], folders=[str(tree)])
     assert {Path(file).name for file in found.data_files} == {"rates.toml", "a.csv", "b.csv", "bound.npz"}
     assert {"lazy.py", "unrelated.py"} == {*found.parts}
 
@@ -427,9 +427,9 @@ def test_fingerprint_of_linked_module_reaches_what_lies_beside_the_link(tmp_path
     (library / "helper.py").write_text("X = 1\n")
     (suite / "helper.py").write_text("X = 1\n")
     (suite / "rule.py").symlink_to(library / "rule.py")
-    then = fingerprint_of([suite / "rule.py"]).id
+    then = code_fingerprint([suite / "rule.py"]).id
     (suite / "helper.py").write_text("X = 2\n")
-    assert fingerprint_of([suite / "rule.py"]).id != then
+    assert code_fingerprint([suite / "rule.py"]).id != then
 
 
 def test_fingerprint_of_script_that_is_not_python_is_of_its_bytes(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_fingerprint_of_script_that_is_not_python_is_of_its_bytes(tmp_path: Path
 
 
 def test_fingerprint_of_lobench_and_the_standard_library_is_empty(tmp_path: Path) -> None:
-    assert fingerprint_of(modules=["lobench.core.case", "json", "jax"]).id == ""
+    assert code_fingerprint(modules=["lobench.core.case", "json", "jax"]).id == ""
     (tmp_path / "plain.py").write_text("import json, lobench, jax\nfrom lobench.core import case\n")
     assert [*code_of(tmp_path, "plain.py").parts] == ["plain.py"]
 

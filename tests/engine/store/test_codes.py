@@ -42,7 +42,7 @@ def record(
 ) -> bool:
     case = of_code(code)
     position = ledger.record_sighting(SUBJECT)
-    ledger.set_admission(position, "admitted")
+    ledger.record_admission(position, "admitted")
     curves = stores.curves({"train/loss": [value]}) if outcome is Outcome.PASSED else None
     key = EvaluationKey.of(SUBJECT.sha256, case, BLOCK, PROGRAM)
     return ledger.record_evaluation(key, case, outcome, curves=curves, replace=replace)
@@ -114,7 +114,7 @@ def test_plan_of_returned_code_takes_its_results(ledger: Ledger) -> None:
 def test_accepted_code_counts_from_then_on(ledger: Ledger) -> None:
     record(ledger, "a:b", 1.0)
     ledger.accept_code([("a:b", "a:c"), ("a:c", "a:d")])
-    with contextlib.closing(ledger.reader()) as again:
+    with contextlib.closing(ledger.open_reader()) as again:
         plan = Plan(again.history([PROGRAM]))
         assert not list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:d")]))
         assert list(plan.missing_evaluations(SUBJECT.sha256, [of_code("a:e")]))
@@ -131,9 +131,9 @@ def test_error_of_other_code_is_no_error_of_todays(ledger: Ledger) -> None:
     assert not plan.evaluations_to_retry(SUBJECT.sha256, [case]) and plan.evaluations_to_retry(
         SUBJECT.sha256, [of_code("a:b")]
     )
-    counted = ledger.outcomes([PROGRAM], [case.key], [SUBJECT.sha256], {case.key: case.code})
+    counted = ledger.outcome_counts([PROGRAM], [case.key], [SUBJECT.sha256], {case.key: case.code})
     assert counted == {Outcome.PASSED: 1}
-    ledger.forget([PART], programs=[PROGRAM], codes={case.key: "a:b"})
+    ledger.forget_evaluations([PART], programs=[PROGRAM], codes={case.key: "a:b"})
     assert finals(ledger, all_codes=True) == [("a:c", 2.0)]
 
 
@@ -148,7 +148,7 @@ def test_finished_checkpoint_is_of_todays_code(ledger: Ledger) -> None:
 def test_parts_of_code_are_recorded_once(ledger: Ledger) -> None:
     ledger.record_code({"b": {"signs.py": "1"}})
     ledger.record_code({"b": {"signs.py": "1"}, "c": {"signs.py": "2"}})
-    with contextlib.closing(ledger.reader()) as again:
+    with contextlib.closing(ledger.open_reader()) as again:
         assert again.code_parts("c") == {"signs.py": "2"} and again.code_parts("d") is None
     assert len(ledger.events("code")) == 2
 

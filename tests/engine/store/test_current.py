@@ -106,7 +106,7 @@ def test_a_result_of_the_program_that_is_expected_again_counts(tmp_path: Path) -
         start(tmp_path, {ADAM: [case("a", "1")]}, program, value)
     with Ledger.open(tmp_path, read_only=True) as ledger:
         rows = list(ledger.evaluations())
-        last = ledger.current_cases(rows).ordered(ADAM, rows)[-1]
+        last = ledger.current_cases(rows).by_precedence(ADAM, rows)[-1]
     assert last.program == OLD and rows[-1].program == NEW
 
 
@@ -134,7 +134,7 @@ def test_a_plan_that_is_the_last_one_again_keeps_the_chain_intact(tmp_path: Path
     for form in ("1", "2", "1"):
         start(tmp_path, {ADAM: [case("a", form)]})
     with Ledger.open(tmp_path, read_only=True) as ledger:
-        planned = ledger.planned()
+        planned = ledger.planned_subjects()
     assert [one.problem for one in planned] == ["", ""]
     assert [one.cases[0].identity for one in planned] == ["a 2", "a 1"], "the last plan is at the end"
     with sqlite3.connect(tmp_path / "ledger.sqlite") as database:
@@ -144,4 +144,4 @@ def test_a_plan_that_is_the_last_one_again_keeps_the_chain_intact(tmp_path: Path
             'UPDATE events SET detail = replace(detail, \'"start": "\', \'"start": "f\') WHERE id = ?', (last,)
         )
     with Ledger.open(tmp_path, read_only=True) as ledger:
-        assert SHOWN["its-hash"] in ledger.planned()[-1].problem, "a changed order of plans is found"
+        assert SHOWN["its-hash"] in ledger.planned_subjects()[-1].problem, "a changed order of plans is found"

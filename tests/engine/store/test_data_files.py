@@ -10,12 +10,12 @@ import pytest
 from shown import texts_of
 from stores import add
 
-from lobench.engine.config.user_code import fingerprint_of
+from lobench.engine.config.user_code import code_fingerprint
 from lobench.engine.store.data_files import (
     _inodes_written_by_readers,
     changed_data,
     changed_data_of_command,
-    note_named_data,
+    record_named_data,
 )
 from lobench.engine.store.ledger import Ledger
 
@@ -47,7 +47,7 @@ def suite(tmp_path: Path) -> Path:
 def test_data_file_that_code_names_is_reported_after_a_change(ledger: Ledger, suite: Path, name: str) -> None:
     gin_file = suite / "x.gin"  # a suite whose folders are not searched for data
     assert changed_data(ledger, [str(gin_file)]) == ""
-    note_named_data(ledger, [str(gin_file)], map(Path, fingerprint_of([suite / "code.py"]).data))
+    record_named_data(ledger, [str(gin_file)], map(Path, code_fingerprint([suite / "code.py"]).data))
     assert changed_data(ledger, [str(gin_file)]) == ""
     (suite / "other.toml").write_text("2")
     assert changed_data(ledger, [str(gin_file)]) == ""
@@ -124,7 +124,7 @@ def test_file_that_a_reader_of_the_output_reads_is_no_output(tmp_path: Path) -> 
 
 
 def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledger, suite: Path) -> None:
-    data = fingerprint_of([suite / "code.py"]).data
+    data = code_fingerprint([suite / "code.py"]).data
     assert {Path(file).name for file in data} == {"rates.toml", "a.csv", "b.csv", "far.json"}, (
         "a file that it writes is no data"
     )
@@ -141,7 +141,7 @@ def test_data_file_outside_of_a_suite_that_is_a_link_is_found_again(
     link = tmp_path / "one" / "two" / "linked"
     link.parent.mkdir(parents=True)
     link.symlink_to(suite)
-    note_named_data(ledger, [str(link)], map(Path, fingerprint_of([suite / "code.py"]).data))
+    record_named_data(ledger, [str(link)], map(Path, code_fingerprint([suite / "code.py"]).data))
     assert changed_data(ledger, [str(link)]) == ""
 
 

@@ -48,7 +48,10 @@ def numbers(connection: sqlite3.Connection) -> list[int]:
 
 
 def test_a_reader_sees_commits_and_nothing_before_them(database: Path) -> None:
-    with contextlib.closing(open_to_write(database)) as writer, contextlib.closing(open_to_read(database)) as reader:
+    with (
+        contextlib.closing(open_to_write(database)) as writer,
+        contextlib.closing(open_to_read(database)) as reader,
+    ):
         with transaction(writer):
             writer.execute("INSERT INTO numbers VALUES (1)")
             assert numbers(reader) == []

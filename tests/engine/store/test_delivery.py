@@ -85,7 +85,7 @@ def add(ledger: Ledger, num_checkpoints: int) -> None:
         position = ledger.record_sighting(
             Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step))
         )
-        ledger.set_admission(position, "admitted")
+        ledger.record_admission(position, "admitted")
         ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
         ledger.finish_checkpoint(position, programs=["1"], case_keys=[CASE.key])
 
@@ -121,7 +121,7 @@ def test_every_sink_gets_everything_in_order_and_once(ledger: Ledger) -> None:
     deliverer.close()
     assert len(places(ledger)) == 6
     assert [sink.taken for sink in sinks.values()] == [places(ledger)] * 2
-    assert ledger.cursor("a") == ledger.cursor("a:other") == ledger.last_sequence()
+    assert ledger.sink_cursor("a") == ledger.sink_cursor("a:other") == ledger.last_sequence()
 
 
 def test_more_than_a_batch(ledger: Ledger) -> None:
@@ -167,10 +167,10 @@ def test_only_the_chief_moves_a_cursor_and_a_crash_before_it_delivers_again(ledg
 
     deliverer = Deliverer(ledger, {"a": sink}, no_error, wait=wait)
     assert took.wait(PATIENCE)
-    assert sink.taken == places(ledger) and ledger.cursor("a") == 0
+    assert sink.taken == places(ledger) and ledger.sink_cursor("a") == 0
     restarted = Deliverer(ledger, {"a": sink}, no_error)
     assert restarted.flush(PATIENCE) == {}
-    assert sink.taken == places(ledger) * 2 and ledger.cursor("a") == ledger.last_sequence()
+    assert sink.taken == places(ledger) * 2 and ledger.sink_cursor("a") == ledger.last_sequence()
     restarted.close()
     deliverer.close()
 
@@ -189,7 +189,7 @@ def test_a_failing_sink_backs_off_is_reported_once_a_change_and_delays_nobody(le
         if place < len(expected) - 1:
             waits.over.put(None)
     flush_until(deliverer, {"bad": 2})
-    assert fine.taken == places(ledger) and ledger.cursor("good") == ledger.last_sequence()
+    assert fine.taken == places(ledger) and ledger.sink_cursor("good") == ledger.last_sequence()
     assert errors == [("bad", "no route to the database"), ("bad", "disk full")]
     failing.before = lambda: None
     waits.over.put(None)
@@ -227,7 +227,7 @@ def test_news_does_not_cut_a_backoff_short_and_a_flush_does(ledger: Ledger) -> N
     waits.asked.get(timeout=PATIENCE)
     assert deliverer.flush(0) == {"a": 2}
     one = deliverer._threads["a"]
-    assert one.retry.is_set()
+    assert one.retry_now.is_set()
     waits.over.put(None)
     waits.over.put(None)
     deliverer.close()
@@ -345,7 +345,7 @@ def test_a_destination_that_was_lost_gets_everything_again_and_one_that_is_there
         deliverer = Deliverer(ledger, {"a": sink}, no_error)
         assert deliverer.flush(PATIENCE) == {}
         deliverer.close()
-        assert deliverer.earlier == ({"a": len(sink.taken)} if sink.taken else {})
+        assert deliverer.outstanding_at_start == ({"a": len(sink.taken)} if sink.taken else {})
         return sink.taken
 
     assert [take(destination) for destination in ("first", "first", "second", "first")] == [
@@ -377,7 +377,7 @@ def complete(ledger: Ledger, sha256: str, seed: int = 0) -> None:
         ledger.reopen_checkpoint(known[sha256])
     else:
         known[sha256] = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
-        ledger.set_admission(known[sha256], "admitted")
+        ledger.record_admission(known[sha256], "admitted")
     ledger.record_evaluation(key, CASE, Outcome.SKIPPED, curves=None)
     ledger.finish_checkpoint(known[sha256], programs=["1"], case_keys=[CASE.key])
 

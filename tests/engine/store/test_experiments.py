@@ -85,16 +85,16 @@ def test_an_evaluation_is_a_member_of_many_and_only_once_of_each(store: Path) ->
             "the first one is its label"
         )
         # Tried again, it is no member until it has an outcome.
-        ledger.forget([shared.evaluation], programs=[PROGRAM])
+        ledger.forget_evaluations([shared.evaluation], programs=[PROGRAM])
         assert ledger.memberships(two) == [] and len(ledger.memberships(one)) == 1
 
 
 def test_trials_are_recorded_and_change(store: Path) -> None:
     with contextlib.closing(Ledger.open(store)) as ledger:
         one = ledger.record_experiment("one", "", revision=CLEAN, versions={})
-        ledger.set_trial(one, TrialRow(method="mine", parameters={"adam.learning_rate": 0.1}))
-        ledger.set_trial(one, TrialRow(method="mine", number=1, parameters={}, state="running", wave=2))
-        ledger.set_trial(
+        ledger.record_trial(one, TrialRow(method="mine", parameters={"adam.learning_rate": 0.1}))
+        ledger.record_trial(one, TrialRow(method="mine", number=1, parameters={}, state="running", wave=2))
+        ledger.record_trial(
             one, TrialRow(method="mine", parameters={"adam.learning_rate": 0.1}, state="done", fitness=0.5)
         )
     with contextlib.closing(Ledger.open(store, read_only=True)) as ledger:
@@ -118,8 +118,8 @@ def test_two_stores_with_experiments_merge_without_loss_or_doubling(tmp_path: Pa
                 shared, [member("m", s, str(step)) for step in steps for s in (0, 1)], programs=[PROGRAM]
             )
             state = "running" if name == "left" else "done"
-            ledger.set_trial(shared, TrialRow(method="m", parameters={"x": 1}, state=state))
-            ledger.set_trial(shared, TrialRow(method=name, parameters={}))
+            ledger.record_trial(shared, TrialRow(method="m", parameters={"x": 1}, state=state))
+            ledger.record_trial(shared, TrialRow(method=name, parameters={}))
         stores.append(store)
     for _ in range(2):
         merge_stores(stores, tmp_path / "both")
@@ -148,7 +148,7 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
         positions = [ledger.record_sighting(subject) for subject in (plain, bound, adam, bound)]
         assert positions == [0, 1, 2, 1]
         for position in (0, 1):
-            ledger.set_admission(position, "admitted")
+            ledger.record_admission(position, "admitted")
         for subject, is_named in ((plain, True), (bound, False)):
             case = info[subject is bound]
             key = EvaluationKey(
@@ -165,8 +165,8 @@ def test_one_theta_with_several_bindings_is_several_subjects(tmp_path: Path) -> 
     for store in ("store", "copy"):
         with contextlib.closing(Ledger.open(tmp_path / store, read_only=True)) as ledger:
             assert list(ledger.sightings().values()) == [plain, bound, adam]
-            assert [row.subjects for row in ledger.evaluations()] == [(plain,), (bound,)]
-            assert [row.subjects for row in ledger.evaluations(plain.sha256)] == [(plain,), (bound,)]
+            assert [row.recorded_sightings for row in ledger.evaluations()] == [(plain,), (bound,)]
+            assert [row.recorded_sightings for row in ledger.evaluations(plain.sha256)] == [(plain,), (bound,)]
             assert not list(ledger.evaluations("0" * 64)) and not list(ledger.evaluations(outcome=Outcome.OOM))
             output = [
                 (event.subject.label, type(event))

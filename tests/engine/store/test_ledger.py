@@ -51,7 +51,7 @@ def key(sha256: str) -> EvaluationKey:
 
 def sight(ledger: Ledger, sha256: str, step: int) -> int:
     position = ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri=f"c{step}", sha256=sha256, outer_step=step)))
-    ledger.set_admission(position, "admitted")
+    ledger.record_admission(position, "admitted")
     return position
 
 
@@ -67,8 +67,8 @@ def rows_of(ledger: Ledger) -> dict[str, CaseInfo]:
     "read",
     [
         Ledger.sightings,
-        Ledger.finished,
-        Ledger.standings,
+        Ledger.finished_keys,
+        Ledger.run_standings,
         Ledger.shared_runs,
         lambda ledger: ledger.first_deliveries(9),
     ],
@@ -135,21 +135,21 @@ def test_an_outcome_is_recorded_once_and_delivered_once_for_each_sighting(tmp_pa
     assert isinstance(events[0], EvaluationFinished) and events[0].curves is not None
     assert events[0].curves.final("train/loss") == [1.0]
     (row,) = ledger.evaluations()
-    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.subjects] == [1, 2]
+    assert row.outcome is Outcome.PASSED and [c.outer_step for c in row.recorded_sightings] == [1, 2]
 
 
 def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     done, skipped = sight(ledger, "x", 1), sight(ledger, "y", 2)
     waiting = ledger.record_sighting(Subject.of_checkpoint(Checkpoint(uri="c3", sha256="z", outer_step=3)))
-    ledger.set_admission(skipped, "skipped")
+    ledger.record_admission(skipped, "skipped")
     evaluation = EvaluationId("x", CASE.key, BLOCK)
     ledger.record_incident("death", evaluation)
     ledger.record_incident("split", EvaluationId("y", CASE.key, BLOCK))
     ledger.record_evaluation(key("x"), CASE, Outcome.PASSED, curves=CURVES)
     finish(ledger, done)
-    ledger.advance("sink", 2)
-    ledger.advance("sink", 1)
+    ledger.advance_cursor("sink", 2)
+    ledger.advance_cursor("sink", 1)
     ledger.close()
     ledger = Ledger.open(tmp_path)
     history = ledger.history([PROGRAM])
@@ -161,7 +161,7 @@ def test_a_restart_knows_all_that_it_needs(tmp_path: Path) -> None:
     assert history.durations == {CASE.key: 3.0}
     assert ledger.history(["2-another"]).recorded == set()
     assert list(ledger.sightings()) == [done, skipped, waiting]
-    assert ledger.cursor("sink") == 2 and ledger.cursor("other") == 0
+    assert ledger.sink_cursor("sink") == 2 and ledger.sink_cursor("other") == 0
 
 
 def test_what_gave_no_curves_says_nothing_of_how_long_a_case_takes(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_errors_can_be_tried_again(tmp_path: Path) -> None:
     assert ledger.history([PROGRAM], retried=[Outcome.ERROR]).retried == set()
     assert ledger.history([PROGRAM], retried=[Outcome.TIMEOUT]).retried == {evaluation}
     ledger.reopen_checkpoint(position)
-    ledger.forget([evaluation], programs=[PROGRAM])
+    ledger.forget_evaluations([evaluation], programs=[PROGRAM])
     history = ledger.history([PROGRAM])
     assert history.recorded == history.finished == set() and history.deaths == {}
     assert [row.key for row in ledger.evaluations()] == [other], "what another program left stays"
@@ -232,7 +232,7 @@ def test_errors_can_be_tried_again(tmp_path: Path) -> None:
     finish(ledger, position)
     last = ledger.deliveries_after(0)[-1].event
     assert isinstance(last, CheckpointFinished) and last.evaluations[0].outcome is Outcome.PASSED
-    assert ledger.outcomes([PROGRAM], [CASE.key], ["x"]) == {Outcome.PASSED: 1}
+    assert ledger.outcome_counts([PROGRAM], [CASE.key], ["x"]) == {Outcome.PASSED: 1}
 
 
 def test_of_two_programs_that_count_the_last_result_completes_a_checkpoint(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_killed_while_it_writes_it_keeps_what_it_acknowledged_and_frees_the_lock
     rest = writer.communicate()[0].split()
     acknowledged += [int(line) for line in rest]
     ledger = Ledger.open(tmp_path)
-    stored = [row.subjects[0].outer_step for row in ledger.evaluations()]
+    stored = [row.recorded_sightings[0].outer_step for row in ledger.evaluations()]
     assert stored[: len(acknowledged)] == acknowledged
     assert len(stored) <= len(acknowledged) + 1
 

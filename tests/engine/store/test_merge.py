@@ -44,7 +44,7 @@ def test_everything_is_there_once_with_its_own_date(stores: list[Path], tmp_path
     # Different hosts and times are no conflict; case b has four seeds in one, and one in the other.
     assert (two.taken, two.known, two.conflicts) == (2, 1, ())
     found = rows(target)
-    assert [(row.case.name, row.outcome, [c.outer_step for c in row.subjects]) for row in found] == [
+    assert [(row.case.name, row.outcome, [c.outer_step for c in row.recorded_sightings]) for row in found] == [
         ("a", Outcome.PASSED, [1]),
         ("b", Outcome.PASSED, [1]),
         ("b", Outcome.ERROR, [1]),

@@ -64,10 +64,10 @@ MOUNTS = """\
 )
 def test_what_the_mounts_say(path: str, kind: str, network: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOBENCH_NETWORK_STORE", raising=False)
-    assert network_store.file_system(Path(path), MOUNTS) == kind
-    assert network_store.is_network(Path(path), MOUNTS) is network
+    assert network_store.file_system_type(Path(path), MOUNTS) == kind
+    assert network_store.is_on_network_disk(Path(path), MOUNTS) is network
     monkeypatch.setenv("LOBENCH_NETWORK_STORE", "0" if network else "1")
-    assert network_store.is_network(Path(path), MOUNTS) is not network
+    assert network_store.is_on_network_disk(Path(path), MOUNTS) is not network
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_the_store_gets_whole_copies_and_the_local_one_goes_at_the_end(tmp_path:
     ledger = Ledger.open(store)
     assert published(store) == []
     sight(ledger, "x", 1)
-    place = ledger.place()
+    place = ledger.num_transactions()
     assert published(store) == [] and not ledger.is_published(place)
-    reader = ledger.reader()
+    reader = ledger.open_reader()
     assert steps(reader) == [1]
     reader.close()
     ledger.publish()
@@ -132,7 +132,7 @@ def test_what_is_new_is_published_without_being_asked(
     monkeypatch.setattr(network_store, "_PUBLISH_SECONDS", 0.01)
     ledger = Ledger.open(tmp_path / "store")
     sight(ledger, "x", 1)
-    while not ledger.is_published(ledger.place()):
+    while not ledger.is_published(ledger.num_transactions()):
         time.sleep(0.01)
     assert published(tmp_path / "store") == [1]
     ledger.close()

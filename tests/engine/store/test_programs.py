@@ -18,7 +18,7 @@ from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
-from lobench.engine.store.programs import Expected, program_here
+from lobench.engine.store.programs import ExpectedProgram, program_here
 from lobench.engine.workers.devices import instruction_set
 
 SHOWN = texts_of("store")
@@ -97,7 +97,7 @@ def test_a_migrated_store_goes_on(tmp_path: Path) -> None:
     today = dataclasses.replace(HERE, versions={"jax": program_here().jax, "jaxlib": program_here().jaxlib})
     store = old_store(tmp_path, here=today, there=dataclasses.replace(today, host="another machine"))
     ledger = Ledger.open(store)
-    history = ledger.history(ledger.accepted_programs(Expected().all()))
+    history = ledger.history(ledger.accepted_programs(ExpectedProgram().all_programs()))
     assert {evaluation.sha256 for evaluation in history.recorded} == {"here"}
     assert len(list(ledger.evaluations())) == 2
     ledger.close()
@@ -105,7 +105,10 @@ def test_a_migrated_store_goes_on(tmp_path: Path) -> None:
 
 def test_what_a_chief_expected_leads_to_what_it_turned_out_to_be(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
-    expected, real = Expected(is_elsewhere=True).of(0), dataclasses.replace(program_here(), device="cpu: x86-64-v2")
+    expected, real = (
+        ExpectedProgram(is_elsewhere=True).of(0),
+        dataclasses.replace(program_here(), device="cpu: x86-64-v2"),
+    )
     assert expected.device == ELSEWHERE
     ledger.record_evaluation(
         key_of("x", real.key), CASE, Outcome.PASSED, curves=CURVES, program=real, expected=expected
@@ -125,7 +128,7 @@ def test_what_computes_fewer_at_once_was_expected_all_the_same(tmp_path: Path) -
         ledger.record_evaluation(key_of("x", program.key), CASE, Outcome.PASSED, curves=CURVES, program=program)
     assert len({here.key, cut.key, together.key}) == 3
     assert ledger.accepted_programs([here]) == {here.key, cut.key}
-    assert ledger.accepted_programs(Expected(together=8).all()) >= {here.key, cut.key, together.key}
+    assert ledger.accepted_programs(ExpectedProgram(together=8).all_programs()) >= {here.key, cut.key, together.key}
     assert ledger.accepted_programs([dataclasses.replace(here, jax="0.1")]).isdisjoint({here.key, cut.key})
     ledger.close()
 

@@ -17,7 +17,7 @@ def checkpoint(step: int, sha256: str, uri: str = "") -> Subject:
 
 
 def present(ledger: Ledger) -> list[tuple[int, str]]:
-    superseded = ledger.restarts().superseded
+    superseded = ledger.restarts().superseded_positions
     subjects = [one for position, one in ledger.sightings().items() if position not in superseded]
     return sorted((one.outer_step, one.sha256) for one in subjects)
 
@@ -81,7 +81,7 @@ def test_restart_supersedes_earlier_contents_of_a_file_without_a_number(tmp_path
         (arrived,) = [
             position for position, one in ledger.sightings().items() if (one.outer_step, one.sha256) == (3, "b0")
         ]
-        assert ledger.restarts().number(arrived) == 1
+        assert ledger.restarts().num_restarts_before(arrived) == 1
     with recorded(tmp_path / "part", *first, checkpoint(40, "b40")) as ledger:  # both runs have the first two
         assert present(ledger) == [(0, "a0"), (0, "a0"), (0, "e"), (20, "a20"), (40, "b40")]
     with recorded(tmp_path / "early", *first, latest(3, "b0"), checkpoint(0, "b0")) as ledger:
@@ -96,7 +96,7 @@ def test_arrival_counts_the_changes_of_a_file_without_a_step(tmp_path: Path) -> 
     uri, numbers = "today/latest.npz", []
     with Ledger.open(tmp_path) as ledger:
         for sha256 in "aabba":
-            numbers.append(ledger.current_restarts.arrival(uri, sha256))
+            numbers.append(ledger.current_restarts.arrival_number(uri, sha256))
             see(ledger, checkpoint(numbers[-1], sha256, uri))
         assert numbers == [0, 0, 1, 1, 2] and not ledger.restart_events()
 
@@ -138,7 +138,7 @@ def test_restart_holds_after_store_and_run_were_moved(tmp_path: Path) -> None:
     with Ledger.open(second / "store") as ledger:
         assert present(ledger) == [(0, "b0")]
         for _ in range(2):
-            ledger.take_location(str(second / "today"))
+            ledger.update_moved_paths(str(second / "today"))
             assert present(ledger) == [(0, "b0")]
             assert {Path(one.uri).parent for one in ledger.sightings().values()} == {second / "today"}
         see(ledger, at(second, 20, "b20"))

@@ -15,11 +15,11 @@ from lobench.core.history import EvaluationId
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.states import (
     BlockStates,
-    free_states,
     leave_mark,
     marked_folder,
-    owner_of,
+    remove_finished_states,
     state_folder,
+    state_owner,
     sweep_states,
 )
 
@@ -31,7 +31,7 @@ LEAVES = {"['w']": np.arange(3, dtype=np.float32), "scalar": np.asarray(2, np.fl
 
 def states(folder: Path, output: list[str] | None = None, **values: Any) -> BlockStates:
     log = (output if output is not None else []).append
-    given = {"prefixes": ["a", "b"], "block": BLOCK, "owner": "me", "program": "this", "where": "s/c", "log": log}
+    given = {"prefix_hashes": ["a", "b"], "block": BLOCK, "owner": "me", "program": "this", "where": "s/c", "log": log}
     return BlockStates(**{"folder": folder, **given, **values})
 
 
@@ -47,7 +47,7 @@ def test_the_furthest_state_of_what_begins_alike_is_loaded_whole(tmp_path: Path)
     assert states(tmp_path / "none").load() is None
     save(tmp_path, 5)
     save(tmp_path, 9, owner="other")
-    save(tmp_path, 12, prefixes=["c"], owner="other")
+    save(tmp_path, 12, prefix_hashes=["c"], owner="other")
     save(tmp_path, 14, block=SeedBlock(start=2, size=2))
     found = states(tmp_path).load()
     assert found is not None
@@ -96,8 +96,8 @@ def test_one_flipped_bit_is_seen(tmp_path: Path, place: int) -> None:
 
 
 def test_a_state_of_another_program_is_said_by_name_and_removed(tmp_path: Path) -> None:
-    save(tmp_path, 5, prefixes=["old"], program="version 2, jax 0.4")
-    save(tmp_path, 7, prefixes=["old"], owner="kept")
+    save(tmp_path, 5, prefix_hashes=["old"], program="version 2, jax 0.4")
+    save(tmp_path, 7, prefix_hashes=["old"], owner="kept")
     output: list[str] = []
     assert states(tmp_path, output).load() is None
     assert output == [SHOWN["c-seeds-0-2-the-saved"]]
@@ -116,13 +116,13 @@ def test_where_the_disk_takes_nothing_the_training_goes_on_and_it_is_said_once(t
 
 def test_a_durable_result_frees_its_own_states(tmp_path: Path) -> None:
     for sha256 in ("theta", ""):
-        save(tmp_path, 5, owner=owner_of(sha256, "case:adam", BLOCK))
+        save(tmp_path, 5, owner=state_owner(sha256, "case:adam", BLOCK))
     save(tmp_path, 5, owner="other")
     save(tmp_path, 6, is_final=True)
     durable = [EvaluationId("theta", "case:adam", BLOCK)]
-    free_states(tmp_path, durable)
+    remove_finished_states(tmp_path, durable)
     assert names(tmp_path) == ["a.0+2.5.other", "a.0+2.6.kept"]
-    free_states(tmp_path / "none", durable)
+    remove_finished_states(tmp_path / "none", durable)
 
 
 def test_a_restart_sweeps_what_is_half_written_and_no_state_that_may_be_wanted(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ def test_of_kept_states_there_are_as_many_as_there_is_room_for_those_used_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for prefix in ("a", "b"):
-        save(tmp_path, 5, prefixes=[prefix], is_final=True)
+        save(tmp_path, 5, prefix_hashes=[prefix], is_final=True)
     size = max(path.stat().st_size for path in tmp_path.iterdir())
     monkeypatch.setattr("lobench.engine.store.states._MAX_KEPT_BYTES", int(2.5 * size))
-    save(tmp_path, 9, prefixes=["x"], owner="other")
-    assert states(tmp_path, prefixes=["a"]).load() is not None
-    save(tmp_path, 5, prefixes=["c"], is_final=True)
+    save(tmp_path, 9, prefix_hashes=["x"], owner="other")
+    assert states(tmp_path, prefix_hashes=["a"]).load() is not None
+    save(tmp_path, 5, prefix_hashes=["c"], is_final=True)
     assert names(tmp_path) == ["a.0+2.5.kept", "c.0+2.5.kept", "x.0+2.9.other"], "b was not gone on from"
     monkeypatch.setattr("lobench.engine.store.states._MAX_KEPT_BYTES", 0)
-    save(tmp_path, 5, prefixes=["d"], is_final=True)
+    save(tmp_path, 5, prefix_hashes=["d"], is_final=True)
     assert names(tmp_path) == ["d.0+2.5.kept", "x.0+2.9.other"], "the one that was asked for stays"

@@ -77,7 +77,7 @@ def record(store: Path, final: float, *, replace: bool = False) -> None:
     )  # fmt: skip
     with Ledger.open(store) as ledger:
         checkpoint = Checkpoint(uri="run/theta_1.npz", sha256=sha256, outer_step=1)
-        ledger.set_admission(ledger.record_sighting(Subject.of_checkpoint(checkpoint)), "admitted")
+        ledger.record_admission(ledger.record_sighting(Subject.of_checkpoint(checkpoint)), "admitted")
         made = curves({"train/loss": [final]})
         ledger.record_evaluation(key, case, Outcome.PASSED, curves=made, replace=replace)
 
@@ -86,7 +86,7 @@ def test_store_has_a_summary_of_each_payload(store: Path) -> None:
     assert is_right(store)
     with Ledger.open(store, read_only=True) as ledger:
         rows = list(ledger.evaluations(summarized=True))
-    assert [type(row.at_hand) for row in rows] == [CurveSummary, type(None), CurveSummary]
+    assert [type(row.attached_curves) for row in rows] == [CurveSummary, type(None), CurveSummary]
     assert all(row.payload is None for row in rows)
 
 

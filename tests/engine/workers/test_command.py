@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from shown import texts_of
 
-from lobench.engine.workers.command import CommandRunner, command_words, filled
+from lobench.engine.workers.command import CommandRunner, command_words, fill_placeholders
 from lobench.engine.workers.protocol import Command
 
 SHOWN = texts_of("workers")
@@ -49,7 +49,7 @@ def run(words: Sequence[str], folder: Path, log: Path) -> str:
 
 def test_a_value_is_filled_in_once_and_a_brace_of_something_else_stays() -> None:
     values = {"lr": "{out}", "out": "/x", "train.rate": "0.1"}
-    assert filled("{lr} {train.rate} {other} {}", values) == "{out} 0.1 {other} {}"
+    assert fill_placeholders("{lr} {train.rate} {other} {}", values) == "{out} 0.1 {other} {}"
 
 
 def test_a_command_that_is_stopped_before_it_begins_does_not_begin(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from shown import texts_of
 from lobench.core.errors import UsageError
 from lobench.engine.config.layers import Layers
 from lobench.engine.workers import devices
-from lobench.engine.workers.devices import DeviceLeases, devices_here, settle_blas
+from lobench.engine.workers.devices import DeviceLeases, devices_here, set_blas_variables
 from lobench.engine.workers.pool import LocalPool, WorkerConfig
 
 SHOWN = texts_of("workers")
@@ -80,7 +80,7 @@ def test_blas_gets_kernels_that_all_processors_of_an_instruction_set_have(
     monkeypatch.setattr(devices, "instruction_set", lambda: level)
     with monkeypatch.context() as patch:  # pytest writes into the environment between a test and its end
         patch.setattr(os, "environ", {"OPENBLAS_NUM_THREADS": "3"})  # what the user says stays
-        settle_blas(1)
+        set_blas_variables(1)
         assert os.environ["OPENBLAS_NUM_THREADS"] == "3"
         assert os.environ.get("OPENBLAS_CORETYPE") == ("Haswell" if level in ("x86-64-v3", "x86-64-v4") else None)
 

@@ -53,7 +53,7 @@ def test_a_stopped_keeper_ends_with_its_watch_and_is_not_waited_for(monkeypatch:
         pid = kept._child.pid
         _stop(pid)
         for _ in range(num_words):
-            kept.forget(1 << 30)
+            kept.remove_group(1 << 30)
         kept.close()
         assert not is_alive(pid)
 
@@ -76,7 +76,7 @@ def test_detached_keeper_whose_starter_is_killed_at_once_ends_its_groups() -> No
     """Ray kills the children of an actor when it ends the actor."""
     kept = Keeper(is_detached=True)
     with subprocess.Popen(["sleep", "600"], process_group=0) as worker:
-        kept.keep(worker.pid)
+        kept.add_group(worker.pid)
         assert kept._child is not None
         kept._child.kill()
         kept.close()

@@ -35,14 +35,14 @@ def test_oom_kills_counts_what_the_cgroup_counts(
     counted.parent.mkdir(parents=True, exist_ok=True)
     counted.write_text(text.format(3))
     kills = OomKills()
-    assert not kills.take(), "kills of before are no worker's"
+    assert not kills.claim_kill(), "kills of before are no worker's"
     counted.write_text(text.format(5))
-    assert [kills.take(), kills.take(), kills.take()] == [True, True, False]
+    assert [kills.claim_kill(), kills.claim_kill(), kills.claim_kill()] == [True, True, False]
 
 
 def test_oom_kills_without_a_cgroup_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oom_kills, "_OWN", tmp_path / "none")
-    assert not OomKills().take()
+    assert not OomKills().claim_kill()
 
 
 EATER = '''

@@ -34,7 +34,7 @@ def runs_in(store: Path) -> dict[tuple[str, str, str], list[tuple[int, float]]]:
     found = {}
     for row in open_results(store).rows:
         values = row.curves.metrics[row.case.primary_metric].tolist()[0]
-        key = (row.subjects[0].name, row.case.name, row.curves.provenance.imported["run"])
+        key = (row.recorded_sightings[0].name, row.case.name, row.curves.provenance.imported["run"])
         found[key] = [(step, float(f"{value:.6g}")) for step, value in zip(row.curves.eval_steps, values, strict=True)]
     return found
 

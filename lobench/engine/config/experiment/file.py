@@ -22,13 +22,13 @@ from lobench.core.errors import ConfigError, UsageError, suggestion
 from lobench.core.experiment import METHOD_KINDS, Experiment, Method, expected_value_text
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.experiment.environments import library_at, portable_python, python_at
-from lobench.engine.config.experiment.reach import Reach, suite_statements
+from lobench.engine.config.experiment.reach import ReferenceGraph, suite_statements
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
     RENAMED_KEYS,
     SEARCH_KEYS,
     check_spaces,
-    effective,
+    effective_bindings,
     is_of_search,
     is_space,
     race_of,
@@ -83,15 +83,15 @@ class ExperimentFile:
     Attributes:
       path: Path of the file.
       experiment: The experiment.
-      shared: gin lines bound over the cases for every method: imports and `--gin-param`, and the root bindings of a
-        file without cases.
+      shared_lines: gin lines bound over the cases for every method: imports and `--gin-param`, and the root bindings of
+        a file without cases.
       text: All statements, including those of included files and parameters, without comments.
     """
 
     path: Path
     text: str
     experiment: Experiment
-    shared: tuple[str, ...]
+    shared_lines: tuple[str, ...]
 
     @property
     def import_folders(self) -> tuple[str, ...]:
@@ -127,13 +127,15 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     statements = [*file_statements, *param_statements]
     bindings = only_bindings(statements)
     own_cases = case_scopes(statements)
-    experiment = _experiment(path, bindings, has_cases=bool(own_cases))
+    experiment = _read_experiment_fields(path, bindings, has_cases=bool(own_cases))
     names = _method_names(bindings)
     _check_names(names, own_cases, path)
-    reach = Reach(bindings, suite_statements([Path(suite) for suite in experiment.suites if Path(suite) != path]))
+    reach = ReferenceGraph(
+        bindings, suite_statements([Path(suite) for suite in experiment.suites if Path(suite) != path])
+    )
     _check_scopes(bindings, names, own_cases, reach)
     check_spaces(bindings, names)
-    methods = tuple(_method(name, bindings, path.parent, experiment.fixed, reach, is_elsewhere) for name in names)
+    methods = tuple(_read_method(name, bindings, path.parent, experiment.fixed, reach, is_elsewhere) for name in names)
     _check_labels(methods, path)
     _check_pythons(methods, path)
     kinds = {method.kind for method in methods}
@@ -153,7 +155,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
         path=path,
         text="".join(f"{_statement_text(statement)}\n" for statement in statements),
         experiment=replace(experiment, methods=methods),
-        shared=tuple(dict.fromkeys(map(_statement_text, shared_statements))),
+        shared_lines=tuple(dict.fromkeys(map(_statement_text, shared_statements))),
     )
 
 
@@ -194,7 +196,7 @@ def _applies_to_all(
     return not _is_outside_cases(statement, methods, bindings) and not (has_cases and statement.parameter)
 
 
-def _experiment(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
+def _read_experiment_fields(path: Path, bindings: Sequence[Binding], *, has_cases: bool) -> Experiment:
     values: dict[str, Any] = {"name": path.stem}
     for binding in bindings:
         if binding.name != "Experiment":
@@ -290,7 +292,9 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
         )
 
 
-def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: Reach) -> None:
+def _check_scopes(
+    bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: ReferenceGraph
+) -> None:
     """Raises ConfigError for bindings in scopes that are never entered."""
     known_scopes = {*names, *cases, *reach.scopes}
     for binding in bindings:
@@ -310,14 +314,19 @@ def _check_scopes(bindings: Sequence[Binding], names: Sequence[str], cases: Sequ
             raise ConfigError(problem, where=binding.where, next_step=next_step)
 
 
-def _method(
-    name: str, bindings: Sequence[Binding], folder: Path, fixed: Sequence[str], reach: Reach, is_elsewhere: bool
+def _read_method(
+    name: str,
+    bindings: Sequence[Binding],
+    folder: Path,
+    fixed: Sequence[str],
+    reach: ReferenceGraph,
+    is_elsewhere: bool,
 ) -> Method:
     key_bindings = [binding for binding in bindings if binding.name == "Method" and binding.scope == name]
     scoped_bindings = [
         binding for binding in bindings if binding.scope.split("/")[0] == name and binding.name != "Method"
     ]
-    own_bindings = effective(
+    own_bindings = effective_bindings(
         [method_binding for method_binding in scoped_bindings if not is_of_search(method_binding, bindings)]
     )
     values = _method_values(name, key_bindings)
@@ -332,7 +341,7 @@ def _method(
             raise ConfigError(f"method {name!r}: no such checkpoint", where=where, got=str(checkpoint))
         method = replace(method, checkpoint=str(checkpoint))
     if method.command:
-        _check_command(method, [_path(name, binding) for binding in own_bindings], folder, where)
+        _check_command(method, [_path_in_scope(name, binding) for binding in own_bindings], folder, where)
     if method.kind == "curves" and not is_elsewhere:
         method = replace(method, curves=_files_of_curves(method, folder, where))
     if method.python and not is_elsewhere:
@@ -343,7 +352,7 @@ def _method(
     method = replace(method, space=space_of(name, own_bindings, bindings))
     knobs = _bindings_by_knob(method, key_bindings, is_searched=search is not None)
     method_bindings = [*own_bindings, *(binding for knob in knobs for binding in knob)]
-    bindings_read = [] if method.curves else reach.read_by(method, method_bindings)
+    bindings_read = [] if method.curves else reach.bindings_read_by(method, method_bindings)
     for binding in method_bindings:
         if field := reach.fixed_field(binding, fixed):
             raise ConfigError(
@@ -351,13 +360,13 @@ def _method(
                 where=binding.where,
                 next_step="allow it with Experiment.fixed = []",
             )
-        path = _path(name, binding)
+        path = _path_in_scope(name, binding)
         if binding not in bindings_read and not {"gin", path} & {*_PLACEHOLDER.findall(method.command)}:
             problem = f"nothing reads {path} of method {name!r}"
             if is_space(binding.value):
                 problem = f"method {name!r}: {gin_text(binding.value)} is bound to {path}, which nothing reads"
             next_step = _unread_advice(method, binding) or suggestion(
-                binding.name, reach.names_of(method, own_bindings)
+                binding.name, reach.reachable_names(method, own_bindings)
             )
             raise ConfigError(problem, where=binding.where, next_step=next_step)
     return replace(
@@ -394,7 +403,7 @@ def _bindings_by_knob(method: Method, key_bindings: Sequence[Binding], *, is_sea
         ]
         check_spaces(scoped_bindings, ())
         for binding in scoped_bindings:
-            path = _path(method.name, binding)
+            path = _path_in_scope(method.name, binding)
             if path in knob_by_path:
                 raise ConfigError(
                     f"{path} is bound twice",
@@ -419,7 +428,7 @@ def _line_without_scope(name: str, binding: Binding) -> str:
     return binding_text(binding, binding.scope.removeprefix(name).removeprefix("/"))
 
 
-def _path(name: str, binding: Binding) -> str:
+def _path_in_scope(name: str, binding: Binding) -> str:
     return _line_without_scope(name, binding).split(" = ")[0]
 
 

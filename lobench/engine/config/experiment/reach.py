@@ -16,13 +16,13 @@ from lobench.engine.config.syntax import (
     Statement,
     case_scopes,
     last_name,
-    may_be_same,
+    may_name_same,
     only_bindings,
     parse_file,
     references_in,
 )
 
-__all__ = ["Reach", "suite_statements"]
+__all__ = ["ReferenceGraph", "suite_statements"]
 
 
 def suite_statements(suites: Sequence[Path]) -> list[Statement]:
@@ -49,7 +49,7 @@ def _statements_of(file: Path) -> list[Statement]:
         return []
 
 
-class Reach:
+class ReferenceGraph:
     """References among gin statements, followed by name.
 
     Args:
@@ -78,7 +78,7 @@ class Reach:
             return f"{name}.{binding.parameter}" if binding.parameter else f"the macro {name}"
         return ""
 
-    def read_by(self, method: Method, own_bindings: Sequence[Binding]) -> list[Binding]:
+    def bindings_read_by(self, method: Method, own_bindings: Sequence[Binding]) -> list[Binding]:
         """Returns the bindings of a method that its evaluations read.
 
         If only the file next to a theta names its optimizer, unknown names are reported by the worker that binds it.
@@ -92,7 +92,7 @@ class Reach:
             if binding.name in ("Case", "Checkpoint") or _is_among(binding, reached_names or self._names_of_cases)
         ]
 
-    def names_of(self, method: Method, own_bindings: Sequence[Binding]) -> list[str]:
+    def reachable_names(self, method: Method, own_bindings: Sequence[Binding]) -> list[str]:
         return sorted({last_name(selector) for selector in self._reached_by_method(method, own_bindings) or ()})
 
     def _reached_by_method(self, method: Method, own_bindings: Sequence[Binding]) -> set[str] | None:
@@ -120,7 +120,7 @@ class Reach:
                     pending_values += [
                         binding.value
                         for binding in (*self._bindings, *own_bindings)
-                        if may_be_same(binding.selector, name)
+                        if may_name_same(binding.selector, name)
                     ]
         return names
 
@@ -138,4 +138,4 @@ def _names_in(value: object) -> Iterator[str]:
 
 
 def _is_among(binding: Binding, selectors: Iterable[str]) -> bool:
-    return any(may_be_same(binding.selector, selector) for selector in selectors)
+    return any(may_name_same(binding.selector, selector) for selector in selectors)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.csv_files import READ_ERRORS, open_text
 from lobench.tools.curve_import.file_kind import read_database
 from lobench.tools.curve_import.formats.json_files import STEPS
 from lobench.tools.curve_import.points import NotCurves
@@ -49,7 +49,7 @@ def refuse_journal(path: Path) -> None:
     Raises:
       NotCurves: The file is a journal of Optuna.
     """
-    with contextlib.suppress(*UNREADABLE), opened(path) as file:
+    with contextlib.suppress(*READ_ERRORS), open_text(path) as file:
         line = file.readline(100_000)
         with contextlib.suppress(ValueError, RecursionError):
             first_row = json.loads(line)

@@ -23,9 +23,9 @@ import numpy as np
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
 from lobench.core.wording import cause, counted
-from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.csv_files import READ_ERRORS, open_text
 from lobench.engine.file_stamps import FileStamp, stamp_of
-from lobench.engine.item_values import ITEM, item_values, number_of
+from lobench.engine.item_values import ITEM_COLUMN, to_number, values_by_metric
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.points import (
     UNNAMED_CASE,
@@ -62,13 +62,13 @@ def item_kind(path: Path) -> str:
         if is_zip:
             with zipfile.ZipFile(path) as archive:
                 return "inspect" if "header.json" in archive.namelist() else ""
-        with opened(path) as text:
+        with open_text(path) as text:
             beginning = text.read(_HEAD_CHARACTERS).lstrip()
-    except (*UNREADABLE, UsageError, zipfile.BadZipFile):
+    except (*READ_ERRORS, UsageError, zipfile.BadZipFile):
         return ""
     if beginning[:1] not in ("{", "["):
         names = [name.strip().strip('"') for name in beginning.partition("\n")[0].split(",")]
-        return "items" if ITEM in names and "step" not in names else ""
+        return "items" if ITEM_COLUMN in names and "step" not in names else ""
     if beginning[:1] == "{" and re.search(r'"eval"\s*:\s*\{', beginning) and re.search(r'"status"\s*:', beginning):
         return "inspect"
     first_row = _first_object(beginning)
@@ -78,7 +78,7 @@ def item_kind(path: Path) -> str:
         raise NotCurves(
             "this has means only", where=str(path), next_step="lm_eval --log_samples writes samples_TASK.jsonl"
         )
-    return "items" if ITEM in first_row and "step" not in first_row else ""
+    return "items" if ITEM_COLUMN in first_row and "step" not in first_row else ""
 
 
 def _first_object(beginning: str) -> Mapping[str, Any]:
@@ -103,7 +103,7 @@ def read_item_file(path: Path, request: CurveRequest, notes: list[str]) -> Itera
       UsageError: The file cannot be read, or has an item twice.
     """
     run = named_run(request.name or bare_name(path), request, is_file=True)
-    yield _item_points(run.method, run.case, item_values(path))
+    yield _item_points(run.method, run.case, values_by_metric(path))
 
 
 def directions_of_items(path: Path, request: CurveRequest) -> dict[str, Direction]:
@@ -129,7 +129,7 @@ def read_samples(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
         if item is None:
             raise UsageError("no doc_id", where=where, expected="a line of lm-evaluation-harness's samples")
         for metric in row.get("metrics", ()):
-            value = number_of(row.get(metric))
+            value = to_number(row.get(metric))
             if value is None:
                 continue  # a list or tuple that the harness aggregates itself
             column = values.setdefault(metric if len(filters) == 1 else f"{metric}/{name}", {})
@@ -162,7 +162,7 @@ def _task_of(path: Path) -> str:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with opened(path) as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -188,21 +188,21 @@ def read_inspect(path: Path, request: CurveRequest, notes: list[str]) -> Iterato
     header, samples = _inspect_log(path)
     eval_header = header.get("eval", {})
     data_set_name = (eval_header.get("dataset") or {}).get("name") or eval_header.get("task") or ""
-    values_by_metric: dict[str, dict[str, list[float]]] = {}
+    scores_by_metric: dict[str, dict[str, list[float]]] = {}
     num_samples = 0
     scored_samples = set[str]()
     for sample in samples:
         num_samples += 1
         for metric, value in _scores_of(sample):
-            values_by_metric.setdefault(metric, {}).setdefault(f"{data_set_name}/{sample.get('id')}", []).append(value)
+            scores_by_metric.setdefault(metric, {}).setdefault(f"{data_set_name}/{sample.get('id')}", []).append(value)
             scored_samples.add(f"{sample.get('id')} {sample.get('epoch')}")
-    if not values_by_metric:
+    if not scores_by_metric:
         raise NotCurves("no sample of this log has a score", where=str(path), got=counted(num_samples, "sample"))
     if num_without_score := num_samples - len(scored_samples):
         notes.append(f"{path}: {counted(num_without_score, 'sample')} of {num_samples:,} without a score left out")
     values = {
         metric: {item: float(np.mean(row)) for item, row in values_by_item.items()}
-        for metric, values_by_item in values_by_metric.items()
+        for metric, values_by_item in scores_by_metric.items()
     }
     method = str(eval_header.get("model") or bare_name(path))
     case = str(eval_header.get("task") or UNNAMED_CASE)
@@ -224,7 +224,7 @@ def _scores_of(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         named_values = value.items() if isinstance(value, Mapping) else [("", value)]
         for key, part_value in named_values:
             number = _SCORES_BY_LETTER.get(part_value) if isinstance(part_value, str) else None
-            number = number_of(part_value) if number is None else number
+            number = to_number(part_value) if number is None else number
             if number is not None:
                 yield (f"{scorer}/{key}" if key else scorer), number
 
@@ -238,7 +238,7 @@ def _inspect_log(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]
 def _read_inspect_log(path: Path, stamp: FileStamp | None) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     try:
         if not zipfile.is_zipfile(path):
-            with opened(path) as file:
+            with open_text(path) as file:
                 document = json.load(file)
             return document, list(document.get("samples") or ())
         with contextlib.suppress(ImportError):  # inspect_ai's own dependency, by which `zipfile` can unpack its logs

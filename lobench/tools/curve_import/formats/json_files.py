@@ -20,7 +20,7 @@ from typing import Any
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import cause, convert_errors
-from lobench.engine.csv_files import UNREADABLE, opened, text_of
+from lobench.engine.csv_files import READ_ERRORS, open_text, read_text
 from lobench.tools.curve_import.points import NotCurves
 
 __all__ = ["STEPS", "is_json", "is_object", "is_records", "json_rows"]
@@ -42,9 +42,9 @@ _FROM_DEEPOBS = (
 def is_json(path: Path) -> bool:
     """Returns whether a file, gzipped or not, begins like a JSON object or array."""
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             return _first_character(file.read(64)) in ("{", "[")
-    except (*UNREADABLE, UsageError):
+    except (*READ_ERRORS, UsageError):
         return False
 
 
@@ -55,11 +55,11 @@ def _first_character(text: str) -> str:
 def is_records(path: Path) -> bool:
     """Returns whether a file is a list of lobench's own results."""
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             if _first_character(file.read(64)) != "[":
                 return False
         document = _document(path)
-    except (*UNREADABLE, UsageError):
+    except (*READ_ERRORS, UsageError):
         return False
     first_record = document[0] if isinstance(document, list) and document else {}
     return isinstance(first_record, dict) and bool(_RECORD_FIELDS & first_record.keys()) and "step" not in first_record
@@ -87,7 +87,7 @@ def _document(path: Path) -> Any:
 
 @functools.lru_cache(maxsize=2)  # each file is read for its format, its columns and its rows
 def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
-    with convert_errors(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+    with convert_errors(READ_ERRORS, UsageError, "cannot read this file", where=path), open_text(path) as file:
         lines = (line for line in file if line.strip())
         first_line = next(lines, "")
         has_more = next(lines, None) is not None
@@ -96,7 +96,7 @@ def _read_document(path: Path, mtime_ns: int, size: int) -> Any:
         return None
     if not has_more and not begins_with_object and _first_character(first_line) == "{":
         return None  # the line is incomplete, or not JSON
-    text = text_of(path).strip()
+    text = read_text(path).strip()
     try:
         documents, position = [], 0
         while position < len(text):
@@ -225,7 +225,7 @@ def _is_nested(value: object) -> bool:
 
 
 def _line_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with convert_errors(UNREADABLE, UsageError, "cannot read this file", where=path), opened(path) as file:
+    with convert_errors(READ_ERRORS, UsageError, "cannot read this file", where=path), open_text(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

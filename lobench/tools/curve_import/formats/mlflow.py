@@ -17,7 +17,7 @@ import numpy as np
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import convert_errors
-from lobench.engine.csv_files import opened
+from lobench.engine.csv_files import open_text
 from lobench.tools.curve_import.file_kind import FileKind, read_database
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, LoggedRun, Points, named_runs
@@ -87,7 +87,7 @@ def _logged_run(folder: Path) -> LoggedRun:
 
 def _metric_lines(file: Path) -> Iterator[tuple[int, float, int]]:
     """Yields time, value and step of each line."""
-    with opened(file) as lines:
+    with open_text(file) as lines:
         for number, line in enumerate(lines, 1):
             fields = line.split()
             if not fields:

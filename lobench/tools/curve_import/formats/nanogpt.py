@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lobench.core.errors import UsageError
 from lobench.core.wording import convert_errors, counted
-from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.csv_files import READ_ERRORS, open_text
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.folders import files_below
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, bare_name, named_run
@@ -35,11 +35,11 @@ _Row = tuple[int, str, str, str]  # step, metrics, seconds, rest of the line
 def is_log(path: Path) -> bool:
     """Returns whether one of a file's first lines is a row of the format."""
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             return any(
                 line.startswith("step:") and _ROW.match(line) for line in itertools.islice(file, _NUM_SNIFFED_LINES)
             )
-    except (*UNREADABLE, UsageError):
+    except (*READ_ERRORS, UsageError):
         return False
 
 
@@ -143,7 +143,7 @@ def _read_runs(path: Path) -> Iterator[list[_Row]]:
     """Yields the rows of each run of a log. A new run begins if the step does not grow."""
     rows: list[_Row] = []
     step_metrics = set[str]()  # metrics of the last step, since training and validation may log separate lines
-    with convert_errors(UNREADABLE, UsageError, "cannot read this log", where=path), opened(path) as file:
+    with convert_errors(READ_ERRORS, UsageError, "cannot read this log", where=path), open_text(path) as file:
         for line in file:
             if not line.startswith("step:") or (match := _ROW.match(line.rstrip())) is None:
                 continue

@@ -19,7 +19,7 @@ from lobench.core.case import ITEMS, CaseInfo
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_of_batch
 from lobench.core.wording import cause
-from lobench.engine.csv_files import opened
+from lobench.engine.csv_files import open_text
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.points import CurveRequest, CurveRun, Points, step_numbers
 
@@ -30,7 +30,7 @@ _EXPECTED = "what `lobench results --format json --curves` prints"
 
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             document = json.load(file)
         records = [dict(record) for record in document if record["metrics"]]
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError) as error:

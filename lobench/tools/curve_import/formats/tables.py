@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction, is_named_loss
 from lobench.core.wording import convert_errors
-from lobench.engine.csv_files import UNREADABLE, opened
+from lobench.engine.csv_files import READ_ERRORS, open_text
 from lobench.tools.curve_import.file_kind import FileKind
 from lobench.tools.curve_import.formats.json_files import STEPS, is_json, json_rows
 from lobench.tools.curve_import.points import (
@@ -75,8 +75,8 @@ def column_names(path: Path, *, of_all_rows: bool = False) -> list[str]:
         rows = (row for _, row in itertools.islice(json_rows(path), None if of_all_rows else _NUM_SNIFFED))
         return list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     with (
-        convert_errors((*UNREADABLE, csv.Error), UsageError, "this is not a csv file", where=path),
-        opened(path) as file,
+        convert_errors((*READ_ERRORS, csv.Error), UsageError, "this is not a csv file", where=path),
+        open_text(path) as file,
     ):
         header = _CsvHeader.read(file)
     if not any(header.names):
@@ -165,11 +165,11 @@ def _is_number(text: str) -> bool:
 def is_monitor(path: Path) -> bool:
     """Returns whether a file is a monitor.csv of stable-baselines3: `r,l,t` below a line that begins with `#{`."""
     try:
-        with opened(path) as file:
+        with open_text(path) as file:
             if file.read(2) != "#{":
                 return False
         return column_names(path)[:3] == ["r", "l", "t"]
-    except (*UNREADABLE, UsageError):
+    except (*READ_ERRORS, UsageError):
         return False
 
 
@@ -327,9 +327,9 @@ def read_chunks(path: Path, columns: Sequence[str], *, texts: Sequence[str] = ()
         return
     import pandas as pd
 
-    error_types = (*UNREADABLE, pd.errors.ParserError, pd.errors.EmptyDataError)
+    error_types = (*READ_ERRORS, pd.errors.ParserError, pd.errors.EmptyDataError)
     with convert_errors(error_types, UsageError, "this is not a csv file", where=path):
-        with opened(path) as file:
+        with open_text(path) as file:
             body = _CsvBody(file)
             line = body.head.num_lines + 1
             frames = pd.read_csv(
