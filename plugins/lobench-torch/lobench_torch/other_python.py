@@ -59,7 +59,7 @@ class OtherPython:
     def describe_class(self, name: str) -> OptimizerClass:
         from lobench_torch.host import OptimizerClass
 
-        return OptimizerClass(*self.ask("look", name))
+        return OptimizerClass(*self.ask("describe_class", name))
 
     def identity(self, name: str) -> str:
         return self._python
@@ -162,7 +162,7 @@ class _OtherHost:
         return _step_result(self._library.ask("step", settings, step_settings, *arguments, host=self))
 
     def continue_step(self, token: int, loss: Array, grads: Array) -> StepResult:
-        return _step_result(self._library.ask("go_on", token, float(loss), grads.tobytes(), host=self))
+        return _step_result(self._library.ask("continue_step", token, float(loss), grads.tobytes(), host=self))
 
     def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
         param_bytes = self._library.ask("eval_params", settings, params.tobytes(), state.tobytes(), host=self)
