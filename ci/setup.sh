@@ -1,4 +1,4 @@
-# Sourced by the scripts of this folder: makes or reuses .venv at the root of the checkout, with pip and nothing else.
+# Sourced by the scripts of this folder: makes or reuses .venv at the root of the checkout.
 # Usage: setup_extras=(PIP_ARGUMENTS...); . ci/setup.sh   (packages beyond the demonstration's)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,13 +15,13 @@ highest) constraints=/dev/null ;;
 *) echo "DEPENDENCIES is pinned, lowest or highest, and not '$DEPENDENCIES'" >&2; exit 2 ;;
 esac
 stamp_file=.venv/stamp-$(echo "$root ${setup_extras[*]}" | sha256sum | cut -c1-8)
-stamp=$(cat pyproject.toml plugins/*/pyproject.toml "$constraints" ci/setup.sh | sha256sum | cut -c1-16)
+stamp=$(cat pyproject.toml plugins/*/pyproject.toml "$constraints" ci/setup.sh ci/install.py | sha256sum | cut -c1-16)
 if [ "$(cat "$stamp_file" 2>/dev/null || true)" != "$stamp" ]; then
-  echo "== set-up: .venv with $("$python" --version), about two minutes the first time"
+  echo "== set-up: .venv with $("$python" --version), about half a minute the first time"
   [ -x .venv/bin/python ] || "$python" -m venv .venv
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint "$constraints" \
+  .venv/bin/python ci/install.py --constraint "$constraints" \
     --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
-  # What pip would do on one core, and for the packages' own tests too. Some files are templates and no Python.
+  # On all cores, and without the packages' own tests too. Some files are templates and no Python.
   .venv/bin/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib >/dev/null 2>&1 || true
   echo "$stamp" > "$stamp_file"
 fi

@@ -37,6 +37,25 @@ def test_the_lowest_versions_are_those_of_lobench_and_of_each_plugin(tmp_path: P
     assert printed.split() == ["a==1.10", "b==2", "v-w==4"]
 
 
+def test_uv_settings_are_those_of_pip() -> None:
+    listed = """:env:.cert='/etc/ssl/ca.crt'
+global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'
+global.find-links='/opt/wheels /srv/wheels'
+global.timeout='60'
+"""
+    sys.path.insert(0, str(ROOT / "ci"))
+    try:
+        from install import uv_settings
+    finally:
+        sys.path.remove(str(ROOT / "ci"))
+    assert uv_settings(listed) == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "SSL_CERT_FILE": "/etc/ssl/ca.crt",
+        "UV_EXTRA_INDEX_URL": "https://a.example/simple https://b.example/simple",
+        "UV_FIND_LINKS": "/opt/wheels,/srv/wheels",
+    }
+
+
 def test_each_name_in_the_list_of_long_tests_is_that_of_a_test(stale_long_names: list[str]) -> None:
     assert stale_long_names == []
 
