@@ -104,8 +104,8 @@ def test_a_default_and_its_value_bound_have_one_program_and_two_keys(bound: Any)
     )
     found = [bound(each) for each in texts]
     assert len({keys(each)[0] for each in found}) == 4 and len({keys(each)[1] for each in found}) == 1
-    assert found[0].settings.make([7, 8]) == {**found[0].case.optimizer, "decay": 7, "rate": 8}
-    assert found[0].settings.make(found[0].settings.values) == found[0].case.optimizer
+    assert found[0].settings.make_optimizer([7, 8]) == {**found[0].case.optimizer, "decay": 7, "rate": 8}
+    assert found[0].settings.make_optimizer(found[0].settings.values) == found[0].case.optimizer
 
 
 def test_the_value_of_a_setting_parts_evaluations_and_no_programs(bound: Any) -> None:
@@ -156,7 +156,7 @@ shared = 0.2
     found = bound(text)
     assert found.settings.names == tuple(sorted(found.settings.names))
     assert sorted(found.settings.values) == [0.0, 0.1, 0.2, 0.3]
-    made = found.settings.make([f"{name}!" for name in found.settings.names])
+    made = found.settings.make_optimizer([f"{name}!" for name in found.settings.names])
     one, two = made["parts"]
     ends = [one["rate"], one["decay"], two["rate"], two["inner"]]
     assert ends[1] == ends[2] and "macro" in ends[1]
@@ -174,7 +174,7 @@ def test_one_binding_that_two_scopes_read_is_two_settings_as_their_lines_are(bou
     assert together.info.optimizer_hash == apart.info.optimizer_hash
     assert together.settings.names == apart.settings.names and len(together.settings.names) == 2
     for each in (together, apart):
-        assert each.settings.make([1, 2])["parts"] == [1, 2]
+        assert each.settings.make_optimizer([1, 2])["parts"] == [1, 2]
 
 
 def test_the_scope_of_the_case_parts_no_settings(bound: Any) -> None:
@@ -191,9 +191,9 @@ def test_an_optimizer_is_made_again_as_it_was_and_gins_state_is_as_before(bound:
     try:
         config, singletons = copy.copy(gin_state._CONFIG), dict(gin_state._SINGLETONS)
         values = [marker if name.endswith("rule.rate") else value for name, value in settings(found).items()]
-        again = found.settings.make(values)
+        again = found.settings.make_optimizer(values)
         assert again["rate"] is marker and again["inner"] == 1.0
-        assert {**again, "rate": 0.2} == found.case.optimizer == found.settings.make(found.settings.values)
+        assert {**again, "rate": 0.2} == found.case.optimizer == found.settings.make_optimizer(found.settings.values)
         assert config == gin_state._CONFIG and singletons == gin_state._SINGLETONS
     finally:
         del gin_state._CONFIG["", "marker"]
@@ -202,7 +202,7 @@ def test_an_optimizer_is_made_again_as_it_was_and_gins_state_is_as_before(bound:
 
 def test_what_reads_a_setting_where_it_is_not_reached_reads_the_new_value_too(bound: Any) -> None:
     found = bound("Case.optimizer = @calls_another()\ncalls_another.rate = 0.2\nhidden.bound = 0.7\n")
-    assert found.settings.make([5]) == {"rate": 5, "bound": 0.7}
+    assert found.settings.make_optimizer([5]) == {"rate": 5, "bound": 0.7}
 
 
 def test_of_two_optimizers_the_settings_of_the_one_that_counts(bound: Any) -> None:
@@ -210,12 +210,12 @@ def test_of_two_optimizers_the_settings_of_the_one_that_counts(bound: Any) -> No
         "Case.learned_optimizer = @required()\nrequired.rate = 0.3\nCase.optimizer = @rule()\nrule.rate = 0.2\n"
     )
     assert list(settings(found)) == ["rule.decay", "rule.rate"]
-    assert found.settings.make([0, 1])["rate"] == 1
+    assert found.settings.make_optimizer([0, 1])["rate"] == 1
 
 
 def test_a_case_without_an_optimizer_has_none(bound: Any) -> None:
     found = bound("")
-    assert found.settings.values == () and found.settings.make(()) is None
+    assert found.settings.values == () and found.settings.make_optimizer(()) is None
 
 
 def test_cases_that_older_stores_know_have_a_program_of_their_own() -> None:

@@ -84,7 +84,7 @@ def test_code_of_case_has_modules_and_files_that_its_bindings_name(world: Path, 
     (suite / "texts.py").write_text(TEXTS)
     (suite / "bowl.gin").write_text((suite / "bowl.gin").read_text() + BOUND)
     before = bound(world)
-    assert before.code.case.data == {str(suite / "tables" / "rates.toml")}
+    assert before.code.case.data_files == {str(suite / "tables" / "rates.toml")}
     (suite / name).write_text("X = 2\n")
     assert bound(world).code.case.id != before.code.case.id
     (suite / name).write_text("X = 1  # as before\n")

@@ -17,7 +17,7 @@ import json, os, sys
 from lobench.core.errors import ConfigError
 from lobench.engine.config.learned_optimization import names_in_comments
 from lobench.engine.config.syntax import parse_data
-from lobench.engine.config.trainer import bind_trainer_config, import_what_is_there
+from lobench.engine.config.trainer import bind_trainer_config, import_installed
 from lobench.engine.config.import_path import prepare_import_path
 
 prepare_import_path()
@@ -26,7 +26,7 @@ for name, (folder, text) in json.loads(sys.argv[1]).items():
     os.chdir(folder)
     sys.path[-1] = folder
     statements = parse_data(text, "config.gin", is_file=True)
-    problems = import_what_is_there(statements)
+    problems = import_installed(statements)
     try:
         problems += bind_trainer_config(statements, names_in_comments(text))
     except ConfigError as error:

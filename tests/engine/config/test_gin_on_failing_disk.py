@@ -14,7 +14,7 @@ pytestmark = COMPILING
 
 SCRIPT = """
 from pathlib import Path
-from lobench.engine.config.suite import spec_called
+from lobench.engine.config.suite import single_spec_called
 from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.checkpoints.given import run_variant
 from lobench.engine.config.layers import Layers
@@ -24,7 +24,8 @@ config = trainer_config_at("run")
 {statement}
 """
 STATEMENTS = {
-    "layers": "print(len(parse_layers(spec_called('a', Path('suite')), Layers(trainer_config=str(config))).trainer))",
+    "layers": "print(len(parse_layers(single_spec_called('a', Path('suite')), "
+    "Layers(trainer_config=str(config))).trainer))",
     "run": "print(run_variant('run', 'run/below/theta_1.npz').trainer_config.count('num_seeds'))",
 }
 

@@ -81,8 +81,8 @@ def test_forgotten_code_is_imported_as_it_is_now(folder: Path) -> None:
 PRINT = f"""
 import sys
 sys.path.insert(0, sys.argv[1])
-from lobench.engine.config.imported_code import note_imports
-note_imports()
+from lobench.engine.config.imported_code import record_imports
+record_imports()
 import {HELPER}
 print({HELPER}.RATE)
 """

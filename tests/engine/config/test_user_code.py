@@ -445,7 +445,7 @@ def test_fingerprint_of_lobench_and_the_standard_library_is_empty(tmp_path: Path
     assert [*code_of(tmp_path, "plain.py").parts] == ["plain.py"]
 
 
-_PROBE = "from lobench.engine.config.user_code import fingerprint_of as f; import sys; print(f(sys.argv[1:]).parts)"
+_PROBE = "from lobench.engine.config.user_code import code_fingerprint as f; import sys; print(f(sys.argv[1:]).parts)"
 
 
 def probed(file: Path, *folders: Path) -> str:

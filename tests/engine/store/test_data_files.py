@@ -47,7 +47,7 @@ def suite(tmp_path: Path) -> Path:
 def test_data_file_that_code_names_is_reported_after_a_change(ledger: Ledger, suite: Path, name: str) -> None:
     gin_file = suite / "x.gin"  # a suite whose folders are not searched for data
     assert changed_data(ledger, [str(gin_file)]) == ""
-    record_named_data(ledger, [str(gin_file)], map(Path, code_fingerprint([suite / "code.py"]).data))
+    record_named_data(ledger, [str(gin_file)], map(Path, code_fingerprint([suite / "code.py"]).data_files))
     assert changed_data(ledger, [str(gin_file)]) == ""
     (suite / "other.toml").write_text("2")
     assert changed_data(ledger, [str(gin_file)]) == ""
@@ -124,7 +124,7 @@ def test_file_that_a_reader_of_the_output_reads_is_no_output(tmp_path: Path) -> 
 
 
 def test_data_file_that_a_command_names_is_reported_after_a_change(ledger: Ledger, suite: Path) -> None:
-    data = code_fingerprint([suite / "code.py"]).data
+    data = code_fingerprint([suite / "code.py"]).data_files
     assert {Path(file).name for file in data} == {"rates.toml", "a.csv", "b.csv", "far.json"}, (
         "a file that it writes is no data"
     )
@@ -141,7 +141,7 @@ def test_data_file_outside_of_a_suite_that_is_a_link_is_found_again(
     link = tmp_path / "one" / "two" / "linked"
     link.parent.mkdir(parents=True)
     link.symlink_to(suite)
-    record_named_data(ledger, [str(link)], map(Path, code_fingerprint([suite / "code.py"]).data))
+    record_named_data(ledger, [str(link)], map(Path, code_fingerprint([suite / "code.py"]).data_files))
     assert changed_data(ledger, [str(link)]) == ""
 
 

@@ -32,7 +32,7 @@ SERVE = """
 import os, resource, signal, struct, sys, time
 from pathlib import Path
 from lobench.core.result import Outcome
-from lobench.engine.workers.last_words import last_words
+from lobench.engine.workers.last_words import likely_cause
 from lobench.engine.workers.protocol import Failed, Progress, JobResult
 
 def child():
@@ -79,7 +79,7 @@ def crashes(connection, configure, *, owns_process):
 
 def gives_up(connection, configure, *, owns_process):
     print("E   ImportError: libjax.so: failed to map segment", flush=True)
-    words = last_words(Path(configure.log), configure.log_start)
+    words = likely_cause(Path(configure.log), configure.log_start)
     connection.send_bytes(Failed(messages=("the session ended", words)).to_bytes())
 
 def aborts(connection, configure, *, owns_process):
