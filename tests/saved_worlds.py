@@ -181,7 +181,7 @@ def states_in(folder: Path, case: Case, output: list[str] | None = None, **value
     lines = output if output is not None else []
     given = {
         "folder": folder,
-        "prefixes": prefixes,
+        "prefix_hashes": prefixes,
         "block": BLOCK,
         "owner": "o" * 16,
         "program": "ours",

@@ -93,8 +93,8 @@ def meanwhile(look):
         del os.environ["FAULT_CALLS"]
         os.path.exists(suite)  # ends the outage
 files, code = SuiteFiles([str(suite)]), user_code.code_fingerprint([test])
-meanwhile(files.remember)
-found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed), "changed then": files.changed()}
+meanwhile(files.record_state)
+found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed_file), "changed then": files.changed_file()}
 found["edited"] = meanwhile(lambda: user_code.edited_files(code))
 user_code._cached_fingerprints.clear()
 found["same code"] = meanwhile(lambda: user_code.code_fingerprint([test])) == code
@@ -110,8 +110,8 @@ theta, spool = suite / "theta.npz", Spool(suite / "spool")
 sha256 = checkpoint_sha256(theta)
 found["theta"] = meanwhile(lambda: holds_theta(theta, sha256))
 found["theta is there"] = meanwhile(lambda: path_exists(theta))
-Path(spool.location(sha256)).touch()
-found["copy"] = meanwhile(lambda: spool.holds(sha256))
+Path(spool.copy_location(sha256)).touch()
+found["copy"] = meanwhile(lambda: spool.has_copy(sha256))
 print(json.dumps(found))
 """
 

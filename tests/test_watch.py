@@ -287,12 +287,12 @@ import sys
 from pathlib import Path
 from lobench.engine.chief import worker_link as watch_workers
 watch_workers._SLOW_START_SECONDS = 0.0
-missed, mention = Path(sys.argv.pop(1)), watch_workers.WatchWorkers.mention_slow_starts
+missed, mention = Path(sys.argv.pop(1)), watch_workers.WatchWorkers.log_slow_starts
 def impatient(self):
     if (self._logs / "worker-0.log").is_file():
         mention(self)
         missed.touch()
-watch_workers.WatchWorkers.mention_slow_starts = impatient
+watch_workers.WatchWorkers.log_slow_starts = impatient
 from lobench.cli import main
 sys.argv[0] = "lobench"
 main()

@@ -19,7 +19,7 @@ import subprocess, sys, time
 from lobench.engine.workers.keeper import Keeper
 keeper = Keeper()
 child = subprocess.Popen(["sleep", "600"], process_group=0)
-keeper.keep(child.pid)
+keeper.add_group(child.pid)
 print(keeper._child.pid, child.pid, flush=True)
 time.sleep(600)
 """
