@@ -94,7 +94,8 @@ def meanwhile(look):
         os.path.exists(suite)  # ends the outage
 files, code = SuiteFiles([str(suite)]), user_code.code_fingerprint([test])
 meanwhile(files.record_state)
-found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed_file), "changed then": files.changed_file()}
+found = {"remembered": len(files.digests()), "changed": meanwhile(files.changed_file)}
+found["changed then"] = files.changed_file()
 found["edited"] = meanwhile(lambda: user_code.edited_files(code))
 user_code._cached_fingerprints.clear()
 found["same code"] = meanwhile(lambda: user_code.code_fingerprint([test])) == code
