@@ -100,12 +100,12 @@ from math import comb
 class SignTest:
     differences: tuple[float, ...]
 
-    def above(self, shift):
+    def p_above(self, shift):
         size, more = len(self.differences), sum(one > shift for one in self.differences)
         return sum(comb(size, k) for k in range(more, size + 1)) / 2**size
 
-    def below(self, shift):
-        return SignTest(tuple(-one for one in self.differences)).above(-shift)
+    def p_below(self, shift):
+        return SignTest(tuple(-one for one in self.differences)).p_above(-shift)
 
     def bounds(self, tail, error):
         return min(self.differences), max(self.differences)
@@ -309,7 +309,7 @@ def test_a_statistical_test_is_taken_where_it_applies(tree: Path) -> None:
     code = (
         "from lobench.analysis.stats.location import locate; from lobench.analysis.stats.paired_samples import Samples"
     )
-    code += "; found = locate(Samples.of([0.0] * 7, [1.0, 2, 3, 4, 5, 6, 7])); print(found.method, found.above())"
+    code += "; found = locate(Samples.of([0.0] * 7, [1.0, 2, 3, 4, 5, 6, 7])); print(found.method, found.p_above())"
     assert run(tree, "-c", code).split() == ["signs", str(1 / 2**7)]
 
 

@@ -396,11 +396,11 @@ def default_store(location: str, name: str) -> Path:
     """
     if "://" not in location:
         folder = Path(location)
-        if not retried(folder.exists, may_forbid=False):
+        if not retried(folder.exists, retries_forbidden=False):
             raise UsageError("no run found", where=location, next_step=similar_path_advice(location))
         if not path_exists(folder, kind="folder") or path_exists(folder / "_CHECKPOINT_METADATA"):
             folder = folder.parent
-        is_own = retried(folder.stat, may_forbid=False).st_uid == os.geteuid() and may_write(folder)
+        is_own = retried(folder.stat, retries_forbidden=False).st_uid == os.geteuid() and may_write(folder)
         store = folder / "lobench_results" / name
         stores = (folder / "lobench" / name, store)
         existing = next((store for store in stores if path_exists(store / "ledger.sqlite", kind="file")), None)

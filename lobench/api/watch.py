@@ -110,4 +110,4 @@ def _exists(location: str) -> bool:
     Raises:
       OSError: It is inaccessible, or its disk has failed for half a minute.
     """
-    return retried(lambda: exists(checkpoint_path(location)), may_forbid=False)
+    return retried(lambda: exists(checkpoint_path(location)), retries_forbidden=False)

@@ -33,7 +33,7 @@ __all__ = [
     "unread_lines",
 ]
 
-_MAX_EXPECTATIONS = 5  # failed expectations that are logged
+_MAX_SHOWN_FAILURES = 5  # failed expectations that are logged
 
 
 def exit_code(ending: WatchSummary) -> int:
@@ -66,15 +66,15 @@ def log_failed(
     from lobench.report.tables.text import subject_name
 
     rows = failed_rows(store, ending.plan)
-    for row in rows[:_MAX_EXPECTATIONS]:
+    for row in rows[:_MAX_SHOWN_FAILURES]:
         subject = max(row.sightings, key=lambda sighting: sighting.outer_step)
         log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
         curves = row.curves
         for line in curve_lines(row.case, [curves], row.message) if curves is not None else ():
             log(f"  {line}")
         log(f"  again: {command_of(subject, row)}")
-    if len(rows) > _MAX_EXPECTATIONS:
-        log(f"and {counted(len(rows) - _MAX_EXPECTATIONS, 'failure')} more: {results_command(store)} has all")
+    if len(rows) > _MAX_SHOWN_FAILURES:
+        log(f"and {counted(len(rows) - _MAX_SHOWN_FAILURES, 'failure')} more: {results_command(store)} has all")
 
 
 def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[..., None]) -> None:

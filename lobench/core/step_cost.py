@@ -52,7 +52,7 @@ class StepSeconds:
 
     @classmethod
     def of(cls, costs: Iterable[StepCost]) -> StepSeconds:
-        """Returns the time over all samples of evaluations on one class of machines."""
+        """Returns the median time of an inner step, over the samples of all evaluations on one class of machines."""
         costs_with_samples = [cost for cost in costs if cost.samples]
         assert len({cost.machine_class for cost in costs_with_samples}) <= 1, "of several classes of machines"
         samples = [seconds for cost in costs_with_samples for seconds in cost.samples]

@@ -27,7 +27,7 @@ def stamp_of(file: str | Path) -> FileStamp | None:
     try:
         status = os.stat(file)
     except OSError as error:
-        if is_transient(error, may_forbid=False):
+        if is_transient(error, retries_forbidden=False):
             raise
         return None
     return status.st_size, status.st_ctime_ns

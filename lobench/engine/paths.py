@@ -58,7 +58,7 @@ def similar_path_advice(path: str | Path) -> str:
 def hash_in_copy_path(path: str) -> str:
     """Returns the hash in the path of a spool's copy of a whole checkpoint; "" for another path.
 
-    >>> identity_in("store/spool/5e3f.files/checkpoint-500")
+    >>> hash_in_copy_path("store/spool/5e3f.files/checkpoint-500")
     '5e3f'
     """
     folder_name = Path(path).parent.name

@@ -32,16 +32,16 @@ _BRIEF_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
-def is_transient(error: BaseException | None, *, may_forbid: bool = True) -> bool:
+def is_transient(error: BaseException | None, *, retries_forbidden: bool = True) -> bool:
     """Returns whether an operation that failed with this error may succeed if it is repeated.
 
     Args:
       error: Exception. Its system error numbers, and those of its causes, are checked.
-      may_forbid: Whether a missing permission counts as transient: on a network disk it may pass. False for files that
-        lobench writes.
+      retries_forbidden: Whether a missing permission counts as transient: on a network disk it may pass. False for
+        files that lobench writes.
     """
     error_numbers = _error_numbers(error)
-    if not may_forbid:
+    if not retries_forbidden:
         error_numbers -= _FORBIDDEN_ERRNOS
     return not error_numbers.isdisjoint(_TRANSIENT_ERRNOS)
 
@@ -80,7 +80,7 @@ def patience_seconds(error: BaseException) -> float:
 def retried(
     action: Callable[[], _Value],
     *,
-    may_forbid: bool = True,
+    retries_forbidden: bool = True,
     most_seconds: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -91,7 +91,7 @@ def retried(
 
     Args:
       action: Function to call.
-      may_forbid: As in `is_transient`.
+      retries_forbidden: As in `is_transient`.
       most_seconds: Upper bound of `patience_seconds`.
       clock: Clock in seconds; tests replace it.
       sleep: Function that pauses; tests replace it.
@@ -106,7 +106,7 @@ def retried(
             now = clock()
             failed_at = now if math.isnan(failed_at) else failed_at
             is_out_of_patience = now - failed_at > min(patience_seconds(error), most_seconds)
-            if is_out_of_patience or not is_transient(error, may_forbid=may_forbid):
+            if is_out_of_patience or not is_transient(error, retries_forbidden=retries_forbidden):
                 raise
         sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
@@ -117,7 +117,7 @@ def retried_briefly(action: Callable[[], _Value]) -> _Value:
 
     Use it for files that are checked again later, or that may be missing.
     """
-    return retried(action, may_forbid=False, most_seconds=_BRIEF_SECONDS)
+    return retried(action, retries_forbidden=False, most_seconds=_BRIEF_SECONDS)
 
 
 class RetryPauses:

@@ -64,7 +64,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
       OSError: The file cannot be created or replaced. After any error in the body too, nothing was replaced, and no
         temporary file is left.
 
-    >>> with replaced_file(Path("notes/first.txt")) as temporary:
+    >>> with replacing_file(Path("notes/first.txt")) as temporary:
     ...     size = temporary.write_text("done")
     >>> Path("notes/first.txt").read_text()
     'done'

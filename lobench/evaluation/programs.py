@@ -229,7 +229,7 @@ def program_of(
         raise ValueError(f"{num_inner_steps} steps of phases that have {case.num_inner_steps}")
     usual_settings = [phase.settings.usual for phase in bound_case.phases]
     where = f"{bound_case.spec.path}: case {bound_case.spec.name!r}"
-    phases_after_first = later_phases(case, stepper_maker.in_phase, usual=usual_settings, where=where)
+    phases_after_first = later_phases(case, stepper_maker.in_phase, usual_settings=usual_settings, where=where)
     phases_are_alike = (
         bool(phases_after_first) and bool(getattr(task, "num_phases", None)) and _phases_are_alike(bound_case)
     )

@@ -437,7 +437,7 @@ class _Planner:
     def _plan_of_subjects(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
         """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
         blocks = [self.existing_results.blocks_of(subject.sha256, subject.variant) for subject in subjects]
-        blocks += [self._waiting_blocks(method)] * num_expected if num_expected else []
+        blocks += [self._blocks_per_trial(method)] * num_expected if num_expected else []
         return self._method_plan(
             method,
             [block for planned_blocks, _ in blocks for block in planned_blocks],
@@ -445,13 +445,13 @@ class _Planner:
             num_trainings=self.planned_subjects.trainings.num_sessions_of(method) if method.kind == "command" else 0,
         )
 
-    def _waiting_blocks(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
+    def _blocks_per_trial(self, method: Method) -> tuple[list[NamedBlock], list[NamedBlock]]:
         return self.existing_results.blocks_of("", self.planned_subjects.waiting_variants[method.name])
 
     def _plan_of_search(self, method: Method, search: PlannedSearch) -> MethodPlan:
         """Returns the plan of a search. Trials that were not proposed yet lack all evaluations."""
-        factor = self.planned_subjects.num_sessions if method.kind == "command" else 1
-        blocks_of_trial = self._waiting_blocks(method)[0] * factor
+        num_sessions = self.planned_subjects.num_sessions if method.kind == "command" else 1
+        blocks_of_trial = self._blocks_per_trial(method)[0] * num_sessions
         trials = self.planned_subjects.trials_of(method)
         subjects = iter(self.planned_subjects.subjects[method.name])
         missing_blocks = blocks_of_trial * (search.num_trials - len(trials))
@@ -467,13 +467,15 @@ class _Planner:
         cases_on_fresh_seeds = fresh_seed_cases(
             cases, self.planned_subjects.experiment, method.report_sessions, self.planned_subjects.stored_blocks
         )
-        reported_blocks = [(case.names[-1], block) for case in cases_on_fresh_seeds for block in case.blocks()] * factor
+        final_report_blocks = [
+            (case.names[-1], block) for case in cases_on_fresh_seeds for block in case.blocks()
+        ] * num_sessions
         if not cases and method.report_sessions != 0:
-            reported_blocks = blocks_of_trial  # nothing is bound, and no case is known
+            final_report_blocks = blocks_of_trial  # nothing is bound, and no case is known
         missing_blocks = missing_blocks + (
-            reported_blocks if not self.planned_subjects.known_trials[method.name].is_reported else []
+            final_report_blocks if not self.planned_subjects.known_trials[method.name].is_reported else []
         )
-        num_trainings = factor * search.num_trials if method.kind == "command" else 0
+        num_trainings = num_sessions * search.num_trials if method.kind == "command" else 0
         plan = self._method_plan(
             method,
             blocks_of_trial * (search.num_trials - num_stopped),
@@ -482,9 +484,9 @@ class _Planner:
         )
         return replace(
             plan,
-            num_planned=plan.num_planned + len(reported_blocks),
+            num_planned=plan.num_planned + len(final_report_blocks),
             num_trials=search.num_trials,
-            num_reported=len(reported_blocks),
+            num_reported=len(final_report_blocks),
         )
 
     def _method_plan(

@@ -126,7 +126,7 @@ class XdistPlugin:
 def longest_first_order(names: Sequence[KeyT], durations: Mapping[KeyT, float], *, num_workers: int = 0) -> list[int]:
     """Returns an order of items with the longest first. Unknown durations are replaced by the median.
 
-    >>> longest_first(["a", "b", "c"], {"a": 1.0, "b": 3.0, "c": 2.0})
+    >>> longest_first_order(["a", "b", "c"], {"a": 1.0, "b": 3.0, "c": 2.0})
     [1, 2, 0]
 
     Args:

@@ -25,9 +25,9 @@ _RESTART_ARGUMENTS = pytest.StashKey[list[str]]()
 
 
 def join_option_paths(args: Sequence[str]) -> list[str]:
-    """Returns the arguments, with each value that is an existing path joined to its option.
+    """Joins each value that is an existing path to its option, because pytest would take the path for a suite.
 
-    >>> joined(["--lobench-checkpoint", "/", "quick"])
+    >>> join_option_paths(["--lobench-checkpoint", "/", "quick"])
     ['--lobench-checkpoint=/', 'quick']
     """
     arguments: list[str] = []

@@ -78,7 +78,7 @@ def _disk_error(report: pytest.CollectReport) -> BaseException | None:
     """Returns the error of a collection if it may be temporary, such as an error of a disk."""
     call = getattr(report, "call", None)
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
-    return error if is_transient(error, may_forbid=False) else None
+    return error if is_transient(error, retries_forbidden=False) else None
 
 
 class _DiskFailure(Exception):
@@ -131,7 +131,7 @@ class WorkerLoop:
                 raise _DiskFailure(error)
 
         with contextlib.suppress(_DiskFailure):  # the report has the error
-            retried(collect, may_forbid=False)
+            retried(collect, retries_forbidden=False)
         return report
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -266,7 +266,7 @@ class WorkerLoop:
             retried_briefly(run)
 
     def pytest_exception_interact(self, call: pytest.CallInfo[Any]) -> None:
-        if call.excinfo is not None and is_transient(call.excinfo.value, may_forbid=False):
+        if call.excinfo is not None and is_transient(call.excinfo.value, retries_forbidden=False):
             self._disk_error = call.excinfo.value
 
     def _reported_result(self) -> ItemResult | None:
@@ -324,7 +324,7 @@ def serve(connection: Connection, configure: Configure, *, owns_process: bool) -
             raise _DiskFailure(OSError(errno.EIO, reason))  # pytest takes any error of a look for a missing file
         return exit_code
 
-    exit_code = retried(run_session, may_forbid=False)
+    exit_code = retried(run_session, retries_forbidden=False)
     expected_codes = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED)
     if exit_code not in expected_codes and not loop.is_ready:  # otherwise the job that broke the session was reported
         chief.send(Failed(messages=tuple(loop.errors) or _session_end_messages(exit_code, configure)))

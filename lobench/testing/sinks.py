@@ -409,26 +409,26 @@ def _open_sink(factory: str, store: Path, argument: str) -> ResultSink:
     return sink
 
 
-def _deliver_and_die(factory: str, store: str, argument: str, count: str, share: str = "") -> None:
+def _deliver_and_die(factory: str, store: str, argument: str, count: str, share_of_calls: str = "") -> None:
     deliveries = sample_deliveries()[: int(count)]
-    limit = 0
-    if share:
+    killed_at = 0
+    if share_of_calls:
         with tempfile.TemporaryDirectory() as folder:
             sink = _open_sink(factory, Path(folder) / "whole", argument)
-            limit = int(float(share) * _deliver_counting_calls(sink, deliveries, 0))
+            killed_at = int(float(share_of_calls) * _deliver_until_call(sink, deliveries, 0))
             sink.close()
-    _deliver_counting_calls(_open_sink(factory, Path(store), argument), deliveries, limit)
+    _deliver_until_call(_open_sink(factory, Path(store), argument), deliveries, killed_at)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _deliver_counting_calls(sink: ResultSink, deliveries: Sequence[Delivery], limit: int) -> int:
-    """Delivers, and returns the number of calls that this took. Kills this process at call `limit`; 0: never."""
+def _deliver_until_call(sink: ResultSink, deliveries: Sequence[Delivery], killed_at: int) -> int:
+    """Delivers, and returns the number of calls that this took. Kills this process at call `killed_at`; 0: never."""
     num_calls = 0
 
     def on_event(frame: object, event: str, argument: object) -> None:
         nonlocal num_calls
         num_calls += event in ("call", "c_call")
-        if limit and num_calls == limit:
+        if killed_at and num_calls == killed_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(on_event)

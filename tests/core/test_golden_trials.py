@@ -80,8 +80,8 @@ def test_samples_and_mutations() -> None:
         "batch": 64,
         "kind": "plain",
     }
-    assert SPACE.settle(full(FIRST), 6) == full(FIRST)
-    switched = SPACE.settle(full({**FIRST, "kind": "nesterov"}), 6)
+    assert SPACE.with_active_values(full(FIRST), 6) == full(FIRST)
+    switched = SPACE.with_active_values(full({**FIRST, "kind": "nesterov"}), 6)
     assert switched.keys() - full(FIRST).keys() == {"a.slope"} and SPACE.contains(switched)
     assert not SPACE.contains({**switched, "a.slope": 2.0}) and not SPACE.contains({**switched, "a.depth": True})
     found = [SPACE.sample(seed) for seed in range(400)]

@@ -113,7 +113,7 @@ class World:
             "variant": variant,
         }
 
-    def trained(self, case: CaseInfo, variant: Variant, theta: str = "theta.npz") -> Curves:
+    def trained_blocks(self, case: CaseInfo, variant: Variant, theta: str = "theta.npz") -> Curves:
         result = self.ask(Job(lease=3, **self.of(case, variant, theta)), JobResult)
         assert (result.outcome, result.message, result.lease) == (Outcome.PASSED, "", 3)
         return Curves.from_payload(result.payload)

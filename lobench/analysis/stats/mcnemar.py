@@ -41,7 +41,7 @@ class McNemar:
     def p_above(self, shift: float = 0.0) -> float:
         """Returns the p-value of "the difference is at most `shift`".
 
-        >>> McNemar(gains=9, losses=1, num_items=50).above() == 11 / 1024
+        >>> McNemar(gains=9, losses=1, num_items=50).p_above() == 11 / 1024
         True
         """
         if shift >= 1:

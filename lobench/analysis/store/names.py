@@ -39,7 +39,7 @@ def subject_names(snapshot: Snapshot, index: int) -> list[str]:
     return [name for name in dict.fromkeys([*scopes, *labels, subject.subject.uri]) if name]
 
 
-def match_name(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> NameMatches:
+def match_name(snapshot: Snapshot, text: str, excluded_keys: Collection[SubjectKey] = ()) -> NameMatches:
     """Returns the subjects that match a text.
 
     First come subjects with this scope, label, whole path or gin text. If none matches, the text may be an outer
@@ -49,10 +49,10 @@ def match_name(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey]
     Args:
       snapshot: Snapshot of the store.
       text: Text to look up.
-      candidates: Subjects that are not returned.
+      excluded_keys: Subjects that are not returned.
     """
     permitted_indices = [
-        index for index, subject in enumerate(snapshot.subjects) if subject.subject.key not in candidates
+        index for index, subject in enumerate(snapshot.subjects) if subject.subject.key not in excluded_keys
     ]
     if text.isdecimal() and not snapshot.experiment.method_names:
         subjects = {index: snapshot.subjects[index].subject for index in permitted_indices}

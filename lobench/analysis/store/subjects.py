@@ -111,7 +111,7 @@ class Cell:
         return len(self.curves_by_seed)
 
     def seed_names(self) -> dict[int, int | str]:
-        """Returns the seeds that gave curves as they are shown: themselves, or the names of their items."""
+        """Returns the displayed name of each seed that gave curves: its number, or the name of its item."""
         if not self.case.has_items:
             return {seed: seed for seed in self.curves_by_seed}
         items = {id(curves): curves.complete().items for curves in self.blocks}  # each is read once

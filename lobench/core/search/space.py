@@ -426,7 +426,7 @@ class Space:
         replaced_values = {path: loser[path] for path in shared_paths if Draws(seed, "cross", path).chance(probability)}
         return {**winner, **replaced_values}, bool(replaced_values)
 
-    def settle(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
+    def with_active_values(self, params: Mapping[str, Value], seed: int) -> dict[str, Value]:
         """Corrects the set of active parameters: draws newly active ones from the prior and drops inactive ones.
 
         Args:

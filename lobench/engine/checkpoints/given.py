@@ -160,7 +160,7 @@ def _configs_below(folder: Path, levels: int) -> Iterator[Path]:
     try:
         folders = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir() and _is_run_name(entry.name)]
     except OSError as error:
-        if is_transient(error, may_forbid=False):
+        if is_transient(error, retries_forbidden=False):
             raise
         return
     for child in folders:

@@ -482,7 +482,7 @@ class Intake:
                 self._record_incident("expired", seen_checkpoint, error)
         except StoreError as error:
             has_given_up = (
-                self._retry_or_give_up(seen_checkpoint, error) if is_transient(error, may_forbid=False) else True
+                self._retry_or_give_up(seen_checkpoint, error) if is_transient(error, retries_forbidden=False) else True
             )
             if request is not None or has_given_up:
                 raise

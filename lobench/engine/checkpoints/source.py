@@ -88,7 +88,7 @@ class DirectorySource:
         name = str(path)
         now = self._clock()
         failing_since = self._failing_since[name] = self._previous_failures.get(name, now)
-        is_awaited = is_transient(error, may_forbid=False) and now - failing_since <= patience_seconds(error)
+        is_awaited = is_transient(error, retries_forbidden=False) and now - failing_since <= patience_seconds(error)
         self._pending[name] = Unfinished(reason=cause(error), is_awaited=is_awaited)
 
     def _candidate_paths(self) -> list[epath.Path]:

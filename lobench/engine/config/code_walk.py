@@ -58,7 +58,7 @@ class _FileSystemCache:
             try:
                 self._names[folder] = frozenset(os.listdir(folder))
             except (OSError, ValueError) as error:
-                if is_transient(error, may_forbid=False):
+                if is_transient(error, retries_forbidden=False):
                     raise
                 self._names[folder] = None if isinstance(error, PermissionError) else frozenset()
         return self._names[folder]
@@ -79,7 +79,7 @@ class _FileSystemCache:
             try:
                 self._modes[path] = os.stat(path).st_mode
             except (OSError, ValueError) as error:
-                if is_transient(error, may_forbid=False):
+                if is_transient(error, retries_forbidden=False):
                     raise
                 self._modes[path] = 0
         return self._modes[path]
@@ -231,7 +231,7 @@ class CodeWalk:
                 (
                     file,
                     imported_names,
-                    self._find_text(imported_names, near_folders, [*self._module_folders(near_folders)]),
+                    self._add_named_module(imported_names, near_folders, [*self._module_folders(near_folders)]),
                 )
             )
         else:
@@ -291,7 +291,9 @@ class CodeWalk:
             self._missing_files.update(candidates)
         return True
 
-    def _find_text(self, imported_names: ImportedNames, near_folders: Sequence[str], folders: Iterable[str]) -> bool:
+    def _add_named_module(
+        self, imported_names: ImportedNames, near_folders: Sequence[str], folders: Iterable[str]
+    ) -> bool:
         """Adds the module that a text names, if it is the user's. Returns whether it was added.
 
         A folder without an `__init__.py` counts as a package only near the file. Elsewhere it may be another project.
@@ -461,7 +463,7 @@ class CodeWalk:
             if top_module in _UNCOUNTED_PACKAGES or top_module in sys.stdlib_module_names:
                 continue
             if imported_names.is_text:
-                self._find_text(imported_names, [], folders)
+                self._add_named_module(imported_names, [], folders)
                 continue
             for folder in dict.fromkeys(folders):
                 self._add_each(self._module_files(f"{folder}/{top_module}"))

@@ -275,7 +275,7 @@ class _NamedFiles:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:  # a broken file is the concern of its own program
-            if isinstance(error, OSError) and is_transient(error, may_forbid=False):
+            if isinstance(error, OSError) and is_transient(error, retries_forbidden=False):
                 raise
             return {}
         tables = [_table_in(project, names) for names in _ENTRY_POINT_TABLES]
@@ -350,7 +350,7 @@ def _is_true_of_path(check: Callable[[], bool]) -> bool:
     try:
         return check()
     except (OSError, ValueError) as error:
-        if is_transient(error, may_forbid=False):
+        if is_transient(error, retries_forbidden=False):
             raise
         return False
 
@@ -392,7 +392,7 @@ def _script_text(file: Path) -> str:
         with file.open("rb") as script_file:
             content = script_file.read(_MAX_SCRIPT_BYTES) if script_file.read(2) == b"#!" else b""
     except OSError as error:
-        if is_transient(error, may_forbid=False):
+        if is_transient(error, retries_forbidden=False):
             raise
         return ""
     return f"#!{content.decode('utf-8', 'replace')}" if content else ""

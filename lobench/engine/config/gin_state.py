@@ -89,7 +89,7 @@ def names_in_keys(selectors: Iterable[str]) -> dict[str, str]:
     A user's configurable is `lobench.Name` in keys, as it was when gin knew it by that name. If lobench itself has a
     configurable of this name, or two of the selectors would get the same name, the whole name is used.
 
-    >>> key_names(["lobench.adam"])
+    >>> names_in_keys(["lobench.adam"])
     {'lobench.adam': 'lobench.adam'}
     """
     names = {

@@ -162,7 +162,7 @@ def _import_case_texts(test_file: Path) -> dict[str, str]:
 def gin_file_of_tests(test_file: Path) -> Path:
     """Returns the gin file to which the cases in a test file belong.
 
-    >>> file_of_cases(Path("suites/test_valley.py")).as_posix()
+    >>> gin_file_of_tests(Path("suites/test_valley.py")).as_posix()
     'suites/valley.gin'
     """
     return test_file.with_name(test_file.stem.removeprefix("test_").removesuffix("_test") + ".gin")

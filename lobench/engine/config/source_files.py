@@ -566,7 +566,7 @@ def _joined_path(path_parts: Collection[str]) -> str:
 def _folder_of(path: str) -> str:
     """Returns the folder of a path. The path may be that of the code file itself, or unknown.
 
-    >>> _folder_of(_FILE) == HERE, _folder_of(HERE) == HERE + "/..", _folder_of("a/b.py"), _folder_of("*")
+    >>> _folder_of(_FILE_ITSELF) == HERE, _folder_of(HERE) == HERE + "/..", _folder_of("a/b.py"), _folder_of("*")
     (True, True, 'a', '*')
     """
     if path == _FILE_ITSELF:

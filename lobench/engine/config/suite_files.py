@@ -123,7 +123,7 @@ def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
 
 def _raise_if_transient(error: OSError) -> None:
     """Raises an error that may be transient, because files would wrongly count as removed. Ignores other errors."""
-    if is_transient(error, may_forbid=False):
+    if is_transient(error, retries_forbidden=False):
         raise error
 
 
@@ -226,7 +226,7 @@ class SuiteFiles:
         try:
             return self._changed_file()
         except OSError as error:
-            if not is_transient(error, may_forbid=False):
+            if not is_transient(error, retries_forbidden=False):
                 raise
             return None
 

@@ -333,7 +333,7 @@ def last_name(selector: str) -> str:
 def may_name_same(selector: str, other: str) -> bool:
     """Returns whether two selectors may name one configurable.
 
-    >>> may_be_same("adam", "lobench.adam"), may_be_same("lobench.adam", "mine.adam")
+    >>> may_name_same("adam", "lobench.adam"), may_name_same("lobench.adam", "mine.adam")
     (True, False)
     """
     if selector == other or last_name(selector) != last_name(other):

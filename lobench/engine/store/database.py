@@ -395,7 +395,7 @@ class StoreLock:
         while True:
             with unusable_store(store):
                 self._file = retried(
-                    lambda: _open_lock_file(store / file), may_forbid=False, most_seconds=_PATIENCE_SECONDS
+                    lambda: _open_lock_file(store / file), retries_forbidden=False, most_seconds=_PATIENCE_SECONDS
                 )
             try:
                 self._acquire(store, name, busy_message)

@@ -18,7 +18,6 @@ from lobench.core.history import EvaluationId
 from lobench.core.labels import Labels
 from lobench.core.search.search import Trial, TrialState
 from lobench.engine.config.origin import Revision
-from lobench.engine.config.space_syntax import is_same_method
 from lobench.engine.store.codes import Codes
 from lobench.engine.store.schema import decoding_errors
 
@@ -143,6 +142,8 @@ class Experiments(Codes):
         """
         if not methods:
             return
+        from lobench.engine.config.space_syntax import is_same_method  # imports gin
+
         rows = self.experiments()
         config, name = next((row.config, row.name) for row in rows if row.id == experiment)
         earlier_rows = [row for row in reversed(rows) if row.name == name and row.config and row.id != experiment]

@@ -172,7 +172,9 @@ class LocalCopy:
                 database.execute("COMMIT")
                 database.execute("VACUUM INTO ?", (str(snapshot),))
             try:
-                retried(lambda: self._replace_store_file(snapshot), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+                retried(
+                    lambda: self._replace_store_file(snapshot), retries_forbidden=False, most_seconds=_PATIENCE_SECONDS
+                )
             finally:
                 snapshot.unlink(missing_ok=True)
             self._confirmed_publication = name
@@ -283,7 +285,9 @@ def _local_folder(store: Path) -> Path:
         base_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if base_folder.stat().st_uid != os.getuid():
             raise PermissionError(f"{base_folder} belongs to another user")
-        name = retried(lambda: id_file.read_text(encoding="ascii"), may_forbid=False, most_seconds=_PATIENCE_SECONDS)
+        name = retried(
+            lambda: id_file.read_text(encoding="ascii"), retries_forbidden=False, most_seconds=_PATIENCE_SECONDS
+        )
         folder = base_folder / f"{name}-{_path_hash(store)}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder

@@ -44,7 +44,9 @@ class StoppingSearch(SubjectSearch):
         self, planned_search: PlannedSearch, context: SearchContext, known_trials: KnownTrials, *, width: int
     ) -> None:
         super().__init__(planned_search, context, known_trials, width=width)
-        self._trials_by_part: dict[SearchKey, list[int]] = {}  # numbers of the trials that a part belongs to
+        self._trials_by_partial_training: dict[
+            SearchKey, list[int]
+        ] = {}  # numbers of the trials that begin with a partial training
         self._partial_fitnesses: dict[int, float | None] = {}  # fitness of the part, by trial
         self._judged_trials: set[int] = set()
 
@@ -55,23 +57,23 @@ class StoppingSearch(SubjectSearch):
         return super().num_expected(cases) + num_open * sum(len(case.blocks()) for case in cases)
 
     def _is_ours(self, key: SearchKey) -> bool:
-        return key in self._trials_by_part or super()._is_ours(key)
+        return key in self._trials_by_partial_training or super()._is_ours(key)
 
     def _start_trials(self, trials: Sequence[Trial]) -> None:
-        share = self.method.median_stopping
+        trained_share = self.method.median_stopping
         for trial in trials:
             method = self.method.with_values(trial.parameters)
-            label = f"{self.method.title} {trial.number} to {share:.0%}"
-            given = given_method(method, label=label, bindings=(f"Case.stop_after = {share!r}",))
-            self._add_trial(self._trials_by_part, trial, given)
+            label = f"{self.method.title} {trial.number} to {trained_share:.0%}"
+            request = given_method(method, label=label, bindings=(f"Case.stop_after = {trained_share!r}",))
+            self._add_trial(self._trials_by_partial_training, trial, request)
 
     def _end_trials_of(self, key: SearchKey, subject: Subject | None) -> None:
-        if key not in self._trials_by_part:
+        if key not in self._trials_by_partial_training:
             super()._end_trials_of(key, subject)
             return
         fitness = None if subject is None else self._fitness(subject)
         self._partial_fitnesses |= {
-            number: fitness for number in self._trials_by_part[key] if number not in self._partial_fitnesses
+            number: fitness for number in self._trials_by_partial_training[key] if number not in self._partial_fitnesses
         }
         self._judge()
 
@@ -94,7 +96,7 @@ class StoppingSearch(SubjectSearch):
     def _free_states(self, stopped_trials: Collection[int]) -> None:
         """Removes the states saved by parts of stopped trials."""
         folder = state_folder(self._context.ledger.store)
-        for key, trial_numbers in self._trials_by_part.items():
+        for key, trial_numbers in self._trials_by_partial_training.items():
             subject = self._subjects.get(key)
             if subject is not None and set(trial_numbers) <= set(stopped_trials):
                 cases = self._cases.get(subject.variant.key, ())
@@ -103,7 +105,7 @@ class StoppingSearch(SubjectSearch):
 
     def _forget_trials_from(self, first_trial: int) -> None:
         super()._forget_trials_from(first_trial)
-        self._trials_by_part = numbers_below(first_trial, self._trials_by_part)
+        self._trials_by_partial_training = numbers_below(first_trial, self._trials_by_partial_training)
         self._partial_fitnesses = {
             number: fitness for number, fitness in self._partial_fitnesses.items() if number < first_trial
         }

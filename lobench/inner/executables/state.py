@@ -237,7 +237,7 @@ class StateHash:
         return True
 
     def _add_collection(self, value: Any) -> bool:
-        """Adds collections of Python and enumerations; returns False for other values."""
+        """Adds a value to the hash if it is a collection, an enum member or a pattern. Returns whether it was added."""
         value_type = type(value)
         if value_type in (tuple, list, deque):
             self._update(value_type.__name__, len(value))

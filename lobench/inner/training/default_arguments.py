@@ -25,8 +25,8 @@ _PASSING_OPS = frozenset(
     {"broadcast_in_dim", "convert_element_type", "copy", "copy_p", "neg", "reshape", "squeeze", "stop_gradient"}
 )
 # XLA joins the constants of two of them: `(x * a) * b` is `x * (a * b)`.
-_CHAINING_OPS = frozenset({"add", "sub", "mul"})
-_EXACT_OPS = _CHAINING_OPS | {"max", "min", "lt", "le", "gt", "ge", "eq", "ne", "select_n"}
+_JOINABLE_OPS = frozenset({"add", "sub", "mul"})
+_EXACT_OPS = _JOINABLE_OPS | {"max", "min", "lt", "le", "gt", "ge", "eq", "ne", "select_n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,20 @@ class _Value:
 
     Attributes:
       settings: Positions of the settings that it equals, up to the sign.
-      is_run: Whether it is computed while the program runs; otherwise it is a constant or a setting.
-      is_chained: Whether it is the result of an operation with a constant or a setting that XLA may join with the next.
-      chained_with: Settings of that operation.
+      is_computed: Whether it is computed while the program runs; otherwise it is a constant or a setting.
+      may_be_joined: Whether it is the result of an operation with a constant or a setting, which XLA may join with the
+        next one.
+      joined_settings: Settings of that operation.
     """
 
     settings: frozenset[int] = frozenset()
-    is_run: bool = False
-    is_chained: bool = False
-    chained_with: frozenset[int] = frozenset()
+    is_computed: bool = False
+    may_be_joined: bool = False
+    joined_settings: frozenset[int] = frozenset()
 
 
 _CONSTANT = _Value()
-_RUN = _Value(is_run=True)
+_COMPUTED = _Value(is_computed=True)
 
 
 @dataclass(slots=True)
@@ -55,11 +56,11 @@ class _Walk:
     """Follows settings through a program.
 
     Attributes:
-      refused: Settings that are used in a way that could change bits.
+      refused_settings: Settings that are used in a way that could change bits.
       operations: Number of operations that run, by name and types of the results.
     """
 
-    refused: set[int] = field(default_factory=set)
+    refused_settings: set[int] = field(default_factory=set)
     operations: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
     def follow_program(self, jaxpr: Jaxpr, values: Sequence[_Value]) -> list[_Value]:
@@ -77,60 +78,62 @@ class _Walk:
         name = equation.primitive.name
         num_outputs = len(equation.outvars)
         settings = _settings_of(inputs)
-        is_run = any(value.is_run for value in inputs)
+        is_computed = any(value.is_computed for value in inputs)
         if any(True for _ in _inner_programs(equation.params)):
             return self._follow_call(equation, inputs)
-        if not is_run and (name in _PASSING_OPS or (name == "mul" and _is_by_one(equation))):
+        if not is_computed and (name in _PASSING_OPS or (name == "mul" and _is_by_one(equation))):
             if equation.outvars[0].aval.dtype != jnp.float32:
-                self.refused |= settings
+                self.refused_settings |= settings
             return [_Value(settings)]
-        if not is_run:
-            self.refused |= settings  # Python may have computed it in double precision
+        if not is_computed:
+            self.refused_settings |= settings  # Python may have computed it in double precision
             return [_CONSTANT] * num_outputs
         self.operations[name, *(str(output.aval) for output in equation.outvars)] += 1
         if name in _PASSING_OPS:
             return [inputs[0]]
         if name not in _EXACT_OPS:
-            self.refused |= settings
-        if name not in _CHAINING_OPS | {"div"} or all(value.is_run for value in inputs):
-            return [_RUN] * num_outputs
-        running_value = next(value for value in inputs if value.is_run)
-        if running_value.is_chained and (settings or running_value.chained_with):
-            self.refused |= settings | running_value.chained_with
-        return [_Value(is_run=True, is_chained=True, chained_with=settings)]
+            self.refused_settings |= settings
+        if name not in _JOINABLE_OPS | {"div"} or all(value.is_computed for value in inputs):
+            return [_COMPUTED] * num_outputs
+        computed_value = next(value for value in inputs if value.is_computed)
+        if computed_value.may_be_joined and (settings or computed_value.joined_settings):
+            self.refused_settings |= settings | computed_value.joined_settings
+        return [_Value(is_computed=True, may_be_joined=True, joined_settings=settings)]
 
     def _follow_call(self, equation: Any, inputs: list[_Value]) -> list[_Value]:
         """Follows settings into the programs of a call, a branch or a loop."""
         name = equation.primitive.name
         params = equation.params
         num_outputs = len(equation.outvars)
-        results = [_RUN] * num_outputs
+        results = [_COMPUTED] * num_outputs
         called_programs: list[tuple[Jaxpr, list[_Value]]] = []
         if name == "while":
             num_test_constants = params["cond_nconsts"]
             num_constants = num_test_constants + params["body_nconsts"]
-            carry = [_RUN] * (len(inputs) - num_constants)
-            self.refused |= _settings_of(inputs[num_constants:])
+            carry = [_COMPUTED] * (len(inputs) - num_constants)
+            self.refused_settings |= _settings_of(inputs[num_constants:])
             called_programs += [(params["cond_jaxpr"].jaxpr, [*inputs[:num_test_constants], *carry])]
             called_programs += [(params["body_jaxpr"].jaxpr, [*inputs[num_test_constants:num_constants], *carry])]
         elif name == "scan":
             num_constants = params["num_consts"]
-            self.refused |= _settings_of(inputs[num_constants:])
+            self.refused_settings |= _settings_of(inputs[num_constants:])
             called_programs += [
-                (params["jaxpr"].jaxpr, [*inputs[:num_constants], *[_RUN] * (len(inputs) - num_constants)])
+                (params["jaxpr"].jaxpr, [*inputs[:num_constants], *[_COMPUTED] * (len(inputs) - num_constants)])
             ]
         elif name == "cond":
-            self.refused |= _settings_of(inputs[:1])
+            self.refused_settings |= _settings_of(inputs[:1])
             called_programs += [(branch.jaxpr, inputs[1:]) for branch in params["branches"]]
         else:
             programs = list(_inner_programs(params))
             if len(programs) == 1 and len(programs[0].invars) == len(inputs):
                 results_of_program = self.follow_program(programs[0], inputs)
                 return results_of_program if len(results_of_program) == num_outputs else results
-            self.refused |= _settings_of(inputs)
-            called_programs += [(program, [_RUN] * len(program.invars)) for program in programs]
+            self.refused_settings |= _settings_of(inputs)
+            called_programs += [(program, [_COMPUTED] * len(program.invars)) for program in programs]
         for program, values in called_programs:
-            self.refused |= _settings_of(self.follow_program(program, values))  # results of a loop are not followed
+            self.refused_settings |= _settings_of(
+                self.follow_program(program, values)
+            )  # results of a loop are not followed
         return results
 
 
@@ -153,17 +156,17 @@ def exact_arguments(
     walks = []
     for traced_program in (with_constants, with_arguments):
         program = traced_program.jaxpr.jaxpr
-        values = [_RUN] * len(program.invars)
+        values = [_COMPUTED] * len(program.invars)
         for index, position in enumerate(argument_positions if traced_program is with_arguments else (), num_before):
             if position in defaults:
                 values[index] = _Value(frozenset({position}))
         walk = _Walk()
-        walk.refused |= _settings_of(walk.follow_program(program, values))
+        walk.refused_settings |= _settings_of(walk.follow_program(program, values))
         walks.append(walk)
     # Python code may depend on the type of a number.
     if walks[0].operations != walks[1].operations:
         return frozenset()
-    return defaults - walks[1].refused
+    return defaults - walks[1].refused_settings
 
 
 def _is_by_one(equation: Any) -> bool:

@@ -88,24 +88,28 @@ def phase_stepper(case: Case, index: int, theta: Theta, replacement: Any = None)
 
 
 def later_phases(
-    case: Case, make_stepper: Callable[..., Stepper], *, usual: Sequence[Sequence[float]] = (), where: str = "the case"
+    case: Case,
+    make_stepper: Callable[..., Stepper],
+    *,
+    usual_settings: Sequence[Sequence[float]] = (),
+    where: str = "the case",
 ) -> list[LaterPhase]:
     """Returns the phases after the first one, as `TrainingProgram` expects them.
 
     Args:
       case: As for `phase_stepper`.
       make_stepper: Function of (index of the phase, theta, *settings) that returns a `Stepper`.
-      usual: Placeholder values of the settings, by phase.
+      usual_settings: Placeholder values of the settings, by phase.
     """
-    phase_clocks = update_counts(case.phases, updates_per_step=num_updates(case))
+    counts_by_phase = update_counts(case.phases, updates_per_step=num_updates(case))
     return [
         LaterPhase(
             num_inner_steps=case.phases[index].num_inner_steps or 0,
             make_stepper=functools.partial(make_stepper, index),
-            usual=tuple(usual[index]) if usual else (),
+            usual=tuple(usual_settings[index]) if usual_settings else (),
             handover=Handover(
                 keeps_state=case.phases[index].opt_state == "keep",
-                num_updates=phase_clocks[index].num_updates,
+                num_updates=counts_by_phase[index].num_updates,
                 where=f"{where}: phase {index + 1} of {len(case.phases)}",
             ),
         )

@@ -278,8 +278,8 @@ class TrainingProgram:
                     traced_arguments,
                 ),
             ),
-            enter=lambda phase, phase_program, carry: self._enter(phase, num_thetas, replicas)(
-                phase_program.given, replicas, carry, *self._place_arguments(phase)
+            enter=lambda phase, phase_program, carry: self._enter_function(phase, num_thetas, replicas)(
+                phase_program.given, replicas, carry, *self._phase_place_arguments(phase)
             ),
             shape=lambda phase: self._carry_shape(phase, constants, traced_arguments, num_thetas),
             options=options,
@@ -292,12 +292,12 @@ class TrainingProgram:
     def _constants(self, theta: Theta, values: Sequence[Sequence[float]]) -> list[Given]:
         return [(theta, SettingValues.of(settings, frozenset())) for settings in values]
 
-    def _place_arguments(self, phase: int) -> tuple[PhasePlace, ...]:
+    def _phase_place_arguments(self, phase: int) -> tuple[PhasePlace, ...]:
         """Returns the position of a phase as arguments of the shared program; () if each phase has its own program."""
         return (self._phase_places[phase],) if self._are_alike else ()
 
     def _bind_place(self, phase: int, phase_program: Found) -> Found:
-        phase_place = self._place_arguments(phase)
+        phase_place = self._phase_place_arguments(phase)
         return (
             phase_program._replace(program=lambda *arguments: phase_program.program(*arguments, *phase_place))
             if phase_place
@@ -348,7 +348,7 @@ class TrainingProgram:
           arguments: Replicas, arrays, batches of evaluations, and batches of a chunk.
           num_thetas: Number of thetas. 0: one, without an axis.
         """
-        phase_place = self._place_arguments(phase)
+        phase_place = self._phase_place_arguments(phase)
         shape = self._carry_shape(phase, [*constants[:phase], given], arguments, num_thetas)
         num_seeds = arguments[0].seed.size
         num_devices = num_parts(self._case, num_thetas or num_seeds)
@@ -378,7 +378,7 @@ class TrainingProgram:
           max_at_once: Largest number of trainings that a device computes at the same time.
         """
         advance = self._phases[phase].advance
-        axes_of_place = [None] * len(self._place_arguments(phase))
+        axes_of_place = [None] * len(self._phase_place_arguments(phase))
         axes = (*_axes(0), *axes_of_place)
         num_seeds = num_seeds if num_thetas else num_seeds // num_devices
         at_once = widest(num_seeds, max_at_once)
@@ -394,12 +394,12 @@ class TrainingProgram:
             shard(advance, num_devices, axes, axes[5]), num_devices, axes, placed=_NUM_PLACED, donated=5
         ), at_once
 
-    def _enter(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
+    def _enter_function(self, phase: int, num_thetas: int, replicas: Replica) -> Any:
         """Returns the function that creates the carry of a phase from the carry of the previous phase."""
         key = (num_thetas, 0 if self._are_alike else phase)
         if key not in self._enter_functions:
             axes = _axes(num_thetas)
-            axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._place_arguments(phase)))
+            axes_of_arguments = (axes[0], axes[1], axes[5], *(None for _ in self._phase_place_arguments(phase)))
             num_devices = num_parts(self._case, num_thetas or replicas.seed.size)
             enter = _over_thetas(self._phases[phase].enter, num_thetas, axes_of_arguments)
             self._enter_functions[key] = jax.jit(shard(enter, num_devices, axes_of_arguments, axes[5]))

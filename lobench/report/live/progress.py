@@ -280,7 +280,7 @@ def is_coloured(file: TextIO, color: Colour, environ: Mapping[str, str] = os.env
 
 
 def evaluation_line(event: EvaluationFinished) -> str:
-    """Returns one line on an evaluation."""
+    """Returns the subject, case, outcome and final values of an evaluation in one line."""
     heading = f"{subject_name(event.subject)}  {event.case.suite}/{event.case.name}  {event.outcome}"
     if event.curves is None:
         return f"{heading}  {event.message}".rstrip()

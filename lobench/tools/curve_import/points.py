@@ -189,7 +189,7 @@ class RequestedMetrics(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveRequest(RunNaming):
-    """Information about a file that comes from the options of an import. Those that name its runs are inherited.
+    """Options of an import that concern one file. The method, case and seed of its runs are inherited from `RunNaming`.
 
     Attributes:
       columns: Name of the column by role: `method`, `case`, `seed`, `step`, `metric` or `value`.

@@ -36,7 +36,7 @@ from lobench.engine.whole_file import write_whole
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.keep.decision import DecisionRules, KeepAnswer, decide, log_evidence
 from lobench.tools.keep.keep_settings import LEAST_SCREEN, KeepKeywords, KeepRules, KeepSettings
-from lobench.tools.keep.launch import HOME, IMPORTS, LINKS, PACE
+from lobench.tools.keep.launch import IMPORTS, LINKS, PACE, REVISIONS_FOLDER_FILE
 from lobench.tools.keep.pace import STOP_PREFIX, Pace
 from lobench.tools.keep.revisions import (
     MANIFEST,
@@ -418,7 +418,7 @@ class _PairedRuns:
         first_seed = seeds[0]
         count = len(seeds)
         revisions_folder = self.folder / "keep"
-        _write_once(revisions_folder / "suite" / HOME, f"{revisions_folder.resolve()}\n")
+        _write_once(revisions_folder / "suite" / REVISIONS_FOLDER_FILE, f"{revisions_folder.resolve()}\n")
         path = revisions_folder / PACE
         path.unlink(missing_ok=True)
         if pace is not None:
@@ -634,19 +634,19 @@ def _consecutive_seeds(seeds: Sequence[int]) -> Sequence[int]:
 
 
 def _answer_reason(
-    answer: KeepAnswer, sums: PairSums, test: PairSums, rules: DecisionRules, is_budget_spent: bool
+    answer: KeepAnswer, all_pair_sums: PairSums, fresh_pair_sums: PairSums, rules: DecisionRules, is_budget_spent: bool
 ) -> str:
     if answer is KeepAnswer.KEEP:
         return f"its e-value reaches {1 / rules.level:.3g}, which shows an improvement"
     if answer is KeepAnswer.DISCARD:
-        if float(sums.lost_by_a) > float(sums.lost_by_b):
+        if float(all_pair_sums.lost_by_a) > float(all_pair_sums.lost_by_b):
             return "it diverges or fails more often"
-        if not float(test.num_seeds):
+        if not float(fresh_pair_sums.num_seeds):
             return "it does not look better on the shared seeds"
         return f"less than {rules.futility:.0%} of chance is left to show an improvement"
     if is_budget_spent:
         return "--max-core-hours is used up"
-    if float(test.num_seeds) >= rules.max_seeds:
+    if float(fresh_pair_sums.num_seeds) >= rules.max_seeds:
         return "--max-seeds is used up"
     return "it looks better, but --max-seeds would not suffice to show it; more of them continue"
 

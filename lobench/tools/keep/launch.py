@@ -17,11 +17,11 @@ from pathlib import Path
 
 from lobench.engine.workers.command import command_words, fill_placeholders
 
-__all__ = ["HOME", "IMPORTS", "LINKS", "PACE", "main"]
+__all__ = ["IMPORTS", "LINKS", "PACE", "REVISIONS_FOLDER_FILE", "main"]
 
 # File in the suite with the absolute path of `STORE/keep`, for nodes that share the store's file system. Because of its
 # suffix it does not count as data of the suite, so moving a store changes no data.
-HOME = "home.cfg"
+REVISIONS_FOLDER_FILE = "home.cfg"
 IMPORTS = "imports.json"  # folders of the tree that runs import from, before installed packages
 LINKS = "links.json"  # absolute paths, by the name that runs see
 PACE = "pace.json"  # curves of the incumbent; exists while a candidate runs on shared seeds
@@ -65,7 +65,7 @@ def _revisions_folder() -> Path:
     """Returns the folder `STORE/keep`."""
     if Path("..", "trees").is_dir():
         return Path("..")
-    revisions_folder = Path(Path(HOME).read_text(encoding="utf-8").rstrip("\n"))
+    revisions_folder = Path(Path(REVISIONS_FOLDER_FILE).read_text(encoding="utf-8").rstrip("\n"))
     if not revisions_folder.is_dir():
         sys.exit(
             f"{revisions_folder.parent} is not on this node: `lobench keep` needs a --store that all nodes can read"

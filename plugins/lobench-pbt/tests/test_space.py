@@ -58,7 +58,7 @@ def test_it_stays_in_its_domain(
         assert set(crossed) == set(winner) and (taken or crossed == winner)
         winner = space.mutate(crossed, seed + generation, p_resample=p_resample, p_switch=p_switch)
         assert space.contains(winner)
-    assert space.settle(winner, other) == winner, "what is settled stays"
+    assert space.with_active_values(winner, other) == winner, "what is settled stays"
 
 
 @settings(deadline=None)
@@ -110,8 +110,8 @@ def test_a_newly_active_parameter_is_drawn_and_a_newly_inactive_one_dropped() ->
     kind = Parameter(path="o.kind", kind=Kind.CATEGORICAL, values=("sgd", "sgdm"))
     momentum = Parameter(path="o.momentum", kind=Kind.DISCRETE, values=(0.5, 0.9), when={"o.kind": ("sgdm",)})
     space = Space([kind, momentum])
-    assert space.settle({"o.kind": "sgd", "o.momentum": 0.5}, 0) == {"o.kind": "sgd"}
-    assert set(space.settle({"o.kind": "sgdm"}, 0)) == {"o.kind", "o.momentum"}
+    assert space.with_active_values({"o.kind": "sgd", "o.momentum": 0.5}, 0) == {"o.kind": "sgd"}
+    assert set(space.with_active_values({"o.kind": "sgdm"}, 0)) == {"o.kind", "o.momentum"}
     assert not space.contains({"o.kind": "sgd", "o.momentum": 0.5})
 
 

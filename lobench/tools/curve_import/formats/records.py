@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lobench.analysis.scores.algoperf import Targets
 from lobench.analysis.scores.algoperf_files import read_log, read_targets
 from lobench.analysis.store.subjects import LOBENCH_SEEDS
 from lobench.core.case import ITEMS, CaseInfo
@@ -157,10 +158,10 @@ def read_algoperf(path: Path, request: CurveRequest, notes: list[str]) -> Iterat
 def algoperf_directions(path: Path, request: CurveRequest) -> dict[str, Direction]:
     """Returns the directions of AlgoPerf's metrics."""
     targets = _targets(path, request).targets.values()
-    return {f"val/{target.metric}": Direction.MAX if target.higher else Direction.MIN for target in targets}
+    return {f"val/{target.metric}": Direction.MAX if target.higher_is_better else Direction.MIN for target in targets}
 
 
-def _targets(path: Path, request: CurveRequest) -> Any:
+def _targets(path: Path, request: CurveRequest) -> Targets:
     if request.targets is None:
         raise UsageError(
             "the metrics of AlgoPerf and their directions are missing", where=str(path), next_step="--targets FILE"
