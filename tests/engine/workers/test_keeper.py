@@ -58,7 +58,6 @@ def test_a_stopped_keeper_ends_with_its_watch_and_is_not_waited_for(monkeypatch:
         assert not is_alive(pid)
 
 
-@pytest.mark.timeout(100)
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux says that a parent died")
 def test_a_stopped_keeper_ends_what_a_killed_chief_left() -> None:
     chief = subprocess.Popen([sys.executable, "-c", CHIEF], stdout=subprocess.PIPE, text=True)
