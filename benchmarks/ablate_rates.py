@@ -22,7 +22,7 @@ import numpy as np
 from simulated_seeds import noise
 
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.tools.ablate.change_search import AblateRules, Need, Subset, search_changes
+from lobench.tools.ablate.change_search import AblateRules, KnobSubset, Need, search_changes
 
 __all__ = ["WORLDS", "play"]
 
@@ -44,13 +44,13 @@ class World:
     name: str
     num_settings: int = 10
     num_cases: int = 6
-    score: Callable[[Subset], float]
-    smallest: tuple[Subset, ...] = (Subset({0, 1, 2}),)
+    score: Callable[[KnobSubset], float]
+    smallest: tuple[KnobSubset, ...] = (KnobSubset({0, 1, 2}),)
     distribution: str = "normal"
     rest: float = 0.0
 
 
-def _sum(*worth: float) -> Callable[[Subset], float]:
+def _sum(*worth: float) -> Callable[[KnobSubset], float]:
     return lambda subset: sum(value for setting, value in enumerate(worth) if setting in subset)
 
 
@@ -60,7 +60,7 @@ def _six(name: str, distribution: str, *worth: float) -> World:
         num_settings=6,
         num_cases=1,
         score=_sum(*worth),
-        smallest=(Subset(range(len(worth))),),
+        smallest=(KnobSubset(range(len(worth))),),
         distribution=distribution,
     )
 
@@ -77,10 +77,10 @@ WORLDS = (
     World(
         name="two stand for one another",
         score=lambda s: 0.3 * bool({0, 1} & s) + 0.2 * (2 in s),
-        smallest=(Subset({0, 2}), Subset({1, 2})),
+        smallest=(KnobSubset({0, 2}), KnobSubset({1, 2})),
     ),
     World(name="the others are worth .003 each", score=_sum(0.3, 0.2, 0.15), rest=0.003),
-    World(name="none matters", score=_sum(), smallest=(Subset(),)),
+    World(name="none matters", score=_sum(), smallest=(KnobSubset(),)),
     _six("none", "normal"),
     _six("none", "t3"),
     _six("three of .08", "normal", NOISE, NOISE, NOISE),
@@ -95,23 +95,23 @@ class Planted:
         self._world, self._rng = world, rng
         self._places = rng.permutation(world.num_settings)  # which place a setting has in the search
         self._shared = self._noise() / 2**0.5
-        self._scores: dict[Subset, np.ndarray] = {}
+        self._scores: dict[KnobSubset, np.ndarray] = {}
 
-    def named(self, places: Iterable[int]) -> Subset:
+    def named(self, places: Iterable[int]) -> KnobSubset:
         """Returns the settings of the world at places of the search."""
-        return Subset(int(self._places[place]) for place in places)
+        return KnobSubset(int(self._places[place]) for place in places)
 
     def _noise(self) -> np.ndarray:
         return NOISE * noise(self._world.distribution, (self._world.num_cases, max(RULES.seed_counts)), self._rng)
 
-    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+    def evaluate(self, wanted: Sequence[KnobSubset], seeds: int) -> None:
         for one in wanted:
             if one not in self._scores:
                 settings = self.named(one)
                 true = self._world.score(settings) + self._world.rest * len(settings - {0, 1, 2})
                 self._scores[one] = true + self._shared + self._noise() / 2**0.5
 
-    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: KnobSubset, b: KnobSubset, seeds: int) -> Mapping[str, Samples]:
         sides = [self._scores[one][:, :seeds].tolist() for one in (a, b)]
         return {str(case): Samples(a=tuple(x), b=tuple(y)) for case, (x, y) in enumerate(zip(*sides, strict=True))}
 
@@ -120,7 +120,7 @@ def play(world: World, rng: np.random.Generator) -> tuple[float, ...]:
     """Plays a search, and returns the figures of a row."""
     planted = Planted(world, rng)
     search = search_changes(world.num_settings, planted, RULES)
-    smallest, matter = planted.named(search.smallest), Subset().union(*world.smallest)
+    smallest, matter = planted.named(search.smallest), KnobSubset().union(*world.smallest)
     needed, is_open = (
         planted.named(place for place, effect in enumerate(search.effects) if effect.needed is kind)
         for kind in (Need.NEEDED, Need.OPEN)

@@ -21,7 +21,7 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.task import ArrayDataset, Datasets, Task
 from lobench.inner.theta import leaf_paths
 from lobench.inner.training.replay import ReplayedProgram, ReplayedStep
-from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, Ranges, Training, diagnose
+from lobench.tools.debug.diagnosis import DiagnosedStep, Diagnosis, InputRanges, Training, diagnose
 from lobench.tools.debug.replayed_case import summarize_step
 
 __all__ = ["FAULTS", "Fault", "replayed"]
@@ -212,7 +212,7 @@ FAULTS = (
 )
 
 
-def _usual(fault: Fault) -> Ranges:
+def _usual(fault: Fault) -> InputRanges:
     """Returns the ranges of the rule's inputs on the net as it is without the fault."""
     if fault.theta is None:
         return {}

@@ -52,7 +52,7 @@ from lobench.analysis.stats.expected_best import are_ahead, expected_best
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.core.search.search import Trial
 from lobench.core.trials import stop_fitness_and_median, trials_below_median
-from lobench.tools.ablate.change_search import AblateRules, Need, Subset, search_changes
+from lobench.tools.ablate.change_search import AblateRules, KnobSubset, Need, search_changes
 from lobench.tools.alarm.rule import (
     OverfitTest,
     level_of_test,
@@ -242,14 +242,14 @@ class Planted:
 
     def __init__(self, cell: Cell, worth: float, draw: np.random.Generator) -> None:
         self._cell, self._worth, self._draw = cell, worth, draw
-        self._scores: dict[Subset, Floats] = {}
+        self._scores: dict[KnobSubset, Floats] = {}
 
-    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+    def evaluate(self, wanted: Sequence[KnobSubset], seeds: int) -> None:
         for one in wanted:
             if one not in self._scores:
                 self._scores[one] = self._worth * len(one) + NOISE / math.sqrt(2) * sides(self._draw, self._cell)[0]
 
-    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: KnobSubset, b: KnobSubset, seeds: int) -> Mapping[str, Samples]:
         both = (self._scores[one][:, :seeds] for one in (a, b))
         return samples_of(*both, is_one_group=self._cell.is_one_group)
 

@@ -49,7 +49,7 @@ __all__ = [
 
 C = TypeVar("C", bound=Callable[..., object])
 T = TypeVar("T")
-Record: TypeAlias = "Mapping[str, Any] | DataclassInstance"
+JsonRecord: TypeAlias = "Mapping[str, Any] | DataclassInstance"
 
 _HELP = "json: one document on standard output, all else on standard error; `lobench schema` describes it."
 
@@ -206,7 +206,7 @@ def _reserve_stdout(out: TextIO) -> Iterator[TextIO]:
         os.close(descriptor)
 
 
-def json_text(name: str, record: Record | Sequence[Record]) -> str:
+def json_text(name: str, record: JsonRecord | Sequence[JsonRecord]) -> str:
     """Returns a document `{"schema": "lobench/NAME/1", ...}` as JSON, with null for NaN and infinities.
 
     `lobench results` and `lobench compare` print a list, in which each record has its schema.
@@ -214,7 +214,7 @@ def json_text(name: str, record: Record | Sequence[Record]) -> str:
     return "".join(json_parts(name, record)) if isinstance(record, Sequence) else _document(name, record)
 
 
-def json_parts(name: str, records: Iterable[Record]) -> Iterator[str]:
+def json_parts(name: str, records: Iterable[JsonRecord]) -> Iterator[str]:
     """Yields the parts of a document that is a list, one per record, so that a long list is never in memory."""
     separator = "[\n "
     for record in records:
@@ -223,7 +223,7 @@ def json_parts(name: str, records: Iterable[Record]) -> Iterator[str]:
     yield "[]" if separator.startswith("[") else "\n]"
 
 
-def _document(name: str, record: Record) -> str:
+def _document(name: str, record: JsonRecord) -> str:
     document = {"schema": name if "/" in name else f"lobench/{name}/1"} | _record_fields(record)
     encode = _encoder()
     try:
@@ -239,7 +239,7 @@ def _encoder() -> Callable[[object], str]:
     return json.JSONEncoder(indent=1, allow_nan=False, default=_plain_value).encode
 
 
-def _record_fields(record: Record) -> dict[str, Any]:
+def _record_fields(record: JsonRecord) -> dict[str, Any]:
     return dict(record) if isinstance(record, Mapping) else dataclasses.asdict(record)
 
 
@@ -255,7 +255,7 @@ def _plain_value(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
-def emit(name: str, record: Record | Sequence[Record]) -> None:
+def emit(name: str, record: JsonRecord | Sequence[JsonRecord]) -> None:
     """Prints a command's JSON document on standard output, whether or not the command line has `--format json`.
 
     >>> emit("doctor", {"checks": []})

@@ -85,8 +85,8 @@ class ErrorReply(Message):
     message: str
 
 
-Answer: TypeAlias = TrainedReply | ErrorReply
-_ANSWERS: Codec[Answer] = Codec(TrainedReply, ErrorReply)
+ChildAnswer: TypeAlias = TrainedReply | ErrorReply
+_ANSWERS: Codec[ChildAnswer] = Codec(TrainedReply, ErrorReply)
 
 
 class IsolatedRunner:
@@ -216,7 +216,7 @@ def main(descriptor: int, *, keeps_executables: bool = True) -> None:
                 )
                 _refuse_other_code(request, runner)
             except Exception as error:  # noqa: BLE001  (the process boundary: the caller raises it)
-                reply: Answer = ErrorReply(error_class=type(error).__name__, message=headline(error))
+                reply: ChildAnswer = ErrorReply(error_class=type(error).__name__, message=headline(error))
             else:
                 reply = TrainedReply(payload=curves.to_payload())
             caller.send(reply)

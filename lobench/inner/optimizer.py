@@ -13,15 +13,15 @@ import optax
 __all__ = [
     "InnerOptimizer",
     "LearnedOptimizer",
+    "OptimizerState",
     "PyTree",
-    "State",
     "Theta",
     "Transformation",
     "TransformationWithEvalParams",
 ]
 
 PyTree: TypeAlias = Any
-State: TypeAlias = dict[str, Any]  # parts of an optimizer's state by name
+OptimizerState: TypeAlias = dict[str, Any]  # parts of an optimizer's state by name
 Theta: TypeAlias = Any  # a pytree of arrays: the meta-parameters
 Transformation: TypeAlias = optax.GradientTransformationExtraArgs
 

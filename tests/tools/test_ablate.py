@@ -19,7 +19,7 @@ from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import LobenchError, UsageError
 from lobench.core.subject import GivenCheckpoint, Subject, Variant
-from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Need, Subset, search_changes
+from lobench.tools.ablate.change_search import AblateRules, KnobSearch, KnobSubset, Need, search_changes
 from lobench.tools.ablate.knobs import differing_knobs
 
 SHOWN = texts_of("ablate")
@@ -28,22 +28,22 @@ SHOWN = texts_of("ablate")
 class Planted:
     """A lab whose true scores are given; each configuration may be asked for more seeds, and for as many once."""
 
-    def __init__(self, score: Callable[[Subset], float], noise: float = 0.03, seed: int = 1) -> None:
+    def __init__(self, score: Callable[[KnobSubset], float], noise: float = 0.03, seed: int = 1) -> None:
         self.score, self.noise, self.rng = score, noise, np.random.default_rng(seed)
-        self.asked: list[tuple[Subset, int]] = []
-        self.scores: dict[Subset, np.ndarray] = {}
+        self.asked: list[tuple[KnobSubset, int]] = []
+        self.scores: dict[KnobSubset, np.ndarray] = {}
 
-    def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+    def evaluate(self, wanted: Sequence[KnobSubset], seeds: int) -> None:
         self.asked += [(one, seeds) for one in wanted]
         for one in wanted:
             self.scores.setdefault(one, self.score(one) + self.rng.normal(0, self.noise, (3, 64)))
 
-    def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: KnobSubset, b: KnobSubset, seeds: int) -> Mapping[str, Samples]:
         pairs = zip(self.scores[a][:, :seeds].tolist(), self.scores[b][:, :seeds].tolist(), strict=True)
         return {str(case): Samples(a=tuple(x), b=tuple(y)) for case, (x, y) in enumerate(pairs)}
 
 
-def search(score: Callable[[Subset], float], knobs: int = 10) -> KnobSearch:
+def search(score: Callable[[KnobSubset], float], knobs: int = 10) -> KnobSearch:
     lab = Planted(score)
     found = search_changes(knobs, lab, AblateRules())
     assert len(lab.asked) == len(set(lab.asked))
@@ -78,7 +78,7 @@ def test_knobs_without_effect_are_not_called_needed_and_few_seeds_leave_them_ope
     class Noisy(Planted):
         """One case, on which no knob has an effect and 32 seeds rarely show equivalence."""
 
-        def samples(self, a: Subset, b: Subset, seeds: int) -> Mapping[str, Samples]:
+        def samples(self, a: KnobSubset, b: KnobSubset, seeds: int) -> Mapping[str, Samples]:
             return {"0": super().samples(a, b, seeds)["0"]}
 
     answers = []
@@ -101,7 +101,7 @@ def test_a_knob_that_makes_b_worse_is_named() -> None:
 
 def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
     class Diverging(Planted):
-        def evaluate(self, wanted: Sequence[Subset], seeds: int) -> None:
+        def evaluate(self, wanted: Sequence[KnobSubset], seeds: int) -> None:
             super().evaluate(wanted, seeds)
             for one in wanted:
                 if 2 not in one:
@@ -124,11 +124,11 @@ def test_what_two_subjects_differ_in() -> None:
         ("adam.b2", "0.9", SHOWN["its-default"]),
         ("adam.b1", SHOWN["its-default"], "0.5"),
     ]
-    assert knobs.configuration(Subset()).variant == Variant(
+    assert knobs.configuration(KnobSubset()).variant == Variant(
         bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.01", "adam.eps = 1e-08", "adam.b2 = 0.9"),
         trainer_config="",
     )
-    every = knobs.configuration(Subset({0, 1, 2}))
+    every = knobs.configuration(KnobSubset({0, 1, 2}))
     assert isinstance(every, Subject) and every.is_optimizer and every.sha256 != a.sha256
     assert set(every.variant.bindings) == {
         *b.variant.bindings[:1],
@@ -142,7 +142,7 @@ def test_what_two_subjects_differ_in() -> None:
     assert (third.a, third.a_text, third.b) == ("adam.b1 = 0.7", SHOWN["its-default-2"], "adam.b1 = 0.5")
     theta = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 1",)))
     other = GivenCheckpoint(uri="t.npz", variant=Variant(bindings=("X.a = 2",)))
-    assert differing_knobs(theta, other).configuration(Subset({0})).variant.bindings == ("X.a = 2",)
+    assert differing_knobs(theta, other).configuration(KnobSubset({0})).variant.bindings == ("X.a = 2",)
     for one, two, output in (
         (a, Subject.of_optimizer("sgd(); sgd.learning_rate = 1"), SHOWN["use-different-functions"]),
         (a, theta, SHOWN["differ-in-more-than-bindings"]),
@@ -196,7 +196,7 @@ def test_settings_of_one_group_change_together() -> None:
     assert (call.path, call.a) == (SHOWN["case-optimizer-sgd-learning-rate"], "Case.optimizer = @adam()")
     assert (call.b, call.b_text) == ("Case.optimizer = @sgd(); sgd.learning_rate = 0.1", "@sgd(), 0.1")
     both = differing_knobs(a, b, groups=[("Case.optimizer", "sgd.learning_rate"), ("adam.b2",)]).configuration(
-        Subset({0})
+        KnobSubset({0})
     )
     lines = ("Case.optimizer = @sgd()", "adam.b1 = 0.9", "sgd.learning_rate = 0.1")
     assert both.variant.bindings == lines and both.label == SHOWN["case-optimizer-sgd-learning-rate-2"]

@@ -12,7 +12,7 @@ from lobench.analysis.comparisons.paired_values import paired_block, paired_valu
 from lobench.analysis.comparisons.summary import Summary
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.comparison import Effect, MeanParts, compare_cases, mean_difference
-from lobench.analysis.stats.location import Location, Method
+from lobench.analysis.stats.location import Location, LocationTest
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts
 from lobench.analysis.store.case_groups import case_groups
@@ -35,7 +35,7 @@ class BoldEntries:
     """
 
     indices: frozenset[int] = frozenset()
-    tests: frozenset[Method] = frozenset()
+    tests: frozenset[LocationTest] = frozenset()
 
 
 def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, only_best: bool = False) -> BoldEntries:
@@ -78,7 +78,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, onl
         return BoldEntries(indices=frozenset({best_index}))
     indices, block = paired_block(best_cell, other_cells, metric, scales)
     is_worse_by_index = dict(zip(indices, block.are_worse(alpha).tolist(), strict=True)) if block is not None else {}
-    tests: set[Method] = {"paired"} if is_worse_by_index else set()
+    tests: set[LocationTest] = {"paired"} if is_worse_by_index else set()
     for index in other_cells.keys() - is_worse_by_index.keys():
         values = _values_to_compare(best_cell, other_cells[index], metric, scales)
         effect = compare_cases({"": values}, alpha=alpha).cases[0]
@@ -87,7 +87,7 @@ def bold_cells(cells: Sequence[Cell | None], metric: str, scales: Scales, *, onl
     return _make_bold(best_index, is_worse_by_index, tests)
 
 
-def _make_bold(best_index: int, is_worse_by_index: Mapping[int, bool], tests: Collection[Method]) -> BoldEntries:
+def _make_bold(best_index: int, is_worse_by_index: Mapping[int, bool], tests: Collection[LocationTest]) -> BoldEntries:
     indices = frozenset({best_index, *(index for index, is_worse in is_worse_by_index.items() if not is_worse)})
     return BoldEntries(indices=indices, tests=frozenset(tests))
 
@@ -147,7 +147,7 @@ def bold_means(
 
 def _mean_verdicts(
     summary: Summary, best_subject: int, other_subjects: Mapping[int, int], metric: str, suite: str, alpha: float
-) -> dict[int, tuple[Effect, Collection[Method]]]:
+) -> dict[int, tuple[Effect, Collection[LocationTest]]]:
     """Returns the verdict of a comparison with the best subject, and its tests, by index in `other_subjects`.
 
     Subjects without a common case are left out. `alpha` is the level of each verdict.
@@ -155,7 +155,7 @@ def _mean_verdicts(
     subjects = summary.snapshot.subjects
     metric_name = None if metric == "primary" else metric
     mean_parts_by_index = {index: MeanParts() for index in other_subjects}
-    tests = {index: set[Method]() for index in other_subjects}
+    tests = {index: set[LocationTest]() for index in other_subjects}
     cases = summary.cases_of(suite) if suite else subjects[best_subject].cells.keys()
     compared_cases = [case for case in subjects[best_subject].cells if case in cases]
     groups = case_groups(
@@ -185,7 +185,7 @@ def _mean_verdicts(
             difference = mean_difference(samples, 1 - alpha)
             mean_parts_by_index[index].add(samples, difference)
             tests[index].update([difference.method] if difference.num_seeds else [])
-    verdicts: dict[int, tuple[Effect, Collection[Method]]] = {}
+    verdicts: dict[int, tuple[Effect, Collection[LocationTest]]] = {}
     for index, mean_parts in mean_parts_by_index.items():
         if tests[index]:
             verdicts[index] = mean_parts.effect(alpha).verdict, tests[index]

@@ -17,7 +17,7 @@ from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import Plans
 
-__all__ = ["Fallback", "ScoredSubject", "StoreScores"]
+__all__ = ["Fallback", "LiveScoredSubject", "StoreScores"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredSubject:
+class LiveScoredSubject:
     """A subject with its mean score.
 
     Attributes:
@@ -71,7 +71,7 @@ class StoreScores:
         self._last_event = -1
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
 
-    def scores_of(self, wanted_subjects: Collection[Subject]) -> list[ScoredSubject]:
+    def scores_of(self, wanted_subjects: Collection[Subject]) -> list[LiveScoredSubject]:
         """Returns the present scores of subjects, in the order of their outer steps.
 
         Raises:
@@ -84,14 +84,14 @@ class StoreScores:
             [subject for subject in subjects if (subject.subject.key, subject.subject.outer_step) in wanted_checkpoints]
         )
 
-    def all_scores(self) -> list[ScoredSubject]:
+    def all_scores(self) -> list[LiveScoredSubject]:
         """Returns the scores of all subjects read so far; [] before the first call of `of`."""
         return self._score_subjects(self._known_subjects())
 
     def _known_subjects(self) -> list[StoredSubject]:
         return [subject for subjects in self._subjects.values() for subject in subjects]
 
-    def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[ScoredSubject]:
+    def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[LiveScoredSubject]:
         all_subjects = sorted(self._known_subjects(), key=_generation_and_step)
         scales = Scales.of(all_subjects, self._suite_paths)
         scored_subjects = [_score_subject(subject, scales) for subject in sorted(subjects, key=_generation_and_step)]
@@ -147,15 +147,17 @@ class StoreScores:
         )
 
 
-def _score_subject(subject: StoredSubject, scales: Scales) -> ScoredSubject:
+def _score_subject(subject: StoredSubject, scales: Scales) -> LiveScoredSubject:
     num_untuned = len(subject.cells.keys() - scales.baselines.baseline_by_case.keys())
     score = None if num_untuned else mean_score(subject, None, scales)
-    return ScoredSubject(subject=subject, score=score, num_untuned=num_untuned, baseline_label=scales.baseline_label)
+    return LiveScoredSubject(
+        subject=subject, score=score, num_untuned=num_untuned, baseline_label=scales.baseline_label
+    )
 
 
 def _with_fallback(
-    scored_subject: ScoredSubject, scales: Scales, means: Sequence[tuple[StoredSubject, float]]
-) -> ScoredSubject:
+    scored_subject: LiveScoredSubject, scales: Scales, means: Sequence[tuple[StoredSubject, float]]
+) -> LiveScoredSubject:
     """Returns a subject without a score with its fallback. `means` are the mean scores of all subjects, in order."""
     subject = scored_subject.subject
     earlier_means = [

@@ -35,7 +35,7 @@ __all__ = [
     "pair_around_break",
 ]
 
-Array: TypeAlias = np.ndarray
+FloatArray: TypeAlias = np.ndarray
 
 # Prior probabilities of the variance of checkpoint effects, given as a multiple of the variance of a probe's noise.
 _WOBBLES = {0.0: 0.2, 0.3: 0.2, 1.0: 0.2, 3.0: 0.1, 30.0: 0.1, 300.0: 0.1, 3000.0: 0.1}
@@ -433,11 +433,11 @@ class _ScoreEvidence:
       never: float64[num_wobbles], log evidence that there is no break, plus the log prior of the wobble.
     """
 
-    logs: Array
-    drops: Array
-    errors: Array
-    noises: Array
-    never: Array
+    logs: FloatArray
+    drops: FloatArray
+    errors: FloatArray
+    noises: FloatArray
+    never: FloatArray
 
 
 def _score_evidence(probes: Sequence[_ConvergedProbe], probed_indices: Sequence[int]) -> _ScoreEvidence:
@@ -468,7 +468,7 @@ def _score_evidence(probes: Sequence[_ConvergedProbe], probed_indices: Sequence[
     )
 
 
-def _rate_evidence(num_lost_by_index: Array, size: Array, *, is_turned: bool) -> tuple[Array, float]:
+def _rate_evidence(num_lost_by_index: FloatArray, size: FloatArray, *, is_turned: bool) -> tuple[FloatArray, float]:
     """Returns the log evidence of a higher loss rate from each class on, and the log evidence of a constant rate.
 
     A rate has a beta prior with most of its mass near 0. The rate after the break is uniform above the one before it.
@@ -481,7 +481,7 @@ def _rate_evidence(num_lost_by_index: Array, size: Array, *, is_turned: bool) ->
     prior = rates ** (_LOSS_PRIOR[0] - 1) * (1 - rates) ** (_LOSS_PRIOR[1] - 1)
     prior /= prior.sum()
 
-    def log_likelihoods(num_lost: float, num_all: float) -> Array:
+    def log_likelihoods(num_lost: float, num_all: float) -> FloatArray:
         return np.asarray(num_lost * np.log(rates) + (num_all - num_lost) * np.log1p(-rates))
 
     log_evidence = []
@@ -505,7 +505,9 @@ def _rate_evidence(num_lost_by_index: Array, size: Array, *, is_turned: bool) ->
     return np.asarray(log_evidence), log_evidence_of_no_change
 
 
-def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Noise) -> tuple[Array, float]:
+def _evidence_of_wobble(
+    seeds: FloatArray, scores: FloatArray, wobble: float, noise: _Noise
+) -> tuple[FloatArray, float]:
     """Returns the log evidence of a break for each class and size of the fall, and the log evidence of no break.
 
     In class i the break lies between the i-th probed checkpoint and the next. The model is a regression with a flat
@@ -560,6 +562,6 @@ def _evidence_of_wobble(seeds: Array, scores: Array, wobble: float, noise: _Nois
     return np.stack([log_evidence, fall, error, scale / half_degrees * (1 / width + relative_wobble)]), log_no_fall
 
 
-def _sums_from(values: Array) -> Array:
+def _sums_from(values: FloatArray) -> FloatArray:
     """Returns the sums from each index to the end."""
     return values[::-1].cumsum(axis=0)[::-1]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lobench.analysis.stats.intervals import Interval
-from lobench.analysis.stats.location import LEAST_P, Location, Method, locate
+from lobench.analysis.stats.location import LEAST_P, Location, LocationTest, locate
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.stats.proportions import Counts, p_fewer, p_more, two_sided
 from lobench.analysis.stats.seed_groups import counts_of, group_counts, mean_over_cases, seed_means_ratio
@@ -79,7 +79,7 @@ class MeanDifference:
     sd: float = math.nan
     p_value: float = math.nan
     degrees: float = math.nan
-    method: Method = "paired"
+    method: LocationTest = "paired"
     num_converged: int = 0
     p_converged: float = math.nan
     p_diverged: float = math.nan
@@ -201,7 +201,7 @@ def mean_difference(samples: Samples, confidence: float = 0.95) -> MeanDifferenc
     num_seeds = len(samples)
     counts = counts_of(samples)
     count_fields = dict(zip(_COUNTS, counts, strict=True))
-    default_method: Method = "paired" if samples.is_paired else "welch"
+    default_method: LocationTest = "paired" if samples.is_paired else "welch"
     if num_seeds == 0 or not samples.has_scale:
         missing_text = f"no common {samples.replicate}" if samples.is_paired else f"no {samples.replicate}"
         all_diverged = num_seeds > 0 and counts.a == counts.num_a and counts.b == counts.num_b

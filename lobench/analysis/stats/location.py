@@ -17,9 +17,9 @@ from lobench.analysis.stats.permutation import Permutation
 from lobench.analysis.stats.proportions import two_sided
 from lobench.analysis.stats.t_distribution import t_isf, t_sf
 
-__all__ = ["LEAST_P", "Location", "Method", "locate", "mean_location"]
+__all__ = ["LEAST_P", "Location", "LocationTest", "locate", "mean_location"]
 
-Method: TypeAlias = Literal["paired", "mcnemar", "welch", "permutation"]
+LocationTest: TypeAlias = Literal["paired", "mcnemar", "welch", "permutation"]
 
 _TWICE = 2  # ratio of sizes from which Welch's t errs under heavy tails, skew or unequal variances
 LEAST_P = 1e-300  # smallest p-value, because no number of seeds gives certainty
@@ -39,7 +39,7 @@ class Location:
       mcnemar: Test of binary pairs, in place of Student's.
     """
 
-    method: Method
+    method: LocationTest
     estimate: Estimate
     samples: Samples = field(default=Samples(), repr=False)  # one shared instance instead of thousands
     permutation: Permutation | None = field(default=None, repr=False, compare=False)
@@ -111,7 +111,7 @@ def locate(samples: Samples) -> Location:
     converged = samples.converged()
     few, many = sorted((len(converged.a), len(converged.b)))
     if not few:
-        method: Method = "paired" if converged.is_paired else "welch"
+        method: LocationTest = "paired" if converged.is_paired else "welch"
         return Location(method=method, estimate=_NOTHING)
     estimate = converged.estimate()
     if converged.binary_unit:

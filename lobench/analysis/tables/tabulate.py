@@ -15,7 +15,7 @@ from lobench.analysis.comparisons.step_costs import SideCost, class_costs
 from lobench.analysis.comparisons.summary import Summary, summary_of_methods
 from lobench.analysis.scores.mean_scores import mean_score
 from lobench.analysis.stats.intervals import Interval, metric_means
-from lobench.analysis.stats.location import Method
+from lobench.analysis.stats.location import LocationTest
 from lobench.analysis.stats.mean_ranks import mean_ranks
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.methods import (
@@ -43,7 +43,7 @@ COSTS_NOTE = (
     "seconds are of training one seed, without compilation and evaluations; at equal time: values at the end "
     "of the fastest method on the same machine"
 )
-_TEST_NAMES: dict[Method, str] = {
+_TEST_NAMES: dict[LocationTest, str] = {
     "paired": "a paired t test",
     "mcnemar": "McNemar's exact test",
     "welch": "Welch's t test",
@@ -126,7 +126,7 @@ class _TableMaker:
             [self._case_title(case) for case in range(len(snapshot.cases))],
             case_groups or self._cases_by_suite(),
         )
-        self._metrics, self._tests_used = self._metric_names(), set[Method]()
+        self._metrics, self._tests_used = self._metric_names(), set[LocationTest]()
         self._eliminated_methods = _eliminated_entries(summary, snapshot)
         self._notes += race_notes(summary, has_bounds=True)
         searches = [snapshot.search_of(index) for index, _ in self._method_headings if index >= 0]

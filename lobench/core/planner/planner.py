@@ -283,7 +283,7 @@ class Planner:
         )
         self._translate(self._machine.apply(returned_work), event)
 
-    def _translate(self, actions: Iterable[schedule.Action], event: events.Finished | None = None) -> None:
+    def _translate(self, actions: Iterable[schedule.ScheduleAction], event: events.Finished | None = None) -> None:
         """Translates actions of the machine into actions of the planner; `event` is the result that caused them."""
         for action in actions:
             match action:

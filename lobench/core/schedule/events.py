@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
-    "Action",
     "Add",
     "Capacity",
     "Death",
@@ -17,11 +16,12 @@ __all__ = [
     "Drop",
     "End",
     "Ended",
-    "Event",
     "Fail",
     "Forgive",
     "KillWorker",
     "Returned",
+    "ScheduleAction",
+    "ScheduleEvent",
     "Size",
     "StartWorker",
     "Tick",
@@ -151,7 +151,7 @@ class Drain:
     """Lease no more work; running work may finish."""
 
 
-Event: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | Tick | Drain | Capacity
+ScheduleEvent: TypeAlias = Add | Drop | Forgive | WorkerReady | WorkerDied | Returned | Tick | Drain | Capacity
 
 
 # Actions.
@@ -233,4 +233,4 @@ class Fail:
     message: str
 
 
-Action: TypeAlias = StartWorker | KillWorker | WorkLease | Ended | Death | Fail
+ScheduleAction: TypeAlias = StartWorker | KillWorker | WorkLease | Ended | Death | Fail

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from lobench.core.schedule import events
-from lobench.core.schedule.events import Action, End, Returned, Size, Why, Work
+from lobench.core.schedule.events import End, Returned, ScheduleAction, Size, Why, Work
 from lobench.core.schedule.losses import Losses, Rules
 from lobench.core.schedule.queue import QueueEntry, Rank, WorkQueue
 from lobench.core.schedule.workers import RunningLease, Worker, Workers
@@ -117,7 +117,7 @@ class Machine:
         self._now = 0.0
         self._last_tick = -math.inf
         self._is_draining = False
-        self._actions: list[Action] = []
+        self._actions: list[ScheduleAction] = []
 
     @property
     def is_draining(self) -> bool:
@@ -151,11 +151,11 @@ class Machine:
             return True
         return any(self._workers.has_room(self._fitting_size(size)) for size in sizes)
 
-    def handle(self, event: events.Event) -> tuple[Action, ...]:
+    def handle(self, event: events.ScheduleEvent) -> tuple[ScheduleAction, ...]:
         """Applies an event, places work, and returns the actions to take, in order."""
         return (*self.apply(event), *self.place_work())
 
-    def apply(self, event: events.Event) -> tuple[Action, ...]:
+    def apply(self, event: events.ScheduleEvent) -> tuple[ScheduleAction, ...]:
         """Applies an event without placing work, for callers with further events."""
         self._actions = []
         match event:
@@ -184,14 +184,14 @@ class Machine:
                 self._is_draining = True
         return tuple(self._actions)
 
-    def place_work(self) -> tuple[Action, ...]:
+    def place_work(self) -> tuple[ScheduleAction, ...]:
         """Leases work that fits, and starts the workers that are needed."""
         self._actions = []
         if not self._is_draining:
             self._lease_fitting()
         return tuple(self._actions)
 
-    def warm_up(self, size: Size, at_most: int | None = None) -> tuple[Action, ...]:
+    def warm_up(self, size: Size, at_most: int | None = None) -> tuple[ScheduleAction, ...]:
         """Starts workers of a size before there is work for them, as many as there is room for.
 
         Args:

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.factored import Accumulators, TensorValues
 from lobench.inner.optimizers.features import (
     LayerOutputs,
@@ -82,10 +82,12 @@ class AdafacFeatured(LearnedOptimizer):
         narrow_weights = network["w0"][FACTORED_ROWS]
         step_weights = network["w0"][-_NUM_EMBEDDED:]
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             return {"step": jnp.int32(0), **accumulators.init(params)}
 
-        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
+        def update(
+            grads: PyTree, state: OptimizerState, params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             bias = step_embedding(state["step"]) @ step_weights + network["b0"]
             leaves = [self.feature_layout(leaf) for leaf in jax.tree.leaves(grads)]
 

@@ -12,7 +12,7 @@ import optax
 
 from lobench.core.errors import ConfigError
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.factored import Accumulators, TensorValues
 from lobench.inner.optimizers.features import feature_layout, network_outputs, weighted_sum
 from lobench.inner.optimizers.tensor_lstm import (
@@ -81,13 +81,13 @@ class Celo(LearnedOptimizer):
         full_shape_weights = jnp.concatenate([weights[: FACTORED_ROWS.start], weights[FACTORED_ROWS.stop :]])
         layers = [(network["w1"][0], network["b1"][0]), (network["w2"][0, :, :2], network["b2"][0, :2])]
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             num_tensors = len(jax.tree.leaves(params))
             return {**initial_schedule_state(theta, num_tensors, horizon), **accumulators.init(params)}
 
         def update(
-            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, State]:
+            grads: PyTree, state: OptimizerState, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             schedule, rates = schedule_step(theta, state, value, horizon)
             leaves = [jnp.clip(feature_layout(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
 
@@ -115,13 +115,15 @@ def require_horizon(optimizer: LearnedOptimizer, num_steps: int | None) -> int:
     return num_steps
 
 
-def initial_schedule_state(theta: Theta, num_tensors: int, horizon: int) -> State:
+def initial_schedule_state(theta: Theta, num_tensors: int, horizon: int) -> OptimizerState:
     """Returns the state of the scheduler before the first update."""
     lstm_states = initial_lstm_states(theta["lstm_init_state"], num_tensors)
     return {"step": jnp.int32(0), "losses": new_loss_buffer(horizon), "rows": lstm_states}
 
 
-def schedule_step(theta: Theta, state: State, loss: jax.Array, horizon: int) -> tuple[State, jax.Array]:
+def schedule_step(
+    theta: Theta, state: OptimizerState, loss: jax.Array, horizon: int
+) -> tuple[OptimizerState, jax.Array]:
     """Returns the state of the scheduler after an update, and the learning rates, float32[num_tensors]."""
     losses, loss_inputs = loss_features(state["losses"], state["step"], loss)
     progress = progress_features(state["step"], horizon)

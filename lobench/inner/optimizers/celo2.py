@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.celo import BLOCK_CHANNELS
 from lobench.inner.optimizers.factored import FactoredMoments
 from lobench.inner.optimizers.features import moving_averages
@@ -72,7 +72,7 @@ class Celo2(LearnedOptimizer):
         first_layer = jnp.concatenate([theta[f"w0.{index}"] for index in range(len(BLOCK_CHANNELS))])
         adam = optax.scale_by_adam(b1=float(_DECAYS[0]), b2=float(_RMS[-1]))
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             matrices, vectors = self._learned_and_adamw_leaves(params, params)
             return {
                 "momentum": {path: jnp.zeros((3, *leaf.shape)) for path, leaf in matrices.items()},
@@ -81,7 +81,9 @@ class Celo2(LearnedOptimizer):
                 "adam": adam.init(vectors),
             }
 
-        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
+        def update(
+            grads: PyTree, state: OptimizerState, params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             grads = clip_by_total_norm(grads, self.max_norm)
             grads = jax.tree.map(lambda grad: jnp.clip(grad, -1000.0, 1000.0), grads)
             matrices, vectors = self._learned_and_adamw_leaves(grads, params)

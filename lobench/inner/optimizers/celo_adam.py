@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.celo import initial_schedule_state, require_horizon, schedule_step
 from lobench.inner.optimizers.tensor_lstm import new_linear, zero_lstm_theta
 
@@ -49,13 +49,13 @@ class CeloAdam(LearnedOptimizer):
         beta1 = jnp.float32(self.beta1)
         beta2 = jnp.float32(self.beta2)
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
             return {**initial_schedule_state(theta, len(zeros), horizon), "m": zeros, "v": zeros}
 
         def update(
-            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, State]:
+            grads: PyTree, state: OptimizerState, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             schedule, rates = schedule_step(theta, state, value, horizon)
             leaves, structure = jax.tree.flatten(grads)
             clipped_grads = [jnp.clip(leaf.astype(jnp.float32), -1000.0, 1000.0) for leaf in leaves]

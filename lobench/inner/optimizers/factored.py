@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lobench.inner.optimizer import PyTree, State
+from lobench.inner.optimizer import OptimizerState, PyTree
 from lobench.inner.optimizers.features import feature_layout, from_feature_layout, moving_averages
 
 __all__ = ["Accumulators", "FactoredMoments", "FactoredValues", "TensorValues", "factored_axes"]
@@ -223,7 +223,7 @@ class Accumulators:
     factored_decays: jax.Array
     layout: Callable[[jax.Array], jax.Array] = feature_layout
 
-    def init(self, params: PyTree) -> State:
+    def init(self, params: PyTree) -> OptimizerState:
         """Returns zero accumulators."""
         shapes = [feature_layout(leaf).shape for leaf in jax.tree.leaves(params)]
         return {
@@ -234,12 +234,12 @@ class Accumulators:
 
     def update(
         self,
-        state: State,
+        state: OptimizerState,
         grads: Sequence[jax.Array],
         params: PyTree,
         weights: jax.Array,
         step: Callable[[int, TensorValues], jax.Array],
-    ) -> tuple[PyTree, State]:
+    ) -> tuple[PyTree, OptimizerState]:
         """Returns the updates, a tree like params, and the accumulators after the gradients.
 
         Args:

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.celo import (
     BLOCK_CHANNELS,
     FACTORED_ROWS,
@@ -97,7 +97,7 @@ class HyperV2(LearnedOptimizer):
         networks = _Networks(theta["ff_mod_stack"]["~"], self._widths)
         accumulators = block_accumulators(_float32_layout)
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             return {
                 "step": jnp.int32(0),
                 "losses": new_loss_buffer(_BUGGED_HORIZON if self.use_bugged_loss_features else horizon),
@@ -106,8 +106,8 @@ class HyperV2(LearnedOptimizer):
             }
 
         def update(
-            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, State]:
+            grads: PyTree, state: OptimizerState, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             schedule, controls, rates = self._schedule(theta["rnn_params"], state, params, value, horizon)
             network_rows = networks.mix(controls)
             leaves = [jnp.clip(_float32_layout(leaf), -1000.0, 1000.0) for leaf in jax.tree.leaves(grads)]
@@ -124,8 +124,8 @@ class HyperV2(LearnedOptimizer):
         return optax.GradientTransformationExtraArgs(init, update)
 
     def _schedule(
-        self, theta: Theta, state: State, params: PyTree, loss: jax.Array, horizon: int
-    ) -> tuple[State, jax.Array, jax.Array]:
+        self, theta: Theta, state: OptimizerState, params: PyTree, loss: jax.Array, horizon: int
+    ) -> tuple[OptimizerState, jax.Array, jax.Array]:
         """Returns the next state of the LSTM and its inputs, controls [num_tensors, K] and rates [num_tensors]."""
         step = state["step"]
         losses, loss_inputs = loss_features(state["losses"], step, loss)

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.features import moving_averages, rms_norm, step_embedding
 from lobench.inner.optimizers.tensor_lstm import new_linear
 
@@ -47,11 +47,13 @@ class MLPLOpt(LearnedOptimizer):
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         layers = [theta["mlp"]["~"][f"linear_{index}"] for index in range(3)]
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             momenta = [jnp.zeros((len(_DECAYS), jnp.size(leaf))) for leaf in jax.tree.leaves(params)]
             return {"step": jnp.int32(0), "momentum": momenta}
 
-        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
+        def update(
+            grads: PyTree, state: OptimizerState, params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             embedding = step_embedding(state["step"])
             first_layer = layers[0]
             bias = embedding @ first_layer["w"][8:] + first_layer["b"]

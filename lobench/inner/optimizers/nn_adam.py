@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.tensor_lstm import (
     clipped_log,
     initial_lstm_states,
@@ -67,7 +67,7 @@ class NNAdam(LearnedOptimizer):
         recurrent = theta["rnn_params"]["rnn/linear"]
         controls = theta["rnn_to_controls_params"]["rnn_to_controls"]
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             zeros = [jnp.zeros(jnp.shape(leaf)) for leaf in jax.tree.leaves(params)]
             return {
                 "m": zeros,
@@ -76,7 +76,9 @@ class NNAdam(LearnedOptimizer):
                 "rows": initial_lstm_states(theta["lstm_init_state"], len(zeros)),
             }
 
-        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
+        def update(
+            grads: PyTree, state: OptimizerState, params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             values = _from_log_scale(state["hyper"])
             updates, momenta, squares, tensor_moments = [], [], [], []
             tensors = zip(jax.tree.leaves(grads), jax.tree.leaves(params), state["m"], state["r"], strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.features import moving_averages, rms_norm, tanh_scales
 from lobench.inner.optimizers.tensor_lstm import (
     clipped_log,
@@ -85,7 +85,7 @@ class RNNMLPLOpt(LearnedOptimizer):
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         decays = jnp.asarray(self.decays, jnp.float32)
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             sizes = [jnp.size(leaf) for leaf in jax.tree.leaves(params)]
             return {
                 "step": jnp.int32(0),
@@ -99,8 +99,8 @@ class RNNMLPLOpt(LearnedOptimizer):
             }
 
         def update(
-            grads: PyTree, state: State, params: PyTree = None, *, value: jax.Array, **extra: Any
-        ) -> tuple[PyTree, State]:
+            grads: PyTree, state: OptimizerState, params: PyTree = None, *, value: jax.Array, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             leaves, structure = jax.tree.flatten(grads)
             step = state["step"]
             loss, loss_inputs = _loss_features(state["loss"], value, step)

@@ -12,7 +12,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from lobench.inner.configurable import configurable
-from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, PyTree, State, Theta
+from lobench.inner.optimizer import InnerOptimizer, LearnedOptimizer, OptimizerState, PyTree, Theta
 from lobench.inner.optimizers.lstm import HIDDEN, init_lstm, initial_state, two_layers
 
 __all__ = ["RNNProp"]
@@ -40,11 +40,13 @@ class RNNProp(LearnedOptimizer):
     def opt_fn(self, theta: Theta, num_steps: int | None = None) -> InnerOptimizer:
         projection = theta["input_projection"]
 
-        def init(params: PyTree) -> State:
+        def init(params: PyTree) -> OptimizerState:
             size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
             return {"step": jnp.int32(0), "m": jnp.zeros(size), "v": jnp.zeros(size), "lstm": initial_state(size)}
 
-        def update(grads: PyTree, state: State, params: PyTree = None, **extra: Any) -> tuple[PyTree, State]:
+        def update(
+            grads: PyTree, state: OptimizerState, params: PyTree = None, **extra: Any
+        ) -> tuple[PyTree, OptimizerState]:
             grad, unravel = ravel_pytree(grads)
             step = state["step"] + 1
             correction = 1 - _BETA ** step.astype(jnp.float32)

@@ -21,7 +21,7 @@ from lobench.inner.training.streams import OPTIMIZER, Replica, stream
 
 __all__ = ["inner_step", "members", "num_replicas", "num_updates", "with_copies"]
 
-State: TypeAlias = tuple[PyTree, PyTree, PyTree]  # opt_state, params, model_state
+TrainingState: TypeAlias = tuple[PyTree, PyTree, PyTree]  # opt_state, params, model_state
 Values: TypeAlias = dict[str, jax.Array]  # float32[] by name, of a training batch before its update
 LossesOf: TypeAlias = Callable[[Replica, PyTree, PyTree], BatchLosses]  # (replica, its batch, model_state)
 
@@ -74,7 +74,7 @@ def inner_step(
     replica: Replica,
     batch_source: PyTree,
     index: jax.Array,
-    state: State,
+    state: TrainingState,
 ) -> tuple[PyTree, PyTree, PyTree, Values]:
     """Computes one inner step.
 
@@ -104,11 +104,16 @@ def inner_step(
 
 
 def _shared_round(
-    stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
-) -> tuple[State, Values]:
+    stepper: Stepper,
+    make_losses: LossesOf,
+    replicas: Replica,
+    batch_source: PyTree,
+    index: jax.Array,
+    state: TrainingState,
+) -> tuple[TrainingState, Values]:
     """Computes a round in which each turn uses the parameters left by the previous one."""
 
-    def turn(state: State, replica_and_draws: tuple[Replica, PyTree]) -> tuple[State, Values]:
+    def turn(state: TrainingState, replica_and_draws: tuple[Replica, PyTree]) -> tuple[TrainingState, Values]:
         state, values, _ = _take_turn(stepper, make_losses, *replica_and_draws, index, state, state[1])
         return state, values
 
@@ -116,12 +121,19 @@ def _shared_round(
 
 
 def _synced_round(
-    stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
-) -> tuple[State, Values]:
+    stepper: Stepper,
+    make_losses: LossesOf,
+    replicas: Replica,
+    batch_source: PyTree,
+    index: jax.Array,
+    state: TrainingState,
+) -> tuple[TrainingState, Values]:
     """Computes a round in which each replica takes its gradient at its own copy, made after its previous turn."""
     synced: _SyncedState = state[0]
 
-    def turn(state: State, inputs_of_turn: tuple[Replica, PyTree, PyTree]) -> tuple[State, tuple[Values, PyTree]]:
+    def turn(
+        state: TrainingState, inputs_of_turn: tuple[Replica, PyTree, PyTree]
+    ) -> tuple[TrainingState, tuple[Values, PyTree]]:
         replica, batch_source, copy = inputs_of_turn
         state, values, params = _take_turn(stepper, make_losses, replica, batch_source, index, state, copy)
         return state, (values, params)
@@ -138,9 +150,9 @@ def _take_turn(
     replica: Replica,
     batch_source: PyTree,
     index: jax.Array,
-    state: State,
+    state: TrainingState,
     gradient_params: PyTree,
-) -> tuple[State, Values, PyTree]:
+) -> tuple[TrainingState, Values, PyTree]:
     """Updates the parameters by the gradient that a replica's batch has at `gradient_params`.
 
     Returns state, values and the new parameters.
@@ -164,8 +176,13 @@ def _take_turn(
 
 
 def _mean_step(
-    stepper: Stepper, make_losses: LossesOf, replicas: Replica, batch_source: PyTree, index: jax.Array, state: State
-) -> tuple[State, Values]:
+    stepper: Stepper,
+    make_losses: LossesOf,
+    replicas: Replica,
+    batch_source: PyTree,
+    index: jax.Array,
+    state: TrainingState,
+) -> tuple[TrainingState, Values]:
     """Updates the parameters once, by the mean of the replicas' gradients. Returns the values of each replica."""
     opt_state, params, model_state = state
 

@@ -27,7 +27,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.text import subject_name
 
 if TYPE_CHECKING:
-    from lobench.analysis.scores.live_scores import Fallback, ScoredSubject, StoreScores
+    from lobench.analysis.scores.live_scores import Fallback, LiveScoredSubject, StoreScores
 
 __all__ = ["BAD", "BEST", "CheckpointLines", "difference_from_best"]
 
@@ -127,7 +127,7 @@ class CheckpointLines:
                     problem,
                 )
 
-    def _log_subject(self, event: _Finished, subject_score: ScoredSubject | None, problem: str) -> None:
+    def _log_subject(self, event: _Finished, subject_score: LiveScoredSubject | None, problem: str) -> None:
         if (event.subject.key, event.subject.outer_step) == self._last_logged:
             return  # the same theta was found at two paths
         self._last_logged = (event.subject.key, event.subject.outer_step)
@@ -151,7 +151,7 @@ class CheckpointLines:
             self._num_logged += 1  # so that the line is logged only once
             self._log(f"{_MANY} checkpoints: the best of many is the luckiest, too; {MANY_LOOKS}", "")
 
-    def _compute_scores(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], ScoredSubject]:
+    def _compute_scores(self, subjects: Sequence[Subject]) -> dict[tuple[object, int], LiveScoredSubject]:
         from lobench.analysis.scores.live_scores import StoreScores  # slow to import, and often not needed
 
         is_first = self._scores is None
@@ -175,7 +175,7 @@ class _Lines:
         self._means: list[float] = []
         self._best_by_cases: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
 
-    def register(self, subject: Subject, subject_score: ScoredSubject) -> str:
+    def register(self, subject: Subject, subject_score: LiveScoredSubject) -> str:
         """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first."""
         if subject_score.score is None or (mean := subject_score.score.interval.mean) != mean:
             return ""
@@ -189,7 +189,7 @@ class _Lines:
         value, name = best
         return difference_from_best(mean, value, f"an earlier {name}" if name == subject_name(subject) else name)
 
-    def line_of(self, identity: Subject, subject_score: ScoredSubject) -> tuple[str, str]:
+    def line_of(self, identity: Subject, subject_score: LiveScoredSubject) -> tuple[str, str]:
         """Returns the line of a finished subject, and its colour."""
         subject = subject_score.subject
         change = self.register(identity, subject_score)
@@ -213,7 +213,7 @@ class _Lines:
         text = "  ".join(filter(None, (self._score(subject_score, change), ", ".join(counts))))
         return text, BAD if lost_texts or failures else BEST if " above the best" in change else ""
 
-    def _score(self, subject_score: ScoredSubject, change: str) -> str:
+    def _score(self, subject_score: LiveScoredSubject, change: str) -> str:
         from lobench.drawing.curves import sparkline
         from lobench.report.tables.verdict import interval_text
 
@@ -233,7 +233,7 @@ class _Lines:
             text += f" of {subject_score.score.num_cases} of {counted(num_cases, 'case')}"
         return f"{text}{change}  scores {sparkline(self._means[-_NUM_SPARKS:])}"
 
-    def _hint(self, subject_score: ScoredSubject, num_cases: int) -> str:
+    def _hint(self, subject_score: LiveScoredSubject, num_cases: int) -> str:
         """Returns a hint on missing baselines and the command that makes them, in the first call only."""
         command, self._command = self._command, ""
         if not command:

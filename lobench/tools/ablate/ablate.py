@@ -35,7 +35,7 @@ from lobench.engine.store.ledger import Ledger
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.ablate.ablate_settings import AblateKeywords, AblateSettings
-from lobench.tools.ablate.change_search import AblateRules, KnobSearch, Subset, search_changes
+from lobench.tools.ablate.change_search import AblateRules, KnobSearch, KnobSubset, search_changes
 from lobench.tools.ablate.knobs import Knobs, differing_knobs
 from lobench.tools.ablate.sides import Sides, experiment_sides, is_experiment, named_sides
 
@@ -155,7 +155,7 @@ def ablate(
         search=search_result,
         rules=rules,
         step_fractions={
-            knob: configurations.median_step_fraction(Subset({knob}), rules.num_table_seeds)
+            knob: configurations.median_step_fraction(KnobSubset({knob}), rules.num_table_seeds)
             for knob in range(len(knobs))
         },
         scale=configurations.scales.describe(),
@@ -227,8 +227,8 @@ class _StoredConfigurations:
     num_first_seeds: int
     progress: WatchProgress
     evaluator: StoreEvaluator
-    _configurations: dict[Subset, RequestedSubject] = field(default_factory=dict)
-    _stored_subjects: dict[Subset, StoredSubject] = field(default_factory=dict)
+    _configurations: dict[KnobSubset, RequestedSubject] = field(default_factory=dict)
+    _stored_subjects: dict[KnobSubset, StoredSubject] = field(default_factory=dict)
     _scales: Scales | None = None
 
     @property
@@ -236,7 +236,7 @@ class _StoredConfigurations:
         assert self._scales is not None
         return self._scales
 
-    def evaluate(self, subsets: Sequence[Subset], num_seeds: int) -> None:
+    def evaluate(self, subsets: Sequence[KnobSubset], num_seeds: int) -> None:
         seed_counts = [seed_count for seed_count in self.seed_counts if seed_count <= num_seeds]
         widths = tuple(
             seed_count - earlier_count
@@ -280,7 +280,7 @@ class _StoredConfigurations:
             else configuration.to_subject(self.sides.stored_subject.checkpoint)
         )
 
-    def _check_complete(self, subset: Subset, num_seeds: int) -> None:
+    def _check_complete(self, subset: KnobSubset, num_seeds: int) -> None:
         stored_subject = self._stored_subjects.get(subset)
         cells = list(stored_subject.cells.values()) if stored_subject is not None else []
         if cells and all(len(cell.seeds) >= num_seeds for cell in cells):
@@ -293,7 +293,7 @@ class _StoredConfigurations:
             next_step="the same command tries again",
         )
 
-    def samples(self, a: Subset, b: Subset, num_seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: KnobSubset, b: KnobSubset, num_seeds: int) -> Mapping[str, Samples]:
         base_cells, changed_cells = self._stored_subjects[a].cells, self._stored_subjects[b].cells
         samples_by_case = {}
         for identity in base_cells:
@@ -314,12 +314,12 @@ class _StoredConfigurations:
             )
         return samples_by_case
 
-    def median_step_fraction(self, subset: Subset, num_seeds: int) -> float:
+    def median_step_fraction(self, subset: KnobSubset, num_seeds: int) -> float:
         """Returns the fraction of a case's steps that a seed takes to the final value of A.
 
         This is the median over seeds and cases, and infinite if more than half of them do not reach the value.
         """
-        base_cells = self._stored_subjects[Subset()].cells
+        base_cells = self._stored_subjects[KnobSubset()].cells
         step_fractions = list[float]()
         for identity, cell in self._stored_subjects[subset].cells.items():
             metric = cell.case.primary_metric

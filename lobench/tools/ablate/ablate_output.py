@@ -10,7 +10,7 @@ from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.ablate.ablate import Ablation
-from lobench.tools.ablate.change_search import Need, Subset, Worth
+from lobench.tools.ablate.change_search import KnobSubset, Need, Worth
 
 __all__ = ["AblateRecord", "ablate_record", "ablate_text"]
 
@@ -80,7 +80,7 @@ def ablate_text(ablation: Ablation) -> str:
     lines = [*_answer_lines(ablation), *_harm_lines(ablation), *_forward_lines(ablation)]
     for interaction in search_result.interactions:
         if interaction.p_holm <= _LEVEL:
-            pair_names = _names(ablation, Subset(interaction.pair))
+            pair_names = _names(ablation, KnobSubset(interaction.pair))
             lines.append(
                 f"together: {pair_names}: {_worth_text(interaction.worth)} beyond the sum of both, "
                 f"p = {interaction.p_holm:.2g}"

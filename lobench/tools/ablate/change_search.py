@@ -27,13 +27,13 @@ __all__ = [
     "Interaction",
     "KnobEffect",
     "KnobSearch",
+    "KnobSubset",
     "Need",
-    "Subset",
     "Worth",
     "search_changes",
 ]
 
-Subset: TypeAlias = frozenset[int]  # indices of knobs
+KnobSubset: TypeAlias = frozenset[int]  # indices of knobs
 
 _NUM_TOP_CANDIDATES = 3  # candidates of the forward search that get more seeds
 
@@ -73,10 +73,10 @@ class Need(enum.StrEnum):
 class ConfigurationEvaluator(Protocol):
     """Evaluator of configurations."""
 
-    def evaluate(self, subsets: Sequence[Subset], num_seeds: int) -> None:
+    def evaluate(self, subsets: Sequence[KnobSubset], num_seeds: int) -> None:
         """Evaluates each configuration on this number of seeds per case."""
 
-    def samples(self, a: Subset, b: Subset, num_seeds: int) -> Mapping[str, Samples]:
+    def samples(self, a: KnobSubset, b: KnobSubset, num_seeds: int) -> Mapping[str, Samples]:
         """Returns paired scores of two configurations on this number of seeds per case."""
 
 
@@ -133,21 +133,21 @@ class KnobSearch:
       num_tests: Number of configurations tested against B.
     """
 
-    smallest: Subset
+    smallest: KnobSubset
     effects: tuple[KnobEffect, ...]
-    forward: Subset
+    forward: KnobSubset
     forward_is_equivalent: bool
     whole: Worth
     interactions: tuple[Interaction, ...]
-    undecided: frozenset[Subset]
+    undecided: frozenset[KnobSubset]
     num_configurations: int
     seeds: int
     num_tests: int
 
     @property
-    def harmful(self) -> Subset:
+    def harmful(self) -> KnobSubset:
         """Knobs that make B worse."""
-        return Subset(knob for knob, effect in enumerate(self.effects) if effect.harmful)
+        return KnobSubset(knob for knob, effect in enumerate(self.effects) if effect.harmful)
 
 
 def search_changes(num_knobs: int, evaluator: ConfigurationEvaluator, rules: AblateRules) -> KnobSearch:
@@ -157,14 +157,14 @@ def search_changes(num_knobs: int, evaluator: ConfigurationEvaluator, rules: Abl
       LobenchError: No seed converges with both A and B.
     """
     search = _Search(evaluator=evaluator, rules=rules, all_knobs=frozenset(range(num_knobs)))
-    empty = Subset()
+    empty = KnobSubset()
     num_seeds = rules.num_table_seeds
-    single_knobs = [Subset({knob}) for knob in sorted(search.all_knobs)]
+    single_knobs = [KnobSubset({knob}) for knob in sorted(search.all_knobs)]
     search.ensure_evaluated([empty, search.all_knobs], num_seeds)
     if math.isnan(search.measure_worth(empty, search.all_knobs, num_seeds).mean):
         raise LobenchError("no seed converges with both A and B, so nothing can be compared")
     search.ensure_evaluated([*single_knobs, *(search.all_knobs - knob for knob in single_knobs)], num_seeds)
-    worth_alone = {knob: search.measure_worth(empty, Subset({knob}), num_seeds) for knob in search.all_knobs}
+    worth_alone = {knob: search.measure_worth(empty, KnobSubset({knob}), num_seeds) for knob in search.all_knobs}
     worth_without = {
         knob: search.measure_worth(search.all_knobs, search.all_knobs - {knob}, num_seeds) for knob in search.all_knobs
     }
@@ -214,13 +214,13 @@ class _Search:
 
     evaluator: ConfigurationEvaluator
     rules: AblateRules
-    all_knobs: Subset
-    seeds_by_subset: dict[Subset, int] = field(default_factory=dict)
-    is_equivalent_by_subset: dict[Subset, bool] = field(default_factory=dict)
-    undecided_subsets: set[Subset] = field(default_factory=set)
-    num_tested_seeds: dict[Subset, int] = field(default_factory=dict)
+    all_knobs: KnobSubset
+    seeds_by_subset: dict[KnobSubset, int] = field(default_factory=dict)
+    is_equivalent_by_subset: dict[KnobSubset, bool] = field(default_factory=dict)
+    undecided_subsets: set[KnobSubset] = field(default_factory=set)
+    num_tested_seeds: dict[KnobSubset, int] = field(default_factory=dict)
 
-    def ensure_evaluated(self, subsets: Sequence[Subset], num_seeds: int) -> None:
+    def ensure_evaluated(self, subsets: Sequence[KnobSubset], num_seeds: int) -> None:
         missing_subsets = [
             subset for subset in dict.fromkeys(subsets) if self.seeds_by_subset.get(subset, 0) < num_seeds
         ]
@@ -228,10 +228,10 @@ class _Search:
             self.evaluator.evaluate(missing_subsets, num_seeds)
             self.seeds_by_subset.update(dict.fromkeys(missing_subsets, num_seeds))
 
-    def measure_worth(self, a: Subset, b: Subset, num_seeds: int) -> Worth:
+    def measure_worth(self, a: KnobSubset, b: KnobSubset, num_seeds: int) -> Worth:
         return _worth_of(_mean_difference(self.evaluator.samples(a, b, num_seeds).values()), num_seeds)
 
-    def is_equivalent(self, subset: Subset) -> bool:
+    def is_equivalent(self, subset: KnobSubset) -> bool:
         """Tests a configuration against B. An undecided configuration counts as not equivalent."""
         if subset == self.all_knobs:
             return True
@@ -242,7 +242,7 @@ class _Search:
             self.is_equivalent_by_subset[subset] = bool(verdict)
         return self.is_equivalent_by_subset[subset]
 
-    def _test_equivalence(self, subset: Subset) -> bool | None:
+    def _test_equivalence(self, subset: KnobSubset) -> bool | None:
         margin, level = self.rules.margin, self.rules.look_level
         for num_seeds in self.rules.seed_counts:
             self.ensure_evaluated([self.all_knobs, subset], num_seeds)
@@ -262,7 +262,7 @@ class _Search:
                 return False
         return None
 
-    def find_needs(self, smallest: Subset) -> dict[int, Need]:
+    def find_needs(self, smallest: KnobSubset) -> dict[int, Need]:
         """Returns for each knob whether the smallest set of knobs needs it.
 
         A knob is needed if the smallest set with this knob removed differs significantly from B, at the level alpha
@@ -281,12 +281,12 @@ class _Search:
             needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
         return needs
 
-    def find_harmful_knobs(self, num_seeds: int) -> Subset:
+    def find_harmful_knobs(self, num_seeds: int) -> KnobSubset:
         """Returns the knobs that make B worse."""
-        empty = Subset()
+        empty = KnobSubset()
         p_values = dict[int, float]()
         for knob in sorted(self.all_knobs):
-            change_alone = _mean_difference(self.evaluator.samples(empty, Subset({knob}), num_seeds).values())
+            change_alone = _mean_difference(self.evaluator.samples(empty, KnobSubset({knob}), num_seeds).values())
             change_without = _mean_difference(
                 self.evaluator.samples(self.all_knobs, self.all_knobs - {knob}, num_seeds).values()
             )
@@ -296,27 +296,29 @@ class _Search:
             ]
             p_values[knob] = min(1.0, 2 * min(p_values_of_changes))
         adjusted_p_values = holm(list(p_values.values()))
-        return Subset(
+        return KnobSubset(
             knob for knob, p_value in zip(p_values, adjusted_p_values, strict=True) if p_value <= self.rules.alpha
         )
 
-    def search_backward(self, knob_order: Sequence[int]) -> Subset:
+    def search_backward(self, knob_order: Sequence[int]) -> KnobSubset:
         """Returns a set that is equivalent to B, and not shown equivalent without any one of its knobs.
 
         Source: Zeller and Hildebrandt 2002, the minimizing delta debugging algorithm.
         """
-        if self.is_equivalent(Subset()):
-            return Subset()
+        if self.is_equivalent(KnobSubset()):
+            return KnobSubset()
         needed_knobs = list(knob_order)
         num_chunks = 2
         while len(needed_knobs) > 1:
             chunks = _chunks(needed_knobs, num_chunks)
-            sufficient_chunk = next((chunk for chunk in chunks if self.is_equivalent(Subset(chunk))), None)
+            sufficient_chunk = next((chunk for chunk in chunks if self.is_equivalent(KnobSubset(chunk))), None)
             if sufficient_chunk is not None:
                 needed_knobs, num_chunks = sufficient_chunk, 2
                 continue
             complements = ([knob for knob in needed_knobs if knob not in chunk] for chunk in reversed(chunks))
-            complement = next((remaining for remaining in complements if self.is_equivalent(Subset(remaining))), None)
+            complement = next(
+                (remaining for remaining in complements if self.is_equivalent(KnobSubset(remaining))), None
+            )
             if complement is not None:
                 needed_knobs = complement
                 num_chunks = max(num_chunks - 1, 2)
@@ -324,11 +326,11 @@ class _Search:
                 num_chunks = min(2 * num_chunks, len(needed_knobs))
             else:
                 break
-        return Subset(needed_knobs)
+        return KnobSubset(needed_knobs)
 
-    def search_forward(self) -> tuple[Subset, bool]:
+    def search_forward(self) -> tuple[KnobSubset, bool]:
         """Returns the set reached by adding one knob after another, and whether it is equivalent to B."""
-        chosen_knobs = Subset()
+        chosen_knobs = KnobSubset()
         first_seeds = self.rules.seed_counts[0]
         num_seeds = self.rules.num_table_seeds
         while not self.is_equivalent(chosen_knobs):
@@ -351,13 +353,13 @@ class _Search:
         """Returns the interaction of each pair of settings: the gain of both together minus the gains of each alone."""
         pairs = list(itertools.combinations(knobs, 2))
         num_seeds = self.rules.seed_counts[min(2, len(self.rules.seed_counts) - 1)]
-        empty_subset = Subset()
+        empty_subset = KnobSubset()
         self.ensure_evaluated(
-            [empty_subset, *(Subset({knob}) for knob in knobs), *map(Subset, pairs)] if pairs else [], num_seeds
+            [empty_subset, *(KnobSubset({knob}) for knob in knobs), *map(KnobSubset, pairs)] if pairs else [], num_seeds
         )
         interactions = [
             self._interaction_of(
-                Subset({first_knob}), Subset({second_knob}), Subset({first_knob, second_knob}), num_seeds
+                KnobSubset({first_knob}), KnobSubset({second_knob}), KnobSubset({first_knob, second_knob}), num_seeds
             )
             for first_knob, second_knob in pairs
         ]
@@ -370,9 +372,9 @@ class _Search:
         )
 
     def _interaction_of(
-        self, first_subset: Subset, second_subset: Subset, pair_subset: Subset, num_seeds: int
+        self, first_subset: KnobSubset, second_subset: KnobSubset, pair_subset: KnobSubset, num_seeds: int
     ) -> Location | None:
-        empty = Subset()
+        empty = KnobSubset()
         case_samples = []
         samples_of_subsets = [
             self.evaluator.samples(empty, subset, num_seeds) for subset in (pair_subset, first_subset, second_subset)

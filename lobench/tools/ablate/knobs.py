@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lobench.core.errors import UsageError
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, optimizer_sha256
 from lobench.engine.config.syntax import Binding, Import, binding_text, gin_text, parse_text, references_in
-from lobench.tools.ablate.change_search import Subset
+from lobench.tools.ablate.change_search import KnobSubset
 
 __all__ = ["Knob", "Knobs", "differing_knobs"]
 
@@ -52,7 +52,7 @@ class Knobs:
     def __len__(self) -> int:
         return len(self.knobs)
 
-    def configuration(self, subset: Subset) -> RequestedSubject:
+    def configuration(self, subset: KnobSubset) -> RequestedSubject:
         """Returns A with the values of B for a subset of the knobs."""
         lines = dict(self.base_lines)
         for index in sorted(subset):

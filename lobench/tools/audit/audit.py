@@ -29,7 +29,7 @@ from lobench.plugins import load_plugins
 from lobench.tools.audit.cases import case_findings, codes_without_files
 from lobench.tools.audit.contradictions import findings, suite_folders
 from lobench.tools.audit.draw import Escape, draw_indices, escape_chances, sample_size
-from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.findings import AuditFinding, Contradiction, Unaudited
 from lobench.tools.audit.forms import common_metrics, film_difference, form_difference, unrepeated_claims
 from lobench.tools.audit.outcomes import OutcomeChecker
 from lobench.tools.audit.reevaluation import (
@@ -43,9 +43,9 @@ from lobench.tools.audit.reevaluation import (
     experiment_imports,
 )
 
-__all__ = ["Audit", "AuditedEvaluation", "Verdict", "audit"]
+__all__ = ["Audit", "AuditVerdict", "AuditedEvaluation", "audit"]
 
-Verdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
+AuditVerdict: TypeAlias = Literal["identical", "consistent", "differs", "not auditable"]
 
 # Errors of a row that was not written by lobench.
 _ROW_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError)
@@ -71,7 +71,7 @@ class AuditedEvaluation:
     """
 
     row: EvaluationRow
-    verdict: Verdict
+    verdict: AuditVerdict
     why: str = ""
 
 
@@ -170,7 +170,7 @@ def audit(
             Ledger.open(folder, read_only=True) as ledger,
         ):
             rows = list(ledger.evaluations())
-            all_findings: list[Finding] = list(findings(bundle, ledger, rows, folder))
+            all_findings: list[AuditFinding] = list(findings(bundle, ledger, rows, folder))
             imports = experiment_imports(ledger)
             missing_code = codes_without_files(ledger, rows, bundle.members_in("suites"))
             notes = list(_plan_notes(ledger, rows))
@@ -269,11 +269,11 @@ def _plan_notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 def _find_cases(
     suite_cases: SuiteCases, rows: Sequence[EvaluationRow], file_names: Sequence[str], missing_code: Set[str]
-) -> tuple[dict[int, RepeatableCase | str], list[Finding]]:
+) -> tuple[dict[int, RepeatableCase | str], list[AuditFinding]]:
     """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
     bindings = bindings_by_case(rows)
-    problems: list[Finding] = []
+    problems: list[AuditFinding] = []
     for index, row in enumerate(rows):
         if any(sighting.is_imported for sighting in row.sightings):
             cases[index] = "it was imported: lobench did not train it"
@@ -411,7 +411,7 @@ def _check_outcomes(
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
     comparison: _Comparison,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields outcomes that cannot be repeated. Results with another outcome get the verdict "differs".
 
     A test sees one seed block in a watch, and all blocks of its case under pytest.
@@ -451,7 +451,7 @@ def _check_recorded_outcomes(
     rows: Sequence[EvaluationRow],
     cases: Mapping[int, RepeatableCase | str],
     comparison: _Comparison,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields contradictions between recorded outcomes and recorded curves, for results that were not repeated.
 
     The test of a case may have seen one seed block, the blocks up to this one, or all blocks, so each is tried.
@@ -531,7 +531,7 @@ def _test_against_rounding(
         is_beyond = row_excess > test.limit
         size = f"at most {math.exp(min(row_excess, 690)):.3g} times the effect of rounding"
         where = f"; first {_first_difference(claimed_curves, our_curves)}" if is_beyond else ""
-        verdict: Verdict = "differs" if is_beyond else "consistent"
+        verdict: AuditVerdict = "differs" if is_beyond else "consistent"
         comparison.audited_by_index[row_index] = AuditedEvaluation(
             row=rows[row_index], verdict=verdict, why=f"{size}{where}"
         )

@@ -16,7 +16,7 @@ from lobench.engine.config.reached_files import is_named_code
 from lobench.engine.config.user_code import tree_sha256
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
-from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.findings import AuditFinding, Contradiction, Unaudited
 
 __all__ = [
     "case_findings",
@@ -40,7 +40,7 @@ _IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 def case_findings(
     row: EvaluationRow, bound: BoundCase, file_names: Sequence[str], missing_code: Set[str] = frozenset()
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields the fields of a result's case that differ from the suite's files.
 
     Args:
@@ -80,7 +80,7 @@ def _has_packages(bound_case: BoundCase, name: str) -> bool:
     return not all(map(_is_file_digest, code.parts.values()))
 
 
-def _seed_count_findings(row: EvaluationRow, our_case: CaseInfo) -> Iterator[Finding]:
+def _seed_count_findings(row: EvaluationRow, our_case: CaseInfo) -> Iterator[AuditFinding]:
     claimed_case = row.case
     expected_num_seeds = sum(claimed_case.block_sizes) if claimed_case.block_sizes else our_case.num_seeds
     if claimed_case.num_seeds != expected_num_seeds:
@@ -89,7 +89,7 @@ def _seed_count_findings(row: EvaluationRow, our_case: CaseInfo) -> Iterator[Fin
         )
 
 
-def _name_findings(row: EvaluationRow, our_case: CaseInfo, file_names: Sequence[str]) -> Iterator[Finding]:
+def _name_findings(row: EvaluationRow, our_case: CaseInfo, file_names: Sequence[str]) -> Iterator[AuditFinding]:
     claimed_case = row.case
     file, _, item = claimed_case.node_id.partition("::")
     stem = PurePosixPath(file).stem
@@ -140,7 +140,7 @@ def planned_case_findings(
     planned_subjects: Sequence[PlannedSubject],
     rows: Sequence[EvaluationRow],
     codes_of_results: Mapping[tuple[str, str], Collection[str]],
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields contradictions between plans and results: another case name, code or seed blocks.
 
     Args:
@@ -209,7 +209,7 @@ def codes_without_files(ledger: Ledger, rows: Sequence[EvaluationRow], file_name
 
 def code_findings(
     ledger: Ledger, rows: Sequence[EvaluationRow], contents_by_name: Mapping[str, bytes]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
     rows_by_code = {code: row for row in reversed(rows) for code in split_code(row.key.code) if code}
     for code, row in rows_by_code.items():

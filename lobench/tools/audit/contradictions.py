@@ -31,7 +31,7 @@ from lobench.engine.store.plans import PlannedSubject, files_changed_since_plan,
 from lobench.report.bundle_card import card_of, folders_with_baselines, patch_files_of
 from lobench.tools.audit.cases import code_findings, files_of_codes, planned_case_findings
 from lobench.tools.audit.experiment_checks import configured_labels, experiment_findings, seed_findings
-from lobench.tools.audit.findings import UNUSED_FILES, Contradiction, Finding, Unaudited
+from lobench.tools.audit.findings import UNUSED_FILES, AuditFinding, Contradiction, Unaudited
 from lobench.tools.audit.ledger_checks import Tables, record_findings
 
 __all__ = ["findings", "label_changes", "suite_folders"]
@@ -43,7 +43,9 @@ _FIXED_MEMBERS = ("bundle.json", "about.json", "card.md", "signature")
 _MEMBER_FOLDERS = ("ledger", "suites", "theta")
 
 
-def findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
+def findings(
+    bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path
+) -> Iterator[AuditFinding]:
     """Yields contradictions within the bundle, and the names of claims that cannot be checked.
 
     It stops at the first record with an unknown format.
@@ -83,7 +85,9 @@ def _is_of_lobench(error: Exception) -> bool:
     return any(value.__name__ in names and value.__module__.startswith("lobench.") for value in classes)
 
 
-def _findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path) -> Iterator[Finding]:
+def _findings(
+    bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow], folder: Path
+) -> Iterator[AuditFinding]:
     if (computed_root := bundle.computed_root()) != bundle.root:
         yield Contradiction(
             "root", f"it states {bundle.root[:16]}, and its content has {computed_root[:16]}: it was changed later"
@@ -118,7 +122,7 @@ def suite_folders(bundle: ResultBundle, folder: Path) -> list[Path]:
     return [suite_folder for suite_folder in sorted(folder / name for name in names) if suite_folder.is_dir()]
 
 
-def _header_findings(bundle: ResultBundle) -> Iterator[Finding]:
+def _header_findings(bundle: ResultBundle) -> Iterator[AuditFinding]:
     header = json.loads(bundle.read("bundle.json"))
     columns, _ = bundle.read_table("evaluations")
     if set(header) != {"version", "schema", "root"} or header["version"] != 1:
@@ -184,7 +188,7 @@ def _codes_by_case(tables: Tables) -> dict[tuple[str, str], set[str]]:
     return codes_by_case
 
 
-def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _place_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[AuditFinding]:
     """Yields cases whose `CasePlace` differs between the plan and the results."""
     places_by_case: dict[tuple[str, str], set[CasePlace]] = {}
     for row in rows:
@@ -208,7 +212,7 @@ def _label_findings(
     sightings: Sequence[Subject],
     ledger: Ledger,
     labels_of_hash: Mapping[str, Set[str]],
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     for subject in sightings:
         if subject.is_optimizer and optimizer_sha256(subject.uri) != subject.sha256:
             yield Contradiction("label", f"the optimizer {subject.uri!r} has another hash than in the ledger")
@@ -257,7 +261,7 @@ def _file_findings(
     members: Mapping[str, bytes],
     folder: Path,
     ledger: Ledger,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields files of suites that were changed after the plan. Files that no result depends on are only named."""
     names = {name for row in rows for code in split_code(row.key.code) for name in ledger.code_parts(code) or ()}
     binding_texts = {text for row in rows for sighting in row.sightings for text in sighting.variant.bindings}
@@ -298,7 +302,7 @@ def _is_shipped(path: Path, content: bytes) -> bool:
     return shipped_file is not None and shipped_file.is_file() and shipped_file.read_bytes() == content
 
 
-def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[Finding]:
+def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subject]) -> Iterator[AuditFinding]:
     known_hashes = {subject.sha256 for subject in sightings if subject.has_theta}
     for name in bundle.members_in("theta"):
         try:
@@ -309,7 +313,7 @@ def _theta_findings(bundle: ResultBundle, folder: Path, sightings: Sequence[Subj
             yield Contradiction("theta", f"theta {Path(name).stem[:12]} is of no subject")
 
 
-def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[AuditFinding]:
     """Yields statements of `about.json` that differ from the ledger and the files."""
     stated_about: dict[str, Any] = json.loads(bundle.read("about.json"))
     expected_about = ledger_about(ledger, rows)
@@ -348,7 +352,7 @@ def _about_findings(bundle: ResultBundle, ledger: Ledger, rows: Sequence[Evaluat
         yield Contradiction("record", f"about.json has the unknown field {min(unknown_fields)!r}")
 
 
-def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[Finding]:
+def _card_findings(bundle: ResultBundle, ledger: Ledger, folders: Sequence[Path]) -> Iterator[AuditFinding]:
     """Writes the card again and compares the two."""
     stated_about = json.loads(bundle.read("about.json"))
     if stated_about.get("lobench") != lobench_version_and_hash():

@@ -20,7 +20,7 @@ from lobench.engine.config.syntax import gin_text, only_bindings, parse_text
 from lobench.engine.store.experiments import ExperimentRow, Membership, TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
-from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.findings import AuditFinding, Contradiction, Unaudited
 
 __all__ = ["configured_labels", "experiment_findings", "seed_findings"]
 
@@ -28,7 +28,9 @@ _MOST_NAMED = 4
 _TRIAL_STATES = ("waiting", "running", "done", "failed", "infeasible", "stopped")
 
 
-def experiment_findings(ledger: Ledger, rows: Sequence[EvaluationRow], folders: Sequence[Path]) -> Iterator[Finding]:
+def experiment_findings(
+    ledger: Ledger, rows: Sequence[EvaluationRow], folders: Sequence[Path]
+) -> Iterator[AuditFinding]:
     """Yields contradictions between an experiment's configuration and its members and trials.
 
     Args:
@@ -81,7 +83,7 @@ class _Labels:
     recorded: Mapping[str, Set[str]]
     configured: Mapping[str, Set[str]]
 
-    def label_finding(self, method: Method, sha256: str) -> Finding | None:
+    def label_finding(self, method: Method, sha256: str) -> AuditFinding | None:
         """Returns the finding if a method has another label than its results.
 
         One subject may be several methods: of this experiment, of an earlier version of it, or a trial of a search. Its
@@ -135,7 +137,7 @@ def configured_labels(ledger: Ledger, folders: Sequence[Path]) -> Mapping[str, S
 
 def _left_out_findings(
     experiment_row: ExperimentRow, memberships: Sequence[Membership], rows: Sequence[EvaluationRow]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields a finding if results on an experiment's subjects, cases and seeds belong to no experiment."""
     numbered_members = [
         member for member in memberships if isinstance(member.session, int) and isinstance(member.trial, int)
@@ -194,7 +196,7 @@ def _method_findings(
     trials: Sequence[TrialRow],
     ledger: Ledger,
     labels: _Labels,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     methods = {method.name: method for method in experiment.methods}
     sightings = list(ledger.sightings().values())
     trials_by_key = {(trial.method, trial.number): trial for trial in trials}
@@ -244,7 +246,7 @@ def _method_findings(
 
 def _configuration_findings(
     method: Method, values: Sequence[str], sha256: str, sightings: Sequence[Subject]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields contradictions between a method's configuration and the optimizer or bindings of its results."""
     sightings_of_theta = [sighting for sighting in sightings if sighting.sha256 == sha256]
     if method.kind == "optimizer":
@@ -297,7 +299,7 @@ def _trial_findings(
     trials: Sequence[TrialRow],
     rows: Sequence[EvaluationRow],
     folders: Sequence[Path],
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     rows_by_key = {(row.key.checkpoint_sha256, row.case.key, row.key.seed_block): row for row in rows}
     methods = {method.name: method for method in experiment.methods}
     for name in sorted(name for name, method in methods.items() if method.search is not None):
@@ -362,7 +364,7 @@ def _repeated_fitness(rows: Sequence[EvaluationRow], experiment: Experiment, fol
 
 def seed_findings(
     planned_subjects: Sequence[PlannedSubject], rows: Sequence[EvaluationRow], has_gate: bool
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Yields results on unplanned seeds, and cases for which the methods' plans have different seeds."""
     seeds: dict[tuple[str, str, str], set[int]] = {}
     seeds_by_case: dict[tuple[str, str], dict[str, set[int]]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["UNUSED_FILES", "Contradiction", "ContradictionKind", "Finding", "Unaudited"]
+__all__ = ["UNUSED_FILES", "AuditFinding", "Contradiction", "ContradictionKind", "Unaudited"]
 
 UNUSED_FILES = "files of suites that the bundle does not hold and on which no result depends"
 
@@ -34,4 +34,4 @@ class Unaudited(NamedTuple):
     is_usual: bool = False
 
 
-Finding: TypeAlias = Contradiction | Unaudited
+AuditFinding: TypeAlias = Contradiction | Unaudited

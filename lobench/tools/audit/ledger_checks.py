@@ -17,7 +17,7 @@ from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT, PLANNED_EVENT
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.store.plans import record_digest
-from lobench.tools.audit.findings import Contradiction, Finding, Unaudited
+from lobench.tools.audit.findings import AuditFinding, Contradiction, Unaudited
 
 __all__ = ["Tables", "record_findings"]
 
@@ -61,7 +61,7 @@ class Tables:
         return [(row, json.loads(row["detail"])) for row in self["events"] if row["kind"] in kinds]
 
 
-def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[AuditFinding]:
     """Yields contradictions between records, and the names of claims that no record can confirm."""
     yield from _subject_findings(tables)
     yield from _delivery_findings(tables)
@@ -87,7 +87,7 @@ def record_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[F
             yield Unaudited(f"labels of experiment {experiment['name']!r}")
 
 
-def _subject_findings(tables: Tables) -> Iterator[Finding]:
+def _subject_findings(tables: Tables) -> Iterator[AuditFinding]:
     hashes = {row["checkpoint_sha256"] for row in tables["evaluations"]}
     for row in tables["subjects"]:
         where = f"subject {row['position']}"
@@ -109,7 +109,7 @@ def _subject_findings(tables: Tables) -> Iterator[Finding]:
             yield Unaudited("subjects without results", is_usual=True)
 
 
-def _delivery_findings(tables: Tables) -> Iterator[Finding]:
+def _delivery_findings(tables: Tables) -> Iterator[AuditFinding]:
     subjects = {row["position"]: row for row in tables["subjects"]}
     hashes = {row["id"]: row["checkpoint_sha256"] for row in tables["evaluations"]}
     delivered = set()
@@ -137,7 +137,7 @@ def _delivery_findings(tables: Tables) -> Iterator[Finding]:
             yield Contradiction("record", f"subject {position}: its finished mark contradicts its deliveries")
 
 
-def _program_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _program_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[AuditFinding]:
     programs = {}
     for row in tables["programs"]:
         program = programs[row["id"]] = Program(**json.loads(row["parts"]))
@@ -168,7 +168,7 @@ def _program_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator
             yield Contradiction("record", f"{evaluation.where}: unknown program {evaluation.key.program_version}")
 
 
-def _event_findings(tables: Tables) -> Iterator[Finding]:
+def _event_findings(tables: Tables) -> Iterator[AuditFinding]:
     for row in tables["events"]:
         kind = row["kind"]
         if kind in _OTHER_EVENTS:
@@ -180,7 +180,7 @@ def _event_findings(tables: Tables) -> Iterator[Finding]:
             yield Contradiction("code", f"the code {detail['id']!r} has another hash than in the ledger")
 
 
-def _start_findings(tables: Tables) -> Iterator[Finding]:
+def _start_findings(tables: Tables) -> Iterator[AuditFinding]:
     """Yields events of plans that do not follow one another, and runs whose name does not match their first event."""
     known_digests = {""}
     seen_starts = set[str]()
@@ -212,7 +212,7 @@ def _start_findings(tables: Tables) -> Iterator[Finding]:
             yield Contradiction("plan", f"event {row['id']}: it has other fields than a {row['kind']!r}")
 
 
-def _membership_findings(tables: Tables) -> Iterator[Finding]:
+def _membership_findings(tables: Tables) -> Iterator[AuditFinding]:
     experiments_by_id = {row["id"]: row for row in tables["experiments"]}
     blocks = {row["id"]: (row["seed_start"], row["seed_count"]) for row in tables["evaluations"]}
     trials = {(row["experiment"], row["method"], row["number"]) for row in tables["trials"]}
@@ -252,7 +252,7 @@ def _decode_bytes(value: Any) -> bytes:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else str(value).encode()
 
 
-def _payload_findings(rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _payload_findings(rows: Sequence[EvaluationRow]) -> Iterator[AuditFinding]:
     """Yields payloads with content besides curves: further fields, or bytes after the values."""
     for row in rows:
         if row.payload is None:
@@ -281,7 +281,7 @@ def _json_header(payload: bytes) -> tuple[dict[str, Any], int]:
     return json.loads(payload[8 : 8 + size]), 8 + size
 
 
-def _key_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[Finding]:
+def _key_findings(tables: Tables, rows: Sequence[EvaluationRow]) -> Iterator[AuditFinding]:
     """Yields results whose columns do not match their case and curves."""
     seconds = {row["id"]: row["seconds"] for row in tables["evaluations"]}
     num_outdated = len(tables["evaluations"]) - len(rows)

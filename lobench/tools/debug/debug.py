@@ -30,7 +30,7 @@ from lobench.evaluation.request import ThetaLeaves
 from lobench.report.live.notebook_progress import default_progress
 from lobench.tools.debug.debug_output import DebugResult, write_debug_page
 from lobench.tools.debug.debug_settings import DebugKeywords, DebugSettings
-from lobench.tools.debug.diagnosis import Ranges, diagnose
+from lobench.tools.debug.diagnosis import InputRanges, diagnose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +181,7 @@ def _code_hashes(specs: Sequence[CaseSpec], layers: Layers) -> list[str]:
 
 def _usual_ranges(
     home_name: str, suite: Path, layers: Layers, theta: ThetaLeaves, spec: CaseSpec, log: Callable[[str], None]
-) -> Ranges:
+) -> InputRanges:
     """Returns the ranges of the learned rule's inputs on all cases of a suite except the given one.
 
     The ranges are cached next to the pages.
@@ -197,7 +197,7 @@ def _usual_ranges(
             name: (np.asarray(bounds[0], np.float32), np.asarray(bounds[1], np.float32))
             for name, bounds in record.items()
         }
-    ranges: Ranges = {}
+    ranges: InputRanges = {}
     for usual_spec in specs_of_suites(suite):
         if (usual_spec.path, usual_spec.name) == (spec.path, spec.name):
             continue

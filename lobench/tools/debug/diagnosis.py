@@ -35,7 +35,7 @@ TroubleKind: TypeAlias = Literal[
 ]  # fmt: skip
 KINDS: tuple[TroubleKind, ...] = get_args(TroubleKind)
 
-Ranges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+InputRanges: TypeAlias = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 _EXPLOSION_FACTOR = 10.0  # a loss of this many times its best is in trouble
 _SINGLE_LAYER_FACTOR = 8.0  # a layer whose updates are this many times larger than all others' is at fault alone
@@ -98,7 +98,7 @@ class DiagnosedStep:
     unmoved_fractions: Mapping[str, float] = field(default_factory=dict)
     state_sizes: Mapping[str, float] = field(default_factory=dict)
     non_finite_leaves: tuple[NonFiniteLeaf, ...] = ()
-    input_ranges: Ranges = field(default_factory=dict)
+    input_ranges: InputRanges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class Training:
     dtypes: Mapping[str, str]
     num_inner_steps: int
     minimum: float = 0.0
-    usual_ranges: Ranges = field(default_factory=dict)
+    usual_ranges: InputRanges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

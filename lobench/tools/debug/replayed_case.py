@@ -18,7 +18,7 @@ from lobench.evaluation.request import ThetaLeaves
 from lobench.evaluation.runner import BlockRunner
 from lobench.inner.theta import leaf_paths
 from lobench.inner.training.replay import ReplayedProgram, ReplayedStep, ReplayState
-from lobench.tools.debug.diagnosis import DiagnosedStep, FaultLocation, NonFiniteLeaf, Ranges, Training, diagnose
+from lobench.tools.debug.diagnosis import DiagnosedStep, FaultLocation, InputRanges, NonFiniteLeaf, Training, diagnose
 
 __all__ = ["CaseReplay", "measure_ranges", "replay_case", "widen_ranges"]
 
@@ -97,9 +97,9 @@ def _replay(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int, task_
     )
 
 
-def measure_ranges(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> Ranges:
+def measure_ranges(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int) -> InputRanges:
     """Returns the ranges of a rule's inputs in the training of one seed; {} for a rule without networks."""
-    ranges: Ranges = {}
+    ranges: InputRanges = {}
     training = replay_case(layers, spec, theta, seed).training
     verdict = diagnose(training)
     end_step = verdict.step if verdict.kind in ("non_finite", "one_layer", "all_layers") else None
@@ -110,7 +110,7 @@ def measure_ranges(layers: Layers, spec: CaseSpec, theta: ThetaLeaves, seed: int
     return ranges
 
 
-def widen_ranges(ranges: Ranges, further_ranges: Ranges) -> Ranges:
+def widen_ranges(ranges: InputRanges, further_ranges: InputRanges) -> InputRanges:
     """Returns for each input the smallest range that includes its ranges in both arguments."""
     widened_ranges = dict(ranges)
     for name, (low, high) in further_ranges.items():

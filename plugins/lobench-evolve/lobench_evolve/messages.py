@@ -21,10 +21,10 @@ __all__ = [
     "Learn",
     "Rewind",
     "StateRequest",
-    "Task",
     "ThetaUpdates",
-    "ToWorker",
+    "ToEvolutionWorker",
     "Welcome",
+    "WorkerTask",
 ]
 
 
@@ -126,8 +126,8 @@ class Broken(Message):
     message: str
 
 
-Task: TypeAlias = Evaluate | Begin | Rewind | StateRequest | Export
-ToWorker: TypeAlias = Learn | Task | Exit
+WorkerTask: TypeAlias = Evaluate | Begin | Rewind | StateRequest | Export
+ToEvolutionWorker: TypeAlias = Learn | WorkerTask | Exit
 
-TO_WORKER: Codec[ToWorker] = Codec(Learn, Evaluate, Begin, Rewind, StateRequest, Export, Exit)
+TO_WORKER: Codec[ToEvolutionWorker] = Codec(Learn, Evaluate, Begin, Rewind, StateRequest, Export, Exit)
 FROM_WORKER: Codec[Welcome | Answer | Broken] = Codec(Welcome, Answer, Broken)

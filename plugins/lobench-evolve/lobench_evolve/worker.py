@@ -36,7 +36,7 @@ from lobench.extend import (
 from lobench_evolve import messages
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.members import MemberProgram, cosine_adam
-from lobench_evolve.messages import Task, ToWorker
+from lobench_evolve.messages import ToEvolutionWorker, WorkerTask
 from lobench_evolve.settings import Configuration, read_config
 from lobench_evolve.weights import RANDOM_IMPLEMENTATION, Decoder, Weights, key_of
 
@@ -181,14 +181,14 @@ def _decode_leaves(data: bytes, template: Any) -> Any:
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:
     """Runs one worker on a connection until an exit message; `arguments[0]` is the path of the configuration."""
-    pool_connection: ChiefEnd[ToWorker] = ChiefEnd(connection, messages.TO_WORKER, owns_process=owns_process)
+    pool_connection: ChiefEnd[ToEvolutionWorker] = ChiefEnd(connection, messages.TO_WORKER, owns_process=owns_process)
     try:
         layers = configure.layers
         evaluator = Evaluator(read_config(Path(configure.arguments[0]), layers.gin_params), layers)
     except Exception as error:  # noqa: BLE001  (the process boundary: the pool raises it)
         pool_connection.send(_broken_message(error))
         return
-    requests: queue.Queue[ToWorker | None] = queue.Queue()
+    requests: queue.Queue[ToEvolutionWorker | None] = queue.Queue()
     pool_connection.listen(requests.put)
     pool_connection.send(messages.Welcome(provenance=evaluator.provenance(), pid=os.getpid()))
     while (message := requests.get()) is not None and not isinstance(message, Exit):
@@ -216,7 +216,7 @@ def _apply_learn(evaluator: Evaluator, message: messages.Learn) -> None:
         evaluator.apply_updates(theta_updates.theta, state, theta_updates.updates)
 
 
-def _answer_task(evaluator: Evaluator, task: Task) -> bytes:
+def _answer_task(evaluator: Evaluator, task: WorkerTask) -> bytes:
     match task:
         case messages.Evaluate(trials=trials):
             return evaluator.evaluate(trials).astype("<f4").tobytes()

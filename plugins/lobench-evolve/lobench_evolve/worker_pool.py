@@ -13,7 +13,7 @@ from lobench.extend import schedule
 from lobench.hookspecs import Executor, Notice, WorkerExited, WorkerMessage
 from lobench_evolve.evolution_strategies import Update
 from lobench_evolve.genome import Genome, lineage
-from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, Task, ThetaUpdates, Welcome
+from lobench_evolve.messages import FROM_WORKER, Answer, Broken, Learn, ThetaUpdates, Welcome, WorkerTask
 
 __all__ = ["ThetaPath", "WorkerJob", "WorkerPool"]
 
@@ -63,7 +63,7 @@ class WorkerJob:
         it lacks.
     """
 
-    task: Task
+    task: WorkerTask
     genome_ids: tuple[int, ...] = ()
     theta_path: ThetaPath | None = None
 
@@ -204,7 +204,7 @@ class WorkerPool:
         has_job = self._leases.pop(worker_number, None) is not None
         self._log(f"a worker was lost ({reason}); {'its job goes to another' if has_job else 'another is started'}")
 
-    def _handle_event(self, event: schedule.Event) -> None:
+    def _handle_event(self, event: schedule.ScheduleEvent) -> None:
         """Passes an event to the scheduler and performs its actions. Keeps the number of workers constant."""
         actions = [*self._machine.handle(event), *self._machine.warm_up(self._size)]
         for action in actions:

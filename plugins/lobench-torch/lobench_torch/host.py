@@ -40,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 Settings: TypeAlias = Mapping[str, Any]
-Array: TypeAlias = Any
+HostArray: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that measure the size of an optimizer's state
 _CACHE_BYTES = 256 << 20
 _HAS_BIT_GENERATORS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
@@ -322,7 +322,7 @@ def _checksum(state: np.ndarray) -> int:
 class _PausedStep:
     """A step that waits for a loss and gradients."""
 
-    answers: queue.SimpleQueue[tuple[Array, Array]] = field(default_factory=queue.SimpleQueue)
+    answers: queue.SimpleQueue[tuple[HostArray, HostArray]] = field(default_factory=queue.SimpleQueue)
     requests: queue.SimpleQueue[StepResult | BaseException] = field(default_factory=queue.SimpleQueue)
 
 
@@ -365,10 +365,10 @@ class Host:
         self,
         settings: Settings,
         step_settings: Settings,
-        params: Array,
-        grads: Array,
-        loss: Array,
-        state: Array,
+        params: HostArray,
+        grads: HostArray,
+        loss: HostArray,
+        state: HostArray,
         seed: int,
     ) -> StepResult:
         """Takes a step, or begins one.
@@ -416,12 +416,12 @@ class Host:
         threading.Thread(target=run_step, daemon=True).start()
         return self._next_request(token)
 
-    def continue_step(self, token: int, loss: Array, grads: Array) -> StepResult:
+    def continue_step(self, token: int, loss: HostArray, grads: HostArray) -> StepResult:
         """Continues an incomplete step with the loss and gradients that it requested."""
         self._paused_steps[token].answers.put((loss, grads))
         return self._next_request(token)
 
-    def eval_params(self, settings: Settings, params: Array, state: Array) -> np.ndarray:
+    def eval_params(self, settings: Settings, params: HostArray, state: HostArray) -> np.ndarray:
         """Returns the parameters to evaluate, for an optimizer with `eval()` and `train()`.
 
         Calls `eval()` on a copy, because `train()` need not restore every bit.
@@ -444,7 +444,7 @@ class Host:
         self,
         instance: _Instance,
         random_numbers: _RandomNumbers,
-        loss: Array,
+        loss: HostArray,
         closure: Callable[[], torch.Tensor] | None = None,
     ) -> None:
         loss_argument = {"loss": torch.tensor(float(loss))} if instance.takes_loss else {}
@@ -483,12 +483,12 @@ class Host:
             next_step=NEXT_STEP,
         )
 
-    def _instance_in_state(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
+    def _instance_in_state(self, settings: Settings, params: HostArray, state: np.ndarray, seed: int) -> _Instance:
         return (self._cache.take(state) if state_size(state) else None) or self._make_instance(
             settings, params, state, seed
         )
 
-    def _make_instance(self, settings: Settings, params: Array, state: np.ndarray, seed: int) -> _Instance:
+    def _make_instance(self, settings: Settings, params: HostArray, state: np.ndarray, seed: int) -> _Instance:
         """Returns an instance in a state that the cache does not have."""
         if not state_size(state):
             return self._new_instance(settings, params, seed)
@@ -496,7 +496,7 @@ class Host:
         optimizer = decode(state, parameters)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), state)
 
-    def _new_instance(self, settings: Settings, params: Array, seed: int) -> _Instance:
+    def _new_instance(self, settings: Settings, params: HostArray, seed: int) -> _Instance:
         """Returns an instance that has taken no step. Its class may read the initial parameters."""
         parameters = self._zero_parameters()
         with torch.no_grad():
@@ -511,7 +511,7 @@ class Host:
     def _zero_parameters(self) -> dict[str, torch.Tensor]:
         return {name: torch.nn.Parameter(torch.zeros(shape)) for name, shape in self._shapes.items()}
 
-    def _set_tensors(self, instance: _Instance, params: Array | None, grads: Array | None) -> None:
+    def _set_tensors(self, instance: _Instance, params: HostArray | None, grads: HostArray | None) -> None:
         """Sets an instance's parameters in place, and assigns new gradients, as a training loop in torch does."""
         tensors = instance.parameters.values()
         if params is not None:
