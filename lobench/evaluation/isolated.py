@@ -121,7 +121,7 @@ class IsolatedRunner:
 
         Args:
           layers: gin text bound before and after the case's own file.
-          spec, test, theta, block, together, perturbation: As in `BlockRunner.run` and `repeat`.
+          spec, test_name, theta, block, together, perturbation: As in `BlockRunner.run` and `repeat`.
           code_hashes: `BoundCode.parts` of the case as the caller imported its code. None: any code is right.
           case_key: `CaseInfo.whole_training_key` of the case as the caller bound it. "": any bindings are right.
         Raises:

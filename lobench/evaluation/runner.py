@@ -224,7 +224,7 @@ class BlockRunner:
         """Trains one seed block again as for a stored result, or with perturbed parameters.
 
         Args:
-          spec, test, theta, block: As in `run`.
+          spec, test_name, theta, block: As in `run`.
           together: From the provenance of the result: "2 of 4" is computed second of four.
           perturbation: 0: the result has equal bits. n: the n-th training with parameters perturbed in the last place
             (`lobench.inner.training.perturbed`), each theta alone.

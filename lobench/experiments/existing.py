@@ -32,7 +32,7 @@ class ExistingResults:
       ledger: Ledger. None: the store is empty.
       settings: Settings of the run.
       cases: Cases by the key of a variant, as returned by `cases_of`.
-      unbound: Placeholder blocks of variants without cases, all of which count as missing.
+      placeholder_blocks: Placeholder blocks of variants without cases, all of which count as missing.
     """
 
     def __init__(

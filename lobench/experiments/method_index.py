@@ -40,7 +40,7 @@ class MethodIndex:
 
     Args:
       methods: Methods of the run.
-      given: Subjects of optimizer and checkpoint methods, by name.
+      requests_by_name: Subjects of optimizer and checkpoint methods, by name.
       planned_searches: Searches of the methods, by name.
 
     Attributes:

@@ -481,7 +481,7 @@ def _finals_and_starts(
     Args:
       curves: Summaries of the cells.
       metric: Name of the metric.
-      packed_values: `packed_ends(curves, metric)`, if the caller has it.
+      packed_values: `packed_first_and_last(curves, metric)`, if the caller has it.
     """
     starts_and_finals = np.frombuffer(
         packed_first_and_last(curves, metric) if packed_values is None else packed_values, "<f4"

@@ -30,8 +30,8 @@ class Groups:
     Only full groups are formed, because every other size would be a further program to compile.
 
     Args:
-      size: Amount of work in a group. 1: no groups.
-      troubled: Keys of work that lost a worker.
+      group_size: Amount of work in a group. 1: no groups.
+      troubled_keys: Keys of work that lost a worker.
     """
 
     def __init__(self, group_size: int, troubled_keys: Container[Any]) -> None:

@@ -59,7 +59,7 @@ class OptimizerSettings:
 
     Attributes:
       names: Names as in canonical lines, without the scope of the case: `lobench.adam.learning_rate`.
-      values: Bound values. For a parameter without a binding it is the default, as a `LeftToDefault`.
+      values: Bound values. For a parameter without a binding it is the default, as an `UnboundDefault`.
       usual: Default of each setting, for computations that must not depend on the bound value.
       program_hash: sha256 (16 hex digits) of all bindings except these values and the case, which has its own identity.
     """

@@ -219,7 +219,7 @@ class SuiteFiles:
                 self._code_stamps[file] = retried_briefly(partial(_stamp_and_hash, file))
 
     def changed_file(self) -> Path | None:
-        """Returns a file that was edited, created or removed since `remember`.
+        """Returns a file that was edited, created or removed since `record_state`.
 
         None if there was no change, or if it is unknown because the disk fails at the moment.
         """
@@ -289,7 +289,7 @@ class SuiteFiles:
         return "" if None in statements else "\n".join(filter(None, statements))
 
     def digests(self) -> dict[str, str]:
-        """Returns the SHA-256 of each file when `remember` was called. Names begin with the suite's folder."""
+        """Returns the SHA-256 of each file when `record_state` was called. Names begin with the suite's folder."""
         roots = [Path(suite).resolve() for suite in self._suites]
         roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
         digests = {file: digest for file, (_, digest) in (self._file_stamps or {}).items()}

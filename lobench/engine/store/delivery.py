@@ -1,7 +1,7 @@
 """Delivery from the ledger to sinks: at least once, in order, each sink at its own pace.
 
 Each sink has a thread and a cursor in the ledger, so a sink that fails or hangs delays neither the others nor the
-chief. The threads only read the ledger; the chief writes their progress when it calls `pump`.
+chief. The threads only read the ledger; the chief writes their progress when it calls `write_progress`.
 """
 
 from __future__ import annotations

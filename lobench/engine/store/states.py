@@ -127,13 +127,13 @@ class BlockStates:
     """Saved states of one seed block's training.
 
     Attributes:
-      folder: `States.folder`.
+      folder: `StateAccess.folder`.
       prefix_hashes: Hash, for each phase of the training, of everything that determines the bits up to its end.
       block: Seed block.
       owner: `state_owner` the evaluation.
       program: Description of the program, for messages.
       where: Name of the case, for messages.
-      log: `States.log`.
+      log: `StateAccess.log`.
     """
 
     folder: Path
@@ -289,7 +289,7 @@ def _encode_state(leaves: Mapping[str, np.ndarray], header: Mapping[str, Any]) -
 
 
 def _decode_file(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads a file written with `_encode`.
+    """Reads a file written with `_encode_state`.
 
     Raises:
       ValueError: The file is truncated or damaged.

@@ -213,8 +213,8 @@ class ScheduleReads:
     Attributes:
       count: Index of the update since the optimizer's state was created.
       states: States of the schedules that observe losses.
-      asked: Those schedules, each with its first update, in the order of their calls.
-      counted: Whether a schedule was used as a number.
+      loss_schedules: Those schedules, each with its first update, in the order of their calls.
+      used_as_number: Whether a schedule was used as a number.
     """
 
     def __init__(self, count: Count = 0, states: dict[tuple[LossSchedule, int], PyTree] | None = None) -> None:

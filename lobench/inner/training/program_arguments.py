@@ -85,7 +85,7 @@ class Arguments:
         """Returns the settings in the form that the program receives.
 
         Args:
-          values: Values of the settings; `LeftToDefault` for unbound ones.
+          values: Values of the settings; `UnboundDefault` for unbound ones.
           theta: Theta of the program.
           trace: Function that traces the program.
         """

@@ -115,7 +115,7 @@ def evaluation_record(
 
     Args:
       viewer_index: Index of the results.
-      subject, case: Indices of the subject and the case in the snapshot.
+      subject_index, case_index: Indices of the subject and the case in the snapshot.
       most_points: Largest number of points per curve. Longer curves are sampled evenly, with the first and last point.
     """
     cell = viewer_index.snapshot.cell(subject_index, case_index)

@@ -263,7 +263,7 @@ class _PairedRuns:
       folder: Folder of the store.
       decision_store: File of the decisions.
       sequence: Content of `decision_store`.
-      new, old: Candidate and incumbent.
+      new_revision, old_revision: Candidate and incumbent.
       progress: Receives progress events.
       workers: Number of runs at the same time, and where they run.
       max_core_hours: Limit of the decision. None: no limit.

@@ -88,7 +88,7 @@ class PageCache:
       store: Folder of the store.
       baselines: Suites or files of baselines. (): those of the store's suites.
       experiment: Experiment whose methods are shown. "": the last one that ran.
-      every: Whether to show everything in the store, instead of an experiment's methods.
+      include_all: Whether to show everything in the store, instead of an experiment's methods.
     Raises:
       StoreError: The folder is not a store.
       UsageError: The store lacks the experiment.

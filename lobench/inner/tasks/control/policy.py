@@ -26,7 +26,7 @@ class Policy:
       observation_size: Number of elements of an observation.
       hidden_sizes: Widths of the layers. The cell has the width of the last one.
       activation: Activation after every layer, one of ACTIVATIONS.
-      shared: Whether actor and critic share their layers and their cell.
+      shares_trunk: Whether actor and critic share their layers and their cell.
       cell: "gru", "lstm" or None.
     """
 
