@@ -72,7 +72,7 @@ class Spool:
         return _may_exist(self.copy_location(sha256))
 
     def _entry_path(self, sha256: str) -> str:
-        """Returns the path of the file or folder that is created with a theta's copy; `copy_identity` reads its mtime."""
+        """Returns the path of the file or folder created with a theta's copy; `copy_identity` reads its mtime."""
         return self.copy_location(sha256)
 
     def copy_identity(self, sha256: str) -> tuple[str, int]:
