@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from shown import texts_of
 
 from lobench.core.schedule import (
-    Action,
     Add,
     Death,
     Drop,
     End,
     Ended,
-    Event,
     Fail,
     Forgive,
     KillWorker,
     Machine,
     Returned,
     Rules,
+    ScheduleAction,
+    ScheduleEvent,
     Size,
     StartWorker,
     Tick,
@@ -54,9 +54,9 @@ class Crew:
     starting: list[int] = field(default_factory=list)
     leases: dict[int, WorkLease] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
-    log: list[Action] = field(default_factory=list)
+    log: list[ScheduleAction] = field(default_factory=list)
 
-    def send(self, event: Event) -> list[Action]:
+    def send(self, event: ScheduleEvent) -> list[ScheduleAction]:
         actions = list(self.machine.handle(event))
         self.machine.check()
         self.log += actions
@@ -228,7 +228,7 @@ def test_a_machine_that_lost_a_work_or_holds_one_twice_says_so() -> None:
         crew.machine.check()
 
 
-def lines_run(crew: Crew, event: Event) -> int:
+def lines_run(crew: Crew, event: ScheduleEvent) -> int:
     """Returns how many lines a machine runs through for an event."""
     count, before = 0, sys.gettrace()
 
