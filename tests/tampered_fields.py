@@ -51,7 +51,7 @@ NAMED: tuple[tuple[str, str], ...] = (
     *((f".{name}_seconds", "times") for name in ("compile", "wall", "cpu", "ahead")),
     *((f".cost.{name}", "times") for name in ("samples", "busy")),
     (".cost.machine", "hosts, machines"),
-    *((f".case_json.{name}", f"{name} of") for name in ("scale", "minimum", "program_hash")),
+    *((f".case_json.{name}", f"{name} of") for name in ("scale", "minimum")),
     (".provenance.together", "places among checkpoints"),
     *((f".provenance.{name}", "hosts, machines") for name in ("host", "worker", "device", "git_revision", "git_dirty")),
     *((f".provenance.versions.{name}", "hosts, machines") for name in ("lobench", "numpy", "optax")),

@@ -39,7 +39,7 @@ def test_the_lowest_versions_are_those_of_lobench_and_of_each_plugin(tmp_path: P
 
 def test_uv_settings_are_those_of_pip() -> None:
     listed = """:env:.cert='/etc/ssl/ca.crt'
-global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'
+global.extra-index-url='file:///srv/a file:///srv/b'
 global.find-links='/opt/wheels /srv/wheels'
 global.timeout='60'
 """
@@ -51,7 +51,7 @@ global.timeout='60'
     assert uv_settings(listed) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "SSL_CERT_FILE": "/etc/ssl/ca.crt",
-        "UV_EXTRA_INDEX_URL": "https://a.example/simple https://b.example/simple",
+        "UV_EXTRA_INDEX_URL": "file:///srv/a file:///srv/b",
         "UV_FIND_LINKS": "/opt/wheels,/srv/wheels",
     }
 

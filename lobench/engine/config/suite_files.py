@@ -122,7 +122,7 @@ def _walk_files(folder: Path, *, follow_links: bool) -> Iterator[Path]:
 
 
 def _raise_if_transient(error: OSError) -> None:
-    """Raises an error that may be transient, because files would wrongly count as removed. Ignores other errors."""
+    """Raises the error if it may be transient: a file that cannot be read at the moment would count as removed."""
     if is_transient(error, retries_forbidden=False):
         raise error
 

@@ -281,7 +281,7 @@ def _find_cases(
             continue
         try:
             case = cases[index] = suite_cases.find(row, bindings.get(row.case.key, ""))
-            problems += case_findings(row, case.bound, file_names, missing_code)
+            problems += case_findings(row, case.bound, Path(case.spec.path), file_names, missing_code)
             if row.case.evaluator == COMMAND:
                 problems.append(Unaudited("commands, which an audit does not run"))
         except OrdinaryTest as error:
