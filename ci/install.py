@@ -26,12 +26,8 @@ _VARIABLES = {
 
 def main(arguments: list[str]) -> int:
     quiet_pip = [*_PIP, "install", "--quiet"]
-    if (
-        subprocess.run(
-            [*quiet_pip, "--constraint", "ci/constraints.txt", "uv"], capture_output=True, check=False
-        ).returncode
-        == 0
-    ):
+    install_uv = [*quiet_pip, "--constraint", "ci/constraints.txt", "uv"]
+    if subprocess.run(install_uv, capture_output=True, check=False).returncode == 0:
         command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable, *arguments]
         listed_settings = subprocess.run([*_PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
         done = subprocess.run(command, env={**uv_settings(listed_settings), **os.environ}, check=False)
