@@ -24,6 +24,7 @@ import inspect
 import io
 import json
 import os
+import pkgutil
 import platform
 import runpy
 import select
@@ -504,9 +505,11 @@ def _import() -> None:
     from lobench.engine.workers.devices import set_blas_variables
 
     set_blas_variables(1)
+    # With `import_module` of any name the code of each suite of this checkout, whose conftest.py imports this file, would
+    # be all tests: hundreds of files that each worker parses.
     for name in (*_IMPORTED, *plugins):
-        importlib.import_module(name)
-    importlib.import_module("lobench.plugins").load_plugins()
+        pkgutil.resolve_name(name)
+    pkgutil.resolve_name("lobench.plugins").load_plugins()
     _installed()  # takes a fifth of a second, and each command that starts workers needs it
     sys.meta_path.remove(rewriting)
     for name in ("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE"):

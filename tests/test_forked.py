@@ -11,8 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 from forked import ANEW, programs, python
+from reference import ROOT
 from shown import texts_of
 from tiny import make_run, make_suite
+
+from lobench.engine.config.user_code import code_fingerprint
 
 SHOWN = texts_of("lobench")
 
@@ -97,3 +100,9 @@ def test_programs_of_a_shell_are_forked_with_its_input_output_and_codes(tmp_path
         assert process.stdout is not None and process.stdout.readline() == b"1\n"
         process.terminate()
     assert process.returncode == -signal.SIGTERM
+
+
+def test_code_of_a_suite_of_this_checkout_has_no_tests() -> None:
+    """Each worker parses that code: what the conftest.py beside the suites reaches."""
+    files = code_fingerprint([ROOT / "conftest.py"]).files
+    assert not [file for file in files if Path(file).name.startswith("test_")]
