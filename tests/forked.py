@@ -505,8 +505,8 @@ def _import() -> None:
     from lobench.engine.workers.devices import set_blas_variables
 
     set_blas_variables(1)
-    # With `import_module` of any name the code of each suite of this checkout, whose conftest.py imports this file, would
-    # be all tests: hundreds of files that each worker parses.
+    # With `import_module` of any name the code of each suite of this checkout, whose conftest.py imports this file,
+    # would be all tests: hundreds of files that each worker parses.
     for name in (*_IMPORTED, *plugins):
         pkgutil.resolve_name(name)
     pkgutil.resolve_name("lobench.plugins").load_plugins()
