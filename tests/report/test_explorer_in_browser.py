@@ -40,8 +40,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "report.html").as_uri()
 
 
+@pytest.fixture
+def page(chromium: Browser, file: str) -> Iterator[Page]:
+    with opened(chromium, f"{file}#/curves", 1280, "light") as page:
+        yield page
+
+
 @pytest.fixture(params=[(1280, "light"), (400, "dark")], ids=lambda p: f"{p[0]} {p[1]}")
-def page(request: pytest.FixtureRequest, chromium: Browser, file: str) -> Iterator[Page]:
+def any_page(request: pytest.FixtureRequest, chromium: Browser, file: str) -> Iterator[Page]:
     with opened(chromium, f"{file}#/curves", *request.param) as page:
         yield page
 
@@ -73,8 +79,8 @@ def test_scripts_say_numbers_as_the_page_does(page: Page) -> None:
     assert page.evaluate("values => values.map(lobench.number)", values) == [format_number(value) for value in values]
 
 
-def test_people_pick_what_is_drawn_and_the_link_holds_it(page: Page) -> None:
-    charts = page.locator("#explorer-charts figure")
+def test_people_pick_what_is_drawn_and_the_link_holds_it(any_page: Page) -> None:
+    page, charts = any_page, any_page.locator("#explorer-charts figure")
     expect(charts).to_have_count(4)
     assert page.evaluate("location.hash") == "#/curves"
     assert page.locator(".pick summary").all_inner_texts() == [
