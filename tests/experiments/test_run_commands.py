@@ -1,4 +1,4 @@
-"""Methods that are meta-trainings: the example's trainer itself, killed, failing and without a checkpoint."""
+"""Methods that are meta-trainings: a trainer that is killed, fails, and writes no checkpoint."""
 
 from __future__ import annotations
 
@@ -16,16 +16,38 @@ from lobench.engine.store.ledger import Ledger
 
 SHOWN = texts_of("run")
 
-TRAINER = Path(__file__).parents[2] / "examples" / "meta_train.py"
+# Written as `examples/meta_train.py` writes, in a moment and without jax.
+TRAINER = """
+import argparse, os, time
+from pathlib import Path
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+for name in ("--seed", "--outer-steps", "--checkpoints"):
+    parser.add_argument(name, type=int)
+given = parser.parse_args()
+every = given.outer_steps // given.checkpoints
+given.folder.mkdir(parents=True, exist_ok=True)
+(given.folder / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()")
+with (given.folder / "meta_loss.csv").open("w", buffering=1) as log:
+    log.write("outer_step,meta_loss\\n")
+    for step in range(given.outer_steps + 1):
+        if step % every == 0:
+            path = given.folder / f"theta_{step}.npz"
+            np.savez(path, log_lr=np.float32(-1 - given.seed - step))
+            path.with_name(path.name + ".done").touch()
+        log.write(f"{step},0.500000\\n")
+        time.sleep(0.05)
+"""
 # Of session 0 `{session}000001` is one outer step, and of session 1 a million: that one is killed. A run that is to
 # write no checkpoint after its initial one divides by zero before it writes that.
-EXPERIMENT = f"""
+EXPERIMENT = """
 Experiment.suites = ["tiny/tiny.gin"]
 Experiment.num_sessions = 2
-killed/Method.command = "python {TRAINER} {{folder}} --seed {{session}} --outer-steps {{session}}000001 --checkpoints 1"
-failing/Method.command = "python {TRAINER} {{folder}} --seed {{session}} --outer-steps 1 --checkpoints {{session}}"
+killed/Method.command = "python train.py {folder} --seed {session} --outer-steps {session}000001 --checkpoints 1"
+failing/Method.command = "python train.py {folder} --seed {session} --outer-steps 1 --checkpoints {session}"
 failing/Method.checkpoints = "all"
-empty/Method.command = "python {TRAINER} {{folder}} --help"
+empty/Method.command = "python train.py {folder} --help"
 """
 GIN = "import tiny_tasks\nCase.num_inner_steps = 10\nCase.num_seeds = 2\na/Case.task = @Bowl()\n"
 STATES = {
@@ -41,6 +63,7 @@ STATES = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     make_suite(tmp_path, GIN)
+    (tmp_path / "train.py").write_text(TRAINER)
     (tmp_path / "x.gin").write_text(EXPERIMENT)
     return tmp_path
 
@@ -56,7 +79,7 @@ def kill_trainer(chief: subprocess.Popen[str]) -> None:
         for process in psutil.Process(chief.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 words = process.cmdline()
-                if str(TRAINER) in words and "1000001" in words:
+                if "train.py" in words and "1000001" in words:
                     (place,) = (Path(word) for word in words if "/killed-" in word)
                     if (place / "meta_loss.csv").is_file() and len((place / "meta_loss.csv").read_text()) > 30:
                         process.kill()
