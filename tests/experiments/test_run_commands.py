@@ -34,7 +34,7 @@ with (given.folder / "meta_loss.csv").open("w", buffering=1) as log:
     for step in range(given.outer_steps + 1):
         if step % every == 0:
             path = given.folder / f"theta_{step}.npz"
-            np.savez(path, log_lr=np.float32(-1 - given.seed - step))
+            np.savez(path, log_lr=np.float32(-1 - given.seed - step / 2))
             path.with_name(path.name + ".done").touch()
         log.write(f"{step},0.500000\\n")
         time.sleep(0.05)
