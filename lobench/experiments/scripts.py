@@ -26,7 +26,7 @@ from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.store.ledger import EvaluationRow, Ledger
-from lobench.engine.workers.command import fill_placeholders
+from lobench.engine.workers.placeholders import fill_placeholders
 from lobench.hookspecs import EvaluationFinished
 
 if TYPE_CHECKING:  # slow to import, and only needed for scripts

@@ -32,8 +32,9 @@ from lobench.engine.config.bound import BoundCase, BoundCommand
 from lobench.engine.config.user_code import differing_parts_run
 from lobench.engine.item_values import ItemValues, read_items
 from lobench.engine.paths import hash_in_copy_path
-from lobench.engine.workers.command import CommandRunner, command_words, fill_placeholders
+from lobench.engine.workers.command import CommandRunner
 from lobench.engine.workers.last_words import log_tail
+from lobench.engine.workers.placeholders import command_words, fill_placeholders
 from lobench.engine.workers.protocol import Command
 from lobench.evaluation.request import DeadlinePassed, EditedCode, RewrittenCheckpoint
 from lobench.evaluation.result import Result

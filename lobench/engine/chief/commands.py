@@ -22,7 +22,7 @@ from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.group_files import open_to_group
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.whole_file import write_whole
-from lobench.engine.workers.command import command_words
+from lobench.engine.workers.placeholders import command_words
 from lobench.engine.workers.protocol import Command
 from lobench.hookspecs import CheckpointReader, SourceContext
 

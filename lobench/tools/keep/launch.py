@@ -15,7 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from lobench.engine.workers.command import command_words, fill_placeholders
+from lobench.engine.workers.placeholders import command_words, fill_placeholders
 
 __all__ = ["IMPORTS", "LINKS", "PACE", "REVISIONS_FOLDER_FILE", "main"]
 

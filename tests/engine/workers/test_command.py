@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from shown import texts_of
 
-from lobench.engine.workers.command import CommandRunner, command_words, fill_placeholders
+from lobench.engine.workers.command import CommandRunner
+from lobench.engine.workers.placeholders import command_words, fill_placeholders
 from lobench.engine.workers.protocol import Command
 
 SHOWN = texts_of("workers")
