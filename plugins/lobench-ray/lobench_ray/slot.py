@@ -21,7 +21,7 @@ from pathlib import Path
 import ray
 
 from lobench import LobenchError
-from lobench.extend import LocalPool, Parcel, WorkerConfig, kind_of, marked_folder, write_whole
+from lobench.extend import LocalPool, Parcel, WorkerConfig, headline, kind_of, marked_folder, write_whole
 from lobench.hookspecs import ExecutorEvent, WorkerExited, WorkerMessage
 from lobench_ray.messages import ClusterRefused, Log, WorkerPlan
 
@@ -126,14 +126,27 @@ class Slot:
         return ""
 
     def _relay_events(self, pool: LocalPool, num_cpus: int, num_gpus: float, worker_started: threading.Event) -> None:
+        """Starts the worker and passes on its events until it has exited.
+
+        The worker dies with this thread, so each error that ends the thread is reported as the worker's exit.
+        """
+        try:
+            self._start_and_relay(pool, num_cpus, num_gpus, worker_started)
+        except Exception as error:  # noqa: BLE001  (the slot lives on: without a report the chief would wait for ever)
+            self._outgoing.put(WorkerExited(worker=self._worker, message=headline(error)).to_bytes())
+        finally:
+            worker_started.set()
+
+    def _start_and_relay(
+        self, pool: LocalPool, num_cpus: int, num_gpus: float, worker_started: threading.Event
+    ) -> None:
         try:
             # The actor only sees devices that Ray has leased to it.
             pool.start(self._worker, num_cpus, num_gpus)
         except LobenchError as error:
             self._outgoing.put(ClusterRefused(message=str(error)).to_bytes())
             return
-        finally:
-            worker_started.set()
+        worker_started.set()
         while True:
             events = pool.wait(_MARK_SECONDS)
             _mark_used(*self._used_folders)
