@@ -18,7 +18,7 @@ MAML = runpy.run_path(str(ROOT / "examples" / "evolve" / "maml.py"))["Maml"]
 
 def settings(**changes: Any) -> Any:
     family = PointGoals(num_episodes=2, num_moves=2, hidden_sizes=())
-    return MAML(**{"family": family, "inner_steps": 2, "inner_rate": 1.0, "num_tasks": 100_000, **changes})
+    return MAML(**{"family": family, "inner_steps": 2, "inner_rate": 1.0, "num_tasks": 40_000, **changes})
 
 
 def test_with_the_score_term_the_gradient_is_that_of_the_loss_after_adaptation() -> None:

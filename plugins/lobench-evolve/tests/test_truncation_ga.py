@@ -55,7 +55,7 @@ def elites(seed: int, num_generations: int, ga: TruncationGA = EXACT) -> list[fl
 
 def test_on_a_sphere_the_elite_rises_as_measured() -> None:
     """The known figures are medians over 50 seeds; the first evaluation is generation 0."""
-    runs = [elites(seed, 26) for seed in range(15)]
+    runs = [elites(seed, 26) for seed in range(7)]
     medians = [statistics.median(values) for values in zip(*runs, strict=True)]
     assert medians[1] == pytest.approx(-2.0, abs=0.5)
     assert medians[10] > -0.1
@@ -165,7 +165,7 @@ def test_a_parent_that_diverged_is_no_parent_beside_others() -> None:
 
 
 def test_the_mean_of_the_parents_finds_the_sphere_sooner() -> None:
-    """In 100 dimensions, where one parent's mutations add up; medians of five runs."""
+    """In 100 dimensions, where one parent's mutations add up; medians of three runs."""
 
     class Large(Sphere):
         num_weights = 100
@@ -173,7 +173,7 @@ def test_the_mean_of_the_parents_finds_the_sphere_sooner() -> None:
     def last(several: int) -> float:
         ga = TruncationGA(population_size=60, num_parents=10, sigma=0.1, elite_evals=0, parents_per_child=several)
         found = []
-        for seed in range(5):
+        for seed in range(3):
             search, sphere = population(ga, seed), Large()
             for _ in range(60):
                 ended = search.close_generation(sphere([trial.genome for trial in search.trials()]), [])
