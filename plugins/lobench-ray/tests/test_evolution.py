@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 from shown import texts_of
 from tiny import until
-from two_nodes import PATIENT, Cluster, Held
+from two_nodes import PATIENT, Cluster, Held, signal_all
 
 SHOWN = texts_of("ray")
 
@@ -47,7 +48,7 @@ def checkpoints(store: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_an_evolution_that_loses_a_node_ends_with_the_bits_of_the_local_pool(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_evolution_that_loses_a_slot_ends_with_the_bits_of_the_local_pool(cluster: Cluster, tmp_path: Path) -> None:
     held = Held(tmp_path, num_starts=8)
     config = held.suite / "evolve.gin"
     config.write_text(held.gin + CONFIG)
@@ -59,7 +60,7 @@ def test_an_evolution_that_loses_a_node_ends_with_the_bits_of_the_local_pool(clu
     process = start(config, store, *options, environment=cluster.environment)
     try:
         until(lambda: held.num_waiting() == 2, "each node evaluates in the middle of the evolution")
-        second.kill()
+        signal_all(second.workers(), signal.SIGKILL)
         held.release()
         assert SHOWN["worker-was-lost"] in output(process)
     finally:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,46 @@ def test_a_watch_that_loses_a_node_and_then_ray_loses_nothing_and_records_nothin
     assert content(tmp_path / "store") == gated.local()
 
 
+def test_a_node_that_cannot_run_workers_is_left_out(cluster: Cluster, gated: Gated, tmp_path: Path) -> None:
+    """It lacks what workers are made of. The other reasons are in `test_sweep.py` and the test of a refused watch."""
+    if "second" in cluster.nodes:
+        cluster.nodes["second"].kill()
+    (tmp_path / "empty" / "lobench_ray").mkdir(parents=True)
+    (tmp_path / "empty" / "lobench_ray" / "__init__.py").touch()
+    bad = cluster.start_node("empty", PYTHONPATH=str(tmp_path / "empty"))
+    process = chief(gated, cluster, tmp_path / "store", "--once")
+    try:
+        assert process.stdout is not None
+        printed = iter(process.stdout.readline, "")
+        line = next(line for line in printed if "left out" in line)
+        assert re.search(NAME, line) and "lobench_ray.slot" in line, line
+        assert any(SHOWN["core-on-1-node"] in line for line in printed)
+        gated.release()
+        ending(process)
+    finally:
+        bad.kill()
+    assert content(tmp_path / "store") == gated.local()
+
+
+def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(
+    cluster: Cluster, gated: Gated, tmp_path: Path
+) -> None:
+    gated.release()
+    suite = shutil.copytree(gated.suite, tmp_path / "gated")
+    with (suite / "gated.gin").open("a") as file:
+        file.write('wide/Case.command = "true"\nwide/Case.num_cpus = 2\n')
+    run, store = gated.run, tmp_path / "store"
+    command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(store))
+    process = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True)
+    try:
+        printed_until(process, lambda text: SHOWN["no-node-has-2-cores"] in text and text.count("passed") == 2)
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENT)
+    assert process.returncode == 130
+    assert {record["case"]["name"] for record in results(store)} == {"a", "bb"}
+
+
 def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
     cluster: Cluster, gated: Gated, tmp_path: Path
 ) -> None:
@@ -330,25 +371,36 @@ def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(
     assert content(tmp_path / "store") == gated.local(num_checkpoints=4)
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"RAY_AUTH_TOKEN": "0" * 64}, SHOWN["token-that-is-not-this"]),
-        ({"RAY_AUTH_TOKEN": "", "HOME": "/nowhere"}, SHOWN["ray-auth-mode-token-and"]),
-        ({"RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN": ""}, SHOWN["ray-auth-mode-is-not"]),
-    ],
-    ids=["another", "none", "no mode"],
-)
-def test_who_lacks_the_token_is_told_so_at_once(
-    cluster: Cluster, tmp_path: Path, given: dict[str, str], why: str
-) -> None:
+WITHOUT_TOKEN = """
+import os, sys
+from ray._raylet import Config
+from lobench import LobenchError
+from lobench_ray.access import check_token
+for mode in ("", "token"):
+    os.environ["RAY_AUTH_MODE"] = mode
+    Config.initialize("")
+    try:
+        check_token(sys.argv[1])
+    except LobenchError as error:
+        print(error)
+"""
+
+
+def test_who_lacks_the_token_is_told_so_at_once(cluster: Cluster, tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    environment = {name: value for name, value in {**cluster.environment, **given}.items() if value}
     command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(tmp_path / "store"))
+    environment = {**cluster.environment, "RAY_AUTH_TOKEN": "0" * 64}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENT, check=False)
     assert done.returncode == 2
-    assert cluster.address in done.stderr and why in done.stderr and "RAY_AUTH_TOKEN" in done.stderr
+    assert cluster.address in done.stderr and "RAY_AUTH_TOKEN" in done.stderr
+    assert SHOWN["token-that-is-not-this"] in done.stderr
     assert SHOWN["ray-start-head"] not in done.stderr
+    environment = {**cluster.environment, "HOME": "/nowhere"}
+    del environment["RAY_AUTH_TOKEN"]
+    words = [sys.executable, "-c", WITHOUT_TOKEN, cluster.address]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENT, check=True)
+    for why, text in zip(("ray-auth-mode-is-not", "ray-auth-mode-token-and"), done.stdout.splitlines(), strict=True):
+        assert cluster.address in text and SHOWN[why] in text and "RAY_AUTH_TOKEN" in text
 
 
 def test_a_ray_that_asks_nobody_for_a_token_is_refused(gated: Gated, tmp_path: Path) -> None:
@@ -368,41 +420,6 @@ def test_a_ray_that_asks_nobody_for_a_token_is_refused(gated: Gated, tmp_path: P
     assert taken.returncode == 0, taken.stdout + taken.stderr
 
 
-def test_nodes_that_would_give_other_numbers_or_none_are_left_out(
-    cluster: Cluster, gated: Gated, tmp_path: Path
-) -> None:
-    """One has another version, one lacks what workers are made of, one a folder of its own for them."""
-    cluster.nodes["second"].kill()
-    older = tmp_path / "older" / "optax-0.0.1.dist-info"
-    older.mkdir(parents=True)
-    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: optax\nVersion: 0.0.1\n")
-    (tmp_path / "empty" / "lobench_ray").mkdir(parents=True)
-    (tmp_path / "empty" / "lobench_ray" / "__init__.py").touch()
-    closed = cluster.start_node("closed")
-    folder = closed.folder / "tmp" / f"lobench-{os.getuid()}"
-    folder.touch()
-    bad = [
-        closed,
-        cluster.start_node("older", PYTHONPATH=str(older.parent)),
-        cluster.start_node("empty", PYTHONPATH=str(tmp_path / "empty")),
-    ]
-    process = chief(gated, cluster, tmp_path / "store", "--once")
-    try:
-        assert process.stdout is not None
-        printed = iter(process.stdout.readline, "")
-        lines = [next(line for line in printed if "left out" in line) for _ in bad]
-        text = "".join(lines)
-        assert re.search(SHOWN["node-would-give-other-numbers"].format(name=NAME), text), text
-        assert "lobench_ray.slot" in text and str(folder) in text
-        assert any(SHOWN["core-on-1-node"] in line for line in printed)
-        gated.release()
-        ending(process)
-    finally:
-        for node in bad:
-            node.kill()
-    assert content(tmp_path / "store") == gated.local()
-
-
 def test_watch_is_refused_where_each_node_would_give_other_numbers(
     cluster: Cluster, gated: Gated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,34 +431,14 @@ def test_watch_is_refused_where_each_node_would_give_other_numbers(
     process = chief(gated, cluster, tmp_path / "none", "--once")
     try:
         assert process.stdout is not None
-        printed = iter(process.stdout.readline, "")
-        assert any("on 2 nodes" in line for line in printed)
+        printed_until(process, lambda text: "on 2 nodes" in text)
         second.signal(signal.SIGSTOP)  # alive at first, so that a slot is moved there from the node left out
         output, _ = process.communicate(timeout=PATIENT)
     finally:
         second.kill()
     assert process.returncode == 2, output
-    assert "for 99.0" in output
-
-
-def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(
-    cluster: Cluster, gated: Gated, tmp_path: Path
-) -> None:
-    gated.release()
-    suite = shutil.copytree(gated.suite, tmp_path / "gated")
-    with (suite / "gated.gin").open("a") as file:
-        file.write('wide/Case.command = "true"\nwide/Case.num_cpus = 2\n')
-    run, store = gated.run, tmp_path / "store"
-    assert cluster.second
-    command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(store))
-    process = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True)
-    try:
-        printed_until(process, lambda text: SHOWN["no-node-has-2-cores"] in text and text.count("passed") == 2)
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENT)
-    assert process.returncode == 130
-    assert {record["case"]["name"] for record in results(store)} == {"a", "bb"}
+    why = SHOWN["node-would-give-other-numbers"].format(name=NAME, version=re.escape(version("optax")))
+    assert re.search(why, output), output
 
 
 def test_a_dry_run_does_not_take_this_machines_cores_for_the_clusters(tmp_path: Path) -> None:

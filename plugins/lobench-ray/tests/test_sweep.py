@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -22,6 +23,14 @@ def aged(folder: Path) -> Path:
     then = time.time() - DAYS
     os.utime(folder, (then, then))
     return folder
+
+
+def test_a_file_where_the_folder_belongs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = tmp_path / f"lobench-{os.getuid()}"
+    file.touch()
+    with pytest.raises(FileExistsError, match=str(file)):
+        slot.node_folder()
 
 
 def test_a_day_without_a_worker_removes_suites_and_logs_and_no_compiled_program(tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ PATIENT = 900.0  # seconds; on a machine that does nothing else a test takes 10
 
 # `ray` as where only Ray's core is installed: importing its server takes twice as long as all else, and with grpc it
 # starts another process, a server for remote clients.
-RAY = "import sys; sys.modules |= {'ray.serve': None, 'grpc': None}; from ray.scripts.scripts import main; main()"
+RAY = """
+import sys
+sys.modules |= {'ray.serve': None, 'grpc': None}
+from ray._private.node import Node
+from ray.scripts.scripts import main
+Node.start_api_server = lambda *_, **__: None  # the dashboard's process, which a head starts without a dashboard too
+main()
+"""
 
 # Task for `tiny_tasks.py` of `noisy_suite`: after this number of trainings, each that begins waits for a file "go".
 HELD = """
