@@ -43,7 +43,7 @@ class OptimizerContract:
 
     def theta(self) -> Any:
         """Returns an initial theta; {} for an optimizer without theta."""
-        return as_learned_optimizer(_cached_optimizer(self._cache_key)).init(key_of(7)) if self.is_learned() else {}
+        return _init(self._cache_key)(key_of(7)) if self.is_learned() else {}
 
     def is_learned(self) -> bool:
         return callable(getattr(_cached_optimizer(self._cache_key), "opt_fn", None))
@@ -51,7 +51,7 @@ class OptimizerContract:
     def test_theta_depends_on_the_key_alone(self) -> None:
         if not self.is_learned():
             pytest.skip("the optimizer has no theta")
-        init = jax.jit(as_learned_optimizer(_cached_optimizer(self._cache_key)).init, compiler_options=COMPILED_FAST)
+        init = _init(self._cache_key)
         first_theta = init(key_of(1))
         second_theta = init(key_of(1))
         other_theta = init(key_of(2))
@@ -129,6 +129,12 @@ def _grads(seed: int) -> dict[str, jax.Array]:
 @functools.cache
 def _cached_optimizer(contract: Any) -> Any:
     return contract().optimizer()
+
+
+@functools.cache
+def _init(contract: Any) -> Callable[..., Any]:
+    """Returns the compiled function key -> theta."""
+    return jax.jit(as_learned_optimizer(_cached_optimizer(contract)).init, compiler_options=COMPILED_FAST)
 
 
 def _stepper(contract: Any, theta: Any) -> Stepper:

@@ -53,7 +53,7 @@ class TaskContract:
         return task.task_fn(task.sample(key_of(3))) if isinstance(task, TaskFamily) else task
 
     def test_initial_parameters_depend_on_the_key_alone(self) -> None:
-        init = jax.jit(self.sample_task().init_with_state, compiler_options=COMPILED_FAST)
+        init = _init(self._cache_key)
         assert_same_bits(init(key_of(1)), init(key_of(1)))
         assert types_of(init(key_of(1))) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
         params, _ = init(key_of(1))
@@ -130,7 +130,7 @@ class TaskContract:
             np.testing.assert_allclose(np.asarray(many[:2]), np.asarray(few), rtol=1e-6)
 
     def _start(self) -> tuple[Any, Any, Any]:
-        params, state = self.sample_task().init_with_state(key_of(1))
+        params, state = _init(self._cache_key)(key_of(1))
         return params, state, self._batches()["train"]
 
     def _batches(self) -> dict[str, Any]:
@@ -150,6 +150,11 @@ class TaskContract:
 @functools.cache
 def _cached_task(contract: Any) -> Task | TaskFamily:
     return as_task(contract().task())
+
+
+@functools.cache
+def _init(contract: Any) -> Callable[..., Any]:
+    return jax.jit(contract().sample_task().init_with_state, compiler_options=COMPILED_FAST)
 
 
 @functools.cache
