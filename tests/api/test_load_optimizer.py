@@ -133,10 +133,11 @@ def test_load_optimizer_schedule_in_gin_runs_over_num_steps(tmp_path: Path) -> N
         num_steps=4,
         gin_params=["linear.peak = 0.001"],
     )
-    states, ratios = [plain.init(PARAMS), decayed.init(PARAMS)], []
+    states, ratios = [jax.jit(each.init)(PARAMS) for each in (plain, decayed)], []
+    updates = [jax.jit(each.update) for each in (plain, decayed)]
     for _ in range(4):
-        one, states[0] = plain.update(PARAMS, states[0], PARAMS)
-        other, states[1] = decayed.update(PARAMS, states[1], PARAMS)
+        one, states[0] = updates[0](PARAMS, states[0], PARAMS)
+        other, states[1] = updates[1](PARAMS, states[1], PARAMS)
         ratios.append(float(other["w"][1] / one["w"][1]))
     np.testing.assert_allclose(ratios, [1, 2 / 3, 1 / 3, 0], atol=1e-5)
 

@@ -206,7 +206,7 @@ def test_a_phase_that_is_appended_runs_alone_and_the_bits_are_those_of_both(
     assert [bool(each._programs) for each in program._compile_caches] == [False, True], (
         "the first one is not even compiled"
     )
-    whole = program_of(long, task()).run({}, BLOCK)
+    whole = program.run({}, BLOCK)
     assert whole is not None and bits(curves) == bits(whole)
     assert curves.eval_steps == whole.eval_steps and curves.log_steps == whole.log_steps
     assert [path.name for path in tmp_path.iterdir()] == [kept.name], "a kept state stays"
@@ -224,8 +224,9 @@ def test_the_last_evaluation_of_a_shorter_training_says_nothing_of_a_longer_one(
 
     short, long = extended(11, 40)
     program_of(short, Narrow()).run({}, BLOCK, saves=states_in(tmp_path, short))
-    curves = program_of(long, Narrow()).run({}, BLOCK, saves=states_in(tmp_path, long))
-    whole = program_of(long, Narrow()).run({}, BLOCK)
+    program = program_of(long, Narrow())
+    curves = program.run({}, BLOCK, saves=states_in(tmp_path, long))
+    whole = program.run({}, BLOCK)
     assert curves is not None and whole is not None
     assert bits(curves) == bits(whole) and curves.resumed_at == 11
     assert set(curves.diverged_at) == {20}
@@ -234,9 +235,10 @@ def test_the_last_evaluation_of_a_shorter_training_says_nothing_of_a_longer_one(
 def test_a_kept_state_of_another_length_of_iterator_data_goes_on_too(tmp_path: Path) -> None:
     short, long = extended(12, 6)
     program_of(short, Regression("replayed")).run({}, BLOCK, saves=states_in(tmp_path, short))
-    curves = program_of(long, Regression("replayed")).run({}, BLOCK, saves=states_in(tmp_path, long))
+    program = program_of(long, Regression("replayed"))
+    curves = program.run({}, BLOCK, saves=states_in(tmp_path, long))
     assert isinstance(curves, Curves) and curves.resumed_at == 12
-    assert bits(curves) == bits(program_of(long, Regression("replayed")).run({}, BLOCK))
+    assert bits(curves) == bits(program.run({}, BLOCK))
 
 
 def first_of(curves: Curves, num_evals: int, num_logs: int) -> dict[str, list[list[float]]]:

@@ -20,10 +20,17 @@ PARAMS = {"b1": jnp.zeros(12), "w0": jnp.ones((5, 8)), "w1": jnp.ones((8, 12)), 
 
 def steps(optimizer: Any) -> dict[str, jax.Array]:
     """Returns the first update."""
-    made = optimizer.opt_fn(optimizer.init(jax.random.key(0)))
-    grads = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=jnp.float32)).reshape(leaf.shape), PARAMS)
-    updates: dict[str, jax.Array] = made.update(grads, made.init(PARAMS), PARAMS)[0]
-    return updates
+
+    @jax.jit
+    def first_update(key: jax.Array) -> dict[str, jax.Array]:
+        made = optimizer.opt_fn(optimizer.init(key))
+        grads = {
+            name: jnp.cos(jnp.arange(leaf.size, dtype=jnp.float32)).reshape(leaf.shape) for name, leaf in PARAMS.items()
+        }
+        updates: dict[str, jax.Array] = made.update(grads, made.init(PARAMS), PARAMS)[0]
+        return updates
+
+    return first_update(jax.random.key(0))
 
 
 def test_a_step_between_hidden_layers_shrinks_with_its_inputs() -> None:

@@ -175,13 +175,13 @@ def test_images_are_changed_in_training_alone() -> None:
 
 def test_an_image_is_mirrored_moved_and_erased() -> None:
     image, keys = jnp.arange(1.0, 26.0).reshape(5, 5), jax.random.split(KEY, 200)
-    mirrored = jax.vmap(lambda key: _flip(key, image))(keys)
+    mirrored = jax.jit(jax.vmap(lambda key: _flip(key, image)))(keys)
     assert {bool((one == image).all()) for one in mirrored} == {True, False}
     assert all((one == image).all() or (one == image[:, ::-1]).all() for one in mirrored)
-    moved = {tuple(np.asarray(one).ravel()) for one in jax.vmap(lambda key: _shift(key, image, 1))(keys)}
+    moved = {tuple(np.asarray(one).ravel()) for one in jax.jit(jax.vmap(lambda key: _shift(key, image, 1)))(keys)}
     padded = np.pad(np.asarray(image), 1)
     assert moved == {tuple(padded[r : r + 5, c : c + 5].ravel()) for r in range(3) for c in range(3)}
-    erased = jax.vmap(lambda key: _erase(key, image[..., None], 2))(keys)[..., 0]
+    erased = jax.jit(jax.vmap(lambda key: _erase(key, image[..., None], 2)))(keys)[..., 0]
     assert {int((one == 0).sum()) for one in erased} == {4} and len(
         {tuple(map(float, one.ravel())) for one in erased}
     ) == 16

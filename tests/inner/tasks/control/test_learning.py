@@ -24,6 +24,13 @@ from lobench.inner.vmap_periodic import compute_when_due
 
 KEY = jax.random.key(0)
 
+jitted_longest_streak = jax.jit(longest_streak)
+
+
+def started(task: PPO) -> tuple[Any, Any]:
+    """Returns the initial parameters and the initial experience."""
+    return jax.jit(lambda key: (task.init(key), task.initial_experience(key)))(KEY)
+
 
 def test_advantages_are_the_sum_over_all_pairs_of_steps() -> None:
     rng = np.random.default_rng(0)
@@ -69,7 +76,7 @@ def test_the_gradient_of_a_bandit_is_the_closed_form(kind: type) -> None:
         weights = {"value_weight": 0.0, "entropy_weight": 0.0, "normalize_advantages": False}
         settings |= {"num_steps": 1, "epochs": 1, "minibatches": 1, **weights}
     task = kind(**settings)
-    params, state = task.init_with_state(KEY)
+    params, state = jax.jit(task.init_with_state)(KEY)
     params["policy"]["b"] = jnp.array([0.0, 0.4])
     params["policy"]["w"] = jnp.zeros((1, 2))
     grads = jax.jit(jax.grad(lambda params: task.loss_with_state_and_aux(params, state, KEY, None)[0]))(params)
@@ -100,8 +107,8 @@ def test_the_longest_streak_is_what_counting_gives(before: int, episodes: list[s
     for episode in episodes:
         row = {"none": row, "good": row + 1, "bad": 0}[episode]
         longest = max(longest, row)
-    done, good = (jnp.array([name in kinds for name in episodes]) for kinds in (("good", "bad"), ("good",)))
-    assert tuple(map(int, longest_streak(jnp.int32(before), done, good))) == (longest, row)
+    done, good = (np.array([name in kinds for name in episodes]) for kinds in (("good", "bad"), ("good",)))
+    assert tuple(map(int, jitted_longest_streak(jnp.int32(before), done, good))) == (longest, row)
 
 
 def test_a_change_is_computed_when_it_is_due_and_made_in_the_replicas_in_which_it_is() -> None:
@@ -121,8 +128,7 @@ def test_the_draws_of_a_process_do_not_hang_on_how_many_there_are() -> None:
     runs = []
     for count in (3, 5):
         task = PPO(env=env, num_envs=count, num_steps=60, minibatches=1, collection="random", hidden_sizes=(8,))
-        params = task.init(KEY)
-        experience = task.initial_experience(KEY)
+        params, experience = started(task)
         after, rollout = jax.jit(task.collect)(params, experience, keys_of_steps(jax.random.key(1), 60, count))
         tasks = (np.asarray(experience.processes.task)[:3], np.asarray(after.processes.task)[:3])
         runs.append((tasks, np.asarray(rollout.steps.decision.action)[:, :3], np.asarray(after.processes.episode)[:3]))
@@ -165,7 +171,7 @@ def _tasks(collection: str, count: int, episodes: int) -> np.ndarray:
 
 def test_a_rollout_is_learned_from_whole_and_then_comes_the_next() -> None:
     task = PPO(env=Catch(rows=3, columns=3), num_envs=2, num_steps=6, epochs=2, minibatches=3, hidden_sizes=(4,))
-    params, state = task.init_with_state(KEY)
+    params, state = jax.jit(task.init_with_state)(KEY)
     step = jax.jit(lambda state, key: task.loss_with_state_and_aux(params, state, key, None)[1])
     played, lessons = [], []
     for index in range(8):
@@ -203,8 +209,8 @@ class Lives:
 
 def test_time_limits_and_lost_lives_cut_advantages_and_keep_the_value_of_what_comes() -> None:
     task = PPO(env=Lives(), num_envs=1, num_steps=7, minibatches=1, hidden_sizes=(4,), discount=0.5, trace=1.0)
-    params, _ = task.init_with_state(KEY)
-    after, (steps, _) = jax.jit(task.collect)(params, task.initial_experience(KEY), keys_of_steps(KEY, 7, 1))
+    params, experience = started(task)
+    after, (steps, _) = jax.jit(task.collect)(params, experience, keys_of_steps(KEY, 7, 1))
     np.testing.assert_array_equal(steps.cut[:, 0], [0, 1, 0, 0, 1, 0, 1])
     np.testing.assert_array_equal(steps.done[:, 0], [0, 0, 0, 0, 1, 0, 0])
     np.testing.assert_array_equal(steps.decision.starts[:, 0], [1, 0, 0, 0, 0, 1, 0])
@@ -226,15 +232,15 @@ def test_a_policy_that_looks_at_whole_episodes_remembers_what_one_that_looks_ste
     params = policy.init(KEY)
     observations = jax.random.normal(KEY, (6, 2, 2))
     starts = jnp.zeros((6, 2), bool).at[0].set(True).at[3, 1].set(True)
-    memory, found = policy.memory(2), []
+    memory, found, apply = policy.memory(2), [], jax.jit(policy.apply)
     for at in range(6):
-        memory, output, values = policy.apply(params, memory, observations[at], starts[at])
+        memory, output, values = apply(params, memory, observations[at], starts[at])
         found.append((output, values))
-    outputs, values = policy.apply_to_sequences(params, policy.memory(2), observations, starts)
+    outputs, values = jax.jit(policy.apply_to_sequences)(params, policy.memory(2), observations, starts)
     np.testing.assert_allclose(outputs, jnp.stack([output for output, _ in found]), atol=1e-6)
     np.testing.assert_allclose(values, jnp.stack([values for _, values in found]), atol=1e-6)
     # At a start nothing is remembered.
-    fresh = policy.apply(params, policy.memory(2), observations[3], starts[3])[1]
+    fresh = apply(params, policy.memory(2), observations[3], starts[3])[1]
     np.testing.assert_allclose(fresh[1], outputs[3, 1], atol=1e-6)
     assert not np.allclose(fresh[0], outputs[3, 0], atol=1e-6)
     names = {"trunk", "trunk_cell"} if shared else {"actor", "actor_cell", "critic", "critic_cell"}
@@ -243,10 +249,11 @@ def test_a_policy_that_looks_at_whole_episodes_remembers_what_one_that_looks_ste
 
 def test_observations_and_rewards_are_normalized_each_by_itself() -> None:
     for observations, rewards in [(True, False), (False, True)]:
-        state = PPO(normalize_observations=observations, normalize_rewards=rewards).initial_experience(KEY)
+        task = PPO(normalize_observations=observations, normalize_rewards=rewards)
+        state = jax.eval_shape(task.initial_experience, KEY)
         assert (state.observations is not None, state.rewards is not None) == (observations, rewards)
     task = PPO(normalize_observations=True, normalize_rewards=True, hidden_sizes=(4,))
-    params, state = task.init(KEY), task.initial_experience(KEY)
+    params, state = started(task)
     collect = jax.jit(task.collect)
     state, (raw, _) = collect(params, state, keys_of_steps(KEY, 64, 4))
     state, (steps, _) = collect(params, state, keys_of_steps(jax.random.key(1), 64, 4))
@@ -270,7 +277,7 @@ def test_a_reward_that_is_no_number_has_diverged_and_wins_nothing() -> None:
     assert all(0 <= step <= 12 for step in curves.diverged_at) and curves.num_diverged == 2
     assert np.isnan(curves.final("train/return")).all() and np.isnan(curves.final("train/loss")).all()
     task = PPO(env=Broken(), num_envs=8, num_steps=16, hidden_sizes=(2,), normalize_rewards=True)
-    params, state = task.init_with_state(KEY)
+    params, state = jax.jit(task.init_with_state)(KEY)
     assert np.isnan(jax.jit(task.loss_with_state)(params, state, KEY, None)[0])
 
 
@@ -317,7 +324,7 @@ def test_a_family_gives_each_task_a_goal_of_its_own() -> None:
 
 def test_a_policy_with_a_memory_learns_from_whole_processes() -> None:
     task = PPO(env=CartPole(time_limit=20, hide_speeds=True), cell="gru", num_envs=4, num_steps=8, hidden_sizes=(4,))
-    params, state = task.init_with_state(KEY)
+    params, state = jax.jit(task.init_with_state)(KEY)
     grads, state = jax.jit(jax.grad(task.loss_with_state, has_aux=True))(params, state, KEY, None)
     assert all(np.isfinite(leaf).all() and np.any(leaf) for leaf in jax.tree.leaves(grads))
     assert state.order.shape == (4, 4) and state.lesson.decision.observation.shape == (8, 4, 2)
