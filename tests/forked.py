@@ -56,7 +56,7 @@ _IMPORTED = (
     *("lobench.inner.optimizers", "lobench.inner.tasks", "lobench.evaluation.isolated", "lobench.cli"),
     *("lobench.pytest_plugin.worker", "lobench.experiments.run", "lobench.engine.chief.loop", "lobench.api"),
     *("lobench.cli.group", "lobench.cli.watch", "lobench.cli.endings", "lobench.cli.command_records", "lobench.extend"),
-    *("lobench.tools.alarm.watching", "lobench.report.page.builtin_report", "pdb"),
+    *("lobench.tools.alarm.watching", "lobench.report.page.builtin_report", "pdb", "pandas", "scipy.special"),
 )
 # Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_")

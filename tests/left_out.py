@@ -181,7 +181,8 @@ STORIES = {
             "REGRESSED: pr (B)": VERSIONS,
             "theirs/Method.optimizer": "plugins/lobench-torch/tests/test_pylo.py",
             "LOBENCH_TORCH_PACKAGES": "other packages; the test itself runs with schedulefree",
-        }
+        },
+        defaults={"run": {"gin_params": ["Case.num_inner_steps = 20", "Case.eval_every = 10"]}},
     ),
     "view.md": Story(left_out={"ssh ": "another machine"}),
     "watch.md": Story(

@@ -6,7 +6,8 @@
     ```python                                a program
     ```json, toml, yaml                      parsed
 
-A command that compares or gates runs three times in a row: each call has to print and to end with the same.
+A command that compares or gates runs twice in a row: the second call, which finds what the first one has stored, has to
+print and to end with the same.
 
 Other blocks are refused, and so are indented ones, so that no block of a page goes without a test. pip's lines do here
 what they would do: what a page installs from a folder is found through its entry points, and lobench is installed.
@@ -166,7 +167,7 @@ class _Follower:
         if self._story is None:
             self._process(["bash", "-euo", "pipefail", "-c", _without_pip(script, self._folder)])
             first = self.output[-1]
-            for command in filter(_DECIDES.match, commands_of(script) * 2):
+            for command in filter(_DECIDES.match, commands_of(script)):
                 again = self._process(["bash", "-euo", "pipefail", "-c", command])
                 self.output.pop()
                 missing = [line for line in decision(command, again) if line not in first]
@@ -188,12 +189,11 @@ class _Follower:
         self.output.append(output)
 
     def _decides_again(self, command: str, first: Done) -> None:
-        """Runs a command that compares or gates two times more, each with the same end."""
-        for _ in range(2):
-            again = self._reader.command(command)
-            assert again.returncode == first.returncode, f"{self._page}: again\n{command}\n{again.stdout}{again.stderr}"
-            pair = [decision(command, done.stdout) for done in (first, again)]
-            assert pair[0] and pair[0] == pair[1], f"{self._page}: again\n{command}\n{first.stdout}\n{again.stdout}"
+        """Runs a command that compares or gates once more, with the same end."""
+        again = self._reader.command(command)
+        assert again.returncode == first.returncode, f"{self._page}: again\n{command}\n{again.stdout}{again.stderr}"
+        pair = [decision(command, done.stdout) for done in (first, again)]
+        assert pair[0] and pair[0] == pair[1], f"{self._page}: again\n{command}\n{first.stdout}\n{again.stdout}"
 
     def _reason(self, text: str) -> str:
         """Returns why a command or a block is left out, or ""."""
