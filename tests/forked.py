@@ -6,6 +6,8 @@ children of the process that asked, with the folder, environment, descriptors, s
 is started anew. `python` and `started` fork any other program. `programs` returns a folder with `python`, `lobench` and
 `pytest` for scripts of a shell, to stand first in PATH.
 
+With `ALL` in the environment any other Python program that a forked process starts is forked too.
+
 A process is started anew if its folder has a module with the name of an imported one, or its environment has `ANEW`
 (`programs` check neither), and on systems other than Linux.
 """
@@ -40,9 +42,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ANEW", "fork_processes", "programs", "python", "started"]
+__all__ = ["ALL", "ANEW", "fork_processes", "programs", "python", "started"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
+ALL = {"LOBENCH_TESTS_FORK": "all"}  # in the environment of a forked process
 
 _WORKER_OF_XDIST = ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))")  # as execnet starts it
 _FORKED = (
@@ -149,7 +152,11 @@ class _Popen(subprocess.Popen[Any]):
         self._close_pipe_fds(*(asked[name] for name in pipes))  # type: ignore[attr-defined]
 
     def _is_known(self, words: Any) -> bool:
-        return isinstance(words, list | tuple) and any(list(words[1 : len(one) + 1]) == [*one] for one in _FORKED)
+        if not isinstance(words, list | tuple):
+            return False
+        return any(list(words[1 : len(one) + 1]) == [*one] for one in _FORKED) or (
+            _has(os.environ, ALL) and _is_program(words)
+        )
 
 
 class _AnyPopen(_Popen):
@@ -158,7 +165,11 @@ class _AnyPopen(_Popen):
     starts = True
 
     def _is_known(self, words: Any) -> bool:
-        return _CAN_FORK and (words[1] in ("-c", "-m") or not words[1].startswith("-"))
+        return _CAN_FORK and _is_program(words)
+
+
+def _is_program(words: Sequence[Any]) -> bool:
+    return len(words) > 1 and (words[1] in ("-c", "-m") or not str(words[1]).startswith("-"))
 
 
 def _is_usual(asked: Mapping[str, Any]) -> bool:
@@ -172,20 +183,19 @@ def _is_usual(asked: Mapping[str, Any]) -> bool:
         and asked["umask"] == -1
         and asked["close_fds"]
         and not asked["shell"]
-        and not _is_anew(environment)
+        and not _has(environment, ANEW)
         and not (is_worker and _CACHE not in environment)  # a worker sets it before it imports jax
         and not _has_other_modules(str(asked["cwd"] or os.getcwd()), environment)
     )
 
 
-def _is_anew(environment: Mapping[str, str]) -> bool:
-    return all(environment.get(name) == value for name, value in ANEW.items())
+def _has(environment: Mapping[str, str], variables: Mapping[str, str]) -> bool:
+    return variables.items() <= environment.items()
 
 
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT) and name != "PYTHONPATH"
-    }
+    at_import = {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
+    return {name: value for name, value in at_import.items() if name not in ("PYTHONPATH", _CACHE)}
 
 
 def _has_other_modules(folder: str, environment: Mapping[str, str]) -> bool:
@@ -395,7 +405,8 @@ def _become(request: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     starts_workers = any(name in str(request["words"][:3]) for name in ("lobench", "pytest", _WORKER_OF_XDIST[-1]))
-    nest = _Server.forked() if starts_workers and not _is_anew(request["env"]) else None
+    starts_any = starts_workers or _has(request["env"], ALL)
+    nest = _Server.forked() if starts_any and not _has(request["env"], ANEW) else None
     code, is_interrupted = 0, False
     try:
         _run(request, nest)
@@ -448,6 +459,7 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
     if nest is not None:
         _servers[os.getpid(), frozenset(_at_import(os.environ).items())] = nest
         fork_processes()
+    sys.modules["jax"].config.update("jax_compilation_cache_dir", os.environ.get(_CACHE))  # as when it is imported
     first, *rest = request["words"]
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED")) or first == "-u"
     for number, name in enumerate(("stdin", "stdout", "stderr")):
