@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from commands import lobench_here, pytest_session
 from forked import python
 from tiny import write_checkpoint
 
@@ -237,31 +238,40 @@ def _torch(folder: Path) -> int:
     return _passed(_lobench(folder, "lobench.cli", "run", "torch.gin", "--workers", "1"))
 
 
+_WATCH = ("watch", "run", "--suite", "suite", "--once", "--workers", "1", "--checkpoints", "all")
+
+
 def watch_text(folder: Path) -> str:
     """Returns what `lobench watch` prints."""
-    options = ("--once", "--workers", "1", "--checkpoints", "all")
-    return _lobench(folder, "lobench.cli", "watch", "run", "--suite", "suite", *options)
+    return _lobench(folder, "lobench.cli", *_WATCH)
+
+
+def _here(folder: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+    """Runs a command of lobench in this process, which forgets the modules of the world afterwards."""
+    done = lobench_here(*words, cwd=folder)
+    assert done.returncode in codes, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def _watch(folder: Path) -> int:
-    return _passed(watch_text(folder))
+    return _passed(_here(folder, *_WATCH))
 
 
-def _compare(folder: Path, *subjects: str) -> int:
+def _compare(folder: Path) -> int:
     before = _num_stored(folder / ".lobench" / "compare" / "suite")
-    subjects = subjects or ("signs()", "signs(); signs.learning_rate = 0.2")
-    _lobench(folder, "lobench.cli", "compare", *subjects, "--suite", "suite", "--workers", "1", codes=(0, 1))
+    subjects = ("signs()", "signs(); signs.learning_rate = 0.2")
+    _here(folder, "compare", *subjects, "--suite", "suite", codes=(0, 1))
     return _num_stored(folder / ".lobench" / "compare" / "suite") - before
-
-
-def _torch_by_compare(folder: Path) -> int:
-    return _compare(folder, TORCH, f"{TORCH}; torch_optimizer.lr = 0.2")
 
 
 def _pytest(folder: Path, optimizer: str = "signs()") -> int:
     before = _num_stored(folder / ".lobench" / "suite")
     options = ("-q", "-p", "no:cacheprovider", "--lobench-optimizer", optimizer, "--lobench-reuse")
-    _lobench(folder, "pytest", "suite", *options)
+    if optimizer == TORCH:  # which stays imported
+        _lobench(folder, "pytest", "suite", *options)
+    else:
+        done = pytest_session("suite", *options, cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
     return _num_stored(folder / ".lobench" / "suite") - before
 
 
@@ -274,7 +284,7 @@ def _best(folder: Path) -> int:
     if not store.exists():
         _watch(folder)
     before = _num_stored(store / "best") + _num_stored(store / "best" / "winner")
-    _lobench(folder, "lobench.cli", "best", "run", "--suite", "suite", "--top", "1", "--workers", "1")
+    _here(folder, "best", "run", "--suite", "suite", "--top", "1", "--workers", "1")
     return _num_stored(store / "best") + _num_stored(store / "best" / "winner") - before
 
 
@@ -295,7 +305,6 @@ COMMANDS: dict[str, Callable[[Path], int]] = {
     "compare": _compare,
     "pytest": _pytest,
     "torch by pytest": _torch_by_pytest,
-    "torch by compare": _torch_by_compare,
     "best": _best,
 }
 

@@ -33,8 +33,7 @@ WITHOUT_EFFECT = ("comment", "docstring", "script's comment", "torch class's com
 OF_ONE_COMMAND = {
     "script": ("script", "script's helper in Method.files", "script's comment"),
     "torch": TORCH_EDITS,
-    "torch by pytest": TORCH_EDITS,
-    "torch by compare": TORCH_EDITS,
+    "torch by pytest": TORCH_EDITS[:1],
 }
 CHEAP = (
     ("run", "helper two imports away"),
@@ -57,10 +56,8 @@ def edits_of(command: str) -> list[str]:
         effective = [name for name in names[1:] if name not in WITHOUT_EFFECT]
         kept = {names[0], *effective[LIKE_RUN.index(command) :: len(LIKE_RUN)], *WITHOUT_EFFECT}
         names = [name for name in names if name in kept]
-    return [
-        *(name for name in names if name not in WITHOUT_EFFECT),
-        " and ".join(filter(WITHOUT_EFFECT.__contains__, names)),
-    ]
+    without_effect = " and ".join(filter(WITHOUT_EFFECT.__contains__, names))
+    return [*(name for name in names if name not in WITHOUT_EFFECT), *filter(None, [without_effect])]
 
 
 def params() -> list[object]:

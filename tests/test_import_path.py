@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import lobench
 from shown import texts_of
 from tiny import PATIENCE, TASKS, write_checkpoint
 
@@ -113,10 +114,9 @@ def test_audit_with_optimizer_in_working_directory_repeats_its_results(project: 
     (own / "own.gin").write_text(f"import my_optimizer\n{GIN.replace('a/', 'own/')}")
     watch = f"watch theta.npz --once --suite suites/own/own.gin --store {tmp_path}/store --workers 1 "
     watch += "--executor inline --gin-param 'Case.learned_optimizer = @MySGD()'"
-    done = called(LOBENCH, *shlex.split(watch), cwd=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = called(LOBENCH, "publish", tmp_path / "store", "--output", tmp_path / "x.lobench", cwd=project)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for words in (shlex.split(watch), ["publish", tmp_path / "store", "--output", tmp_path / "x.lobench"]):
+        made = lobench(*words, cwd=project)
+        assert made.returncode == 0, made.stdout + made.stderr
     done = called(LOBENCH, "audit", tmp_path / "x.lobench", cwd=project)
     assert done.returncode == 0 and "identical" in done.stdout, done.stdout + done.stderr
     assert SHOWN["cannot-import"] not in done.stdout and SHOWN["not-auditable"] not in done.stdout
@@ -131,7 +131,7 @@ def test_debug_with_optimizer_in_pytests_pythonpath_finds_it(tmp_path: Path) -> 
 
 def test_falsify_with_module_that_is_missing_evaluates_nothing(project: Path) -> None:
     command = FALSIFY.replace("my_optimizer", "my_absent_optimizer") + " --store absent"
-    done = called(LOBENCH, *shlex.split(command), cwd=project)
+    done = lobench(*shlex.split(command), cwd=project)
     assert done.returncode == 2 and SHOWN["cannot-import-my-absent-optimizer"] in done.stderr, done.stderr
     assert not (project / "absent").exists()
 
@@ -150,6 +150,6 @@ def test_falsify_with_module_that_is_missing_evaluates_nothing(project: Path) ->
 )
 def test_command_with_argument_that_cannot_work_fails_before_the_work(project: Path, command: str) -> None:
     (project / "broken.json").write_text("{")
-    done = called(LOBENCH, *shlex.split(command), cwd=project)
+    done = lobench(*shlex.split(command), cwd=project)
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stdout + done.stderr
     assert not (project / "refused").exists() and "replaying" not in done.stderr
