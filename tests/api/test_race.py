@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Done, lobench
+from commands import Done, lobench, lobench_here
 from races import noisy_suite
 from shown import texts_of
 from tiny import killed_chief
@@ -82,7 +82,7 @@ def test_what_else_is_stored_and_what_came_later_decides_nothing(
     sizes = "Case.block_sizes = (2, 2, 2, 2, 2, 2)"
     more = [METHODS[3], METHODS[1], "sgd(); sgd.learning_rate = 0.15"]
     options = ("--store", store, "--gin-param", sizes, "--workers", "1")
-    assert lobench("compare", *more, "--suite", suite, *options, cwd=tmp_path).returncode in (0, 1)
+    assert lobench_here("compare", *more, "--suite", suite, *options, cwd=tmp_path).returncode in (0, 1)
     assert json.loads(race(tmp_path).stdout) == raced[1]
 
 

@@ -23,13 +23,15 @@ from lobench.report.live.progress import SilentProgress
 SHOWN = texts_of("api")
 
 
-def test_a_watch_names_the_case_and_the_binding(tmp_path: Path) -> None:
+def test_a_watch_names_the_case_and_the_binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Shorter trainings are looked at than users', which are half a second long or more.
+    monkeypatch.setattr("lobench.core.utilisation._MIN_SECONDS", 0.05)
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     given = (
         "Case.num_cpus = 2",
         "Case.num_seeds = 1",
-        "Case.num_inner_steps = 300000000",
-        "Case.eval_every = 100000000",
+        "Case.num_inner_steps = 30000000",
+        "Case.eval_every = 10000000",
     )
     options = [word for text in given for word in ("--gin-param", text)]
     done = watch(run, suite, "--once", "--workers", "2", "--store", str(tmp_path / "store"), *options)

@@ -29,14 +29,15 @@ def odd() -> dict[str, Any]:
     }
 
 
+SMALL = {"MuLO": {"hidden_size": 4}, "VeLO": {"lstm_hidden_size": 16, "param_inits": 8}}  # they compile faster
 NEEDING = {"opt_list", *optimizers.weighters.__all__}  # a file, a task with several losses
 
 
 @pytest.mark.parametrize("name", [name for name in optimizers.__all__ if name not in NEEDING])
 def test_it_steps(name: str) -> None:
-    optimizer = getattr(optimizers, name)()
+    optimizer = getattr(optimizers, name)(**SMALL.get(name, {}))
     if isinstance(optimizer, LearnedOptimizer):
-        optimizer = optimizer.opt_fn(optimizer.init(KEY), 10)
+        optimizer = optimizer.opt_fn(jax.jit(optimizer.init, compiler_options=COMPILED_FAST)(KEY), 10)
     stepper = as_stepper(optimizer, 10)
 
     @functools.partial(jax.jit, compiler_options=COMPILED_FAST)

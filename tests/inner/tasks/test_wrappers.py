@@ -85,6 +85,14 @@ def loss_of(task: Any, params: Any, key: jax.Array = KEY, batch: Any = BATCH) ->
     return jax.jit(lambda params: task.loss_with_state_and_aux(params, None, key, batch)[0])(params)
 
 
+def evaluated(task: Any, params: Any) -> Any:
+    return jax.jit(lambda params: task.eval_loss_with_aux(params, None, KEY, BATCH)[0])(params)
+
+
+def gradient_of(task: Any, params: Any) -> Any:
+    return jax.jit(jax.grad(lambda params: task.loss_with_state_and_aux(params, None, KEY, BATCH)[0]))(params)
+
+
 @pytest.mark.parametrize(
     "options", [{"scale": 1000.0}, {"by": "tensor"}, {"by": "parameter"}, {"by": "global"}], ids=str
 )
@@ -97,7 +105,7 @@ def test_reparametrised_weights_are_the_same_function_in_other_units(options: di
         np.testing.assert_allclose(np.asarray(other) * scale, leaf, rtol=1e-6)
         assert np.shape(scale) == (np.shape(leaf) if options.get("by") == "parameter" else ())
         assert (np.asarray(scale) >= 1e-3).all() and (np.asarray(scale) <= 1.001e3).all()
-    grads, others = jax.grad(lambda p: loss_of(MLP, p))(plain), jax.grad(lambda p: loss_of(task, p))(ours)
+    grads, others = gradient_of(MLP, plain), gradient_of(task, ours)
     for leaf, other, scale in zip(*map(jax.tree.leaves, (grads, others, scales)), strict=True):
         np.testing.assert_allclose(other, leaf * scale, rtol=2e-3, atol=1e-4 * np.abs(leaf * scale).max())
     distinct = {float(np.asarray(scale).flat[0]) for scale in jax.tree.leaves(scales)}
@@ -133,10 +141,10 @@ def test_gradient_noise_is_in_the_gradient_alone() -> None:
     task = GradientNoise(task=MLP, std=0.5)
     params = START
     assert float(loss_of(task, params)) == float(loss_of(MLP, params))
-    exact, noisy = (jax.grad(lambda p, task=each: loss_of(task, p))(params) for each in (MLP, task))
+    exact, noisy = (gradient_of(each, params) for each in (MLP, task))
     noise = np.concatenate([np.ravel(a - b) for a, b in zip(*map(jax.tree.leaves, (noisy, exact)), strict=True)])
     assert noise.std() == pytest.approx(0.5, rel=0.1) and abs(noise.mean()) < 0.1
-    assert task.eval_loss_with_aux(params, None, KEY, BATCH)[0] == MLP.eval_loss_with_aux(params, None, KEY, BATCH)[0]
+    assert evaluated(task, params) == evaluated(MLP, params)
 
 
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
@@ -147,7 +155,7 @@ def test_bfloat16_rounds_what_is_computed_and_hands_on_float32(stored: str) -> N
     loss, exact = loss_of(task, params), loss_of(MLP, START)
     assert loss.dtype == jnp.float32 and loss != exact and float(loss) == pytest.approx(float(exact), rel=0.02)
     assert jnp.bfloat16(loss) == loss, "the loss was computed in a finer type"
-    assert {str(leaf.dtype) for leaf in jax.tree.leaves(jax.grad(lambda p: loss_of(task, p))(params))} == {stored}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(gradient_of(task, params))} == {stored}
 
 
 def test_batches_of_any_size_hold_the_same_examples() -> None:
@@ -170,7 +178,7 @@ def test_images_are_changed_in_training_alone() -> None:
     params = START
     assert loss_of(task, params) != loss_of(MLP, params)
     assert loss_of(task, params) != loss_of(task, params, jax.random.key(8))
-    assert task.eval_loss_with_aux(params, None, KEY, BATCH)[0] == MLP.eval_loss_with_aux(params, None, KEY, BATCH)[0]
+    assert evaluated(task, params) == evaluated(MLP, params)
 
 
 def test_an_image_is_mirrored_moved_and_erased() -> None:
