@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import lobench, pytest_session
+from commands import lobench, lobench_here, pytest_session
 from test_tests_of_checkpoints import write_suite
 from tiny import GIN, make_run, make_suite, results
 
@@ -42,7 +42,7 @@ def write_checkpoint(run: Path, step: int, loss: float) -> Path:
 
 def watched(run: Path, suite: Path, code: int = 0) -> set[tuple[int, str, float]]:
     """Returns the values of `valid/loss` in the store of a run, after a watch: step, test and value."""
-    done = lobench("watch", run, "--suite", suite, "--once", "--checkpoints", "all")
+    done = lobench_here("watch", run, "--suite", suite, "--once", "--checkpoints", "all")
     assert done.returncode == code, done.stdout + done.stderr
     found = [one for one in results(run / "lobench_results" / suite.name, "--curves") if "loss" in one["case"]["name"]]
     assert len({(one["checkpoint"]["sha256"], one["case"]["name"]) for one in found}) == len(found)  # each once
