@@ -64,6 +64,7 @@ _IMPORTED = (
 # Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_")
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
+_SET_LATER = (_CACHE, "JAX_PLATFORMS")  # a forked process gives jax their values, as jax does when it is imported
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _CLONE_PARENT, _SYS_CLONE = 0x8000, {"x86_64": 56, "aarch64": 220}
 _TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -195,7 +196,7 @@ def _has(environment: Mapping[str, str], variables: Mapping[str, str]) -> bool:
 
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
     at_import = {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
-    return {name: value for name, value in at_import.items() if name not in ("PYTHONPATH", _CACHE)}
+    return {name: value for name, value in at_import.items() if name not in ("PYTHONPATH", *_SET_LATER)}
 
 
 def _has_other_modules(folder: str, environment: Mapping[str, str]) -> bool:
@@ -459,7 +460,8 @@ def _run(request: Mapping[str, Any], nest: _Server | None) -> None:
     if nest is not None:
         _servers[os.getpid(), frozenset(_at_import(os.environ).items())] = nest
         fork_processes()
-    sys.modules["jax"].config.update("jax_compilation_cache_dir", os.environ.get(_CACHE))  # as when it is imported
+    for name in _SET_LATER:
+        sys.modules["jax"].config.update(name.lower(), os.environ.get(name))
     first, *rest = request["words"]
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED")) or first == "-u"
     for number, name in enumerate(("stdin", "stdout", "stderr")):

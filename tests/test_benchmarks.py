@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked import ALL, python
 from reference import ROOT
 from shown import texts_of
 
@@ -18,10 +19,8 @@ SHOWN = texts_of("lobench")
 
 
 def _gpu_page(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "JAX_PLATFORMS": "cpu", **environment}
-    )
+    variables = {**os.environ, **ALL, "JAX_PLATFORMS": "cpu", **environment}
+    return python(ROOT / "benchmarks" / "gpu.py", *arguments, env=variables)
 
 
 def test_a_rehearsal_writes_the_page_and_a_section_that_breaks_leaves_the_others(tmp_path: Path) -> None:
