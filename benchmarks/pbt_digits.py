@@ -138,6 +138,7 @@ def main() -> None:
     example = dataclasses.replace(read_study(EXAMPLE / "study.gin"), fitness_from=FitnessFrom.TRAINER)
     if arguments.quick:
         example, arguments.studies = dataclasses.replace(example, population=2, generations=1, n_steps=1), 2
+        TASKS.update({kind: (tasks[:1], 2) for kind, (tasks, _) in TASKS.items()})
     strategies = [*(arguments.strategies or [example.strategy]), BASELINE]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in strategies}
     begun = time.perf_counter()
