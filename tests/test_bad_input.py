@@ -275,6 +275,7 @@ def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: 
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(f"import os, sys\nif 'watch' in sys.argv:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
+    (run / "half\n2.npz.done").touch()  # nobody waits for the rest of it
     done = python(*watch_command(run, suite, *ONCE)[1:], timeout=PATIENCE, cwd=suite.parent)
     assert done.returncode == 3, done.stdout + done.stderr
     assert SHOWN["conftest-py-cannot-be-imported"].format(text=text) in done.stdout
