@@ -268,7 +268,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(tree: Path, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": str(tree / "cache")}
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
     command = (
         [sys.executable, *arguments] if arguments[0] == "-c" else [sys.executable, "-m", "lobench.cli", *arguments]
     )
