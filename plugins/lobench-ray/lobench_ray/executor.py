@@ -233,7 +233,10 @@ def _environment(address: str) -> dict[str, str]:
     """Returns the bridge's environment, which Ray reads when it is imported.
 
     A cluster that is started for a watch requires a token unless the user's environment overrides it, since Ray listens
-    on every interface.
+    on every interface. It starts processes when slots need them: where Ray starts some for the first driver, that
+    driver waits for all of them, and in vain if one dies at its start.
     """
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == "local" else {}
-    return {**token, **os.environ}
+    if address != "local":
+        return dict(os.environ)
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return {**token, "RAY_prestart_worker_first_driver": "0", **os.environ}

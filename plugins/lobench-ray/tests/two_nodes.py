@@ -140,6 +140,8 @@ class Cluster:
             "RAY_AUTH_MODE": mode,
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # The first driver is not to wait for a process that may have died at its start, until it is given up.
+            "RAY_prestart_worker_first_driver": "0",
             "RAY_worker_niceness": "0",  # at Ray's 15 what it starts hardly runs beside busy processes
             # A frozen node is found out soon, or new slots are placed on it.
             "RAY_health_check_initial_delay_ms": "1000",
