@@ -51,3 +51,11 @@ def small_disk(path: Path, size: str) -> Iterator[Disk]:
         yield Disk(path)
     finally:
         subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def on_another_file_system(path: Path) -> Path:
+    """Returns a folder for temporary files on another file system than a path's; the test is skipped without one."""
+    for folder in (Path("/dev/shm"), Path("/var/tmp")):
+        if os.access(folder, os.W_OK) and folder.stat().st_dev != path.stat().st_dev:
+            return folder
+    pytest.skip("there is no second file system")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import lobench, pytest_session
+from disks import on_another_file_system
 from pages import Story, blocks_of, follow
 from shown import texts_of
 from tiny import PATIENCE, results
@@ -119,12 +120,10 @@ def test_watch_of_commands_records_each_outcome_without_jax(tmp_path: Path, run:
 def test_large_checkpoint_on_another_file_system_is_evaluated_in_place_and_expires_if_deleted(
     tmp_path: Path, run: Path
 ) -> None:
-    if not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system")
     suite = write_suite(tmp_path, ["works", "removes"])
     text = "import pathlib, sys\nkind, checkpoint, seed, step, out = sys.argv[1:]\n"
     (suite / "eval.py").write_text(f"{text}if kind == 'removes': pathlib.Path(checkpoint).resolve().unlink()\n{EVAL}")
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as store:
+    with tempfile.TemporaryDirectory(dir=on_another_file_system(tmp_path)) as store:
         words = ("--store", store, "--once", "--checkpoints", "latest", "--workers", "1", "--keep-limit", "0")
         done = lobench("watch", run, "--suite", suite, *words)
         assert done.returncode == 3 and SHOWN["theta-1-npz-has"] in done.stdout, done.stdout + done.stderr

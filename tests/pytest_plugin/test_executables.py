@@ -95,9 +95,8 @@ def test_a_warm_process_takes_the_executable_and_an_edit_two_imports_away_is_see
     write(suite, farther_py="SLOPE = 3.0\n")
     edited, output = evaluated(suite)
     assert FOUND not in output and edited == [1.5 * cold[0], *edited[1:]] and edited != cold
-    write(suite, farther_py=FILES["farther.py"])
-    assert evaluated(suite)[0] == cold
 
+    write(suite, farther_py=FILES["farther.py"])
     for path in kept(suite):  # damaged: it is made again
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from disks import on_another_file_system
 from etils import epath
 from safetensors.numpy import save
 from shown import texts_of
@@ -236,10 +237,7 @@ def test_spool_keeps_twenty_gigabytes_in_a_moment(tmp_path: Path, checkpoint: Pa
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
     """Folder on another file system, to which nothing can be linked."""
-    place = Path("/dev/shm")
-    if not place.is_dir() or place.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system")
-    with tempfile.TemporaryDirectory(dir=place) as folder:
+    with tempfile.TemporaryDirectory(dir=on_another_file_system(tmp_path)) as folder:
         yield Path(folder)
 
 
