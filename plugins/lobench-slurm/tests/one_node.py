@@ -64,7 +64,7 @@ SlurmdPidFile={folder}/d.pid
 ReturnToService=2
 KillWait=2
 OverTimeLimit=0
-SchedulerParameters=sched_min_interval=1000,batch_sched_delay=0
+SchedulerParameters=sched_min_interval=1000,batch_sched_delay=0,sched_interval=1,bf_interval=1
 PreemptMode=CANCEL
 PreemptType=preempt/partition_prio
 NodeName={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN

@@ -61,8 +61,6 @@ def test_a_watch_whose_jobs_slurm_ends_and_which_is_killed_has_the_ledger_of_a_l
     A case whose worker dies twice would be given up.
     """
     suite, run = GatedSuite(tmp_path, "a", num_seeds=4), make_run(tmp_path, -3.0)
-    done = watch(run, suite.path, "--once", "--workers", "1", "--store", str(tmp_path / "local"))
-    assert done.returncode == 0, done.stdout + done.stderr
     suite.hold()
     options = (
         "--executor",
@@ -77,14 +75,16 @@ def test_a_watch_whose_jobs_slurm_ends_and_which_is_killed_has_the_ledger_of_a_l
     )
     try:
         until(lambda: suite.num_begun() == 1, "a job evaluates")
-        # SLURM looks every 30 s for jobs beyond their limit.
+        # SLURM looks every 30 s for jobs beyond their limit. Meanwhile the local watch starts.
         in_slurm.run("scontrol", "update", f"JobId={in_slurm.jobs()[0]}", "EndTime=now")
-        until(lambda: suite.num_begun() == 2, "another job evaluates the same")
+        local_command = watch_command(run, suite.path, "--once", "--workers", "1", "--store", str(tmp_path / "local"))
+        local = subprocess.Popen(local_command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        until(lambda: suite.num_begun() == 3, "the local watch and another job evaluate the same")
         in_slurm.run("sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=true")
-        until(lambda: suite.num_begun() == 3, "a third job evaluates the same")
+        until(lambda: suite.num_begun() == 4, "a third job evaluates the same")
         cancelled = in_slurm.jobs()
         in_slurm.run("scancel", *cancelled)
-        until(lambda: suite.num_begun() == 4, "a fourth job evaluates the same")
+        until(lambda: suite.num_begun() == 5, "a fourth job evaluates the same")
         assert not set(cancelled) & set(in_slurm.jobs())
         first.send_signal(signal.SIGKILL)
         first.wait()
@@ -96,6 +96,8 @@ def test_a_watch_whose_jobs_slurm_ends_and_which_is_killed_has_the_ledger_of_a_l
     second = subprocess.run(
         [*command, "--workers", "0:2"], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
+    output, _ = local.communicate(timeout=PATIENCE)
+    assert local.returncode == 0, output
     assert second.returncode == 0, second.stdout + second.stderr
     assert [row["outcome"] for row in results(tmp_path / "store")] == ["passed"] * 4
     assert content(tmp_path / "store") == content(tmp_path / "local")
