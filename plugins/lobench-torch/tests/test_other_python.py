@@ -115,10 +115,11 @@ def train(optimizer: Any) -> np.ndarray:
     return np.asarray(jax.jit(lambda carry: jax.lax.fori_loop(0, 12, body, carry))(begin)[1])
 
 
-@pytest.fixture(autouse=True)
-def processes_of_a_test() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python with `muons`, whose process all tests of one optimizer share: it takes seconds to import torch."""
+    yield environment(tmp_path_factory.mktemp("alone") / "env", MUONS)
     other_python.OtherPython.at.cache_clear()
-    yield
 
 
 def lobench(folder: Path, *words: str, code: int = 0) -> str:
@@ -158,16 +159,14 @@ def test_a_changed_library_is_another_subject(folder: Path, compared: dict[str, 
 
 
 @pytest.mark.parametrize("name", ["Muon", "Asking"])
-def test_the_bits_are_those_of_this_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    python = environment(tmp_path / "env", MUONS)
+def test_the_bits_are_those_of_this_environment(python: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     there = train(torch_optimizer(f"muons.{name}", lr=0.01, python=python))
-    monkeypatch.syspath_prepend(str(next((tmp_path / "env").glob("lib/python*/site-packages"))))
+    monkeypatch.syspath_prepend(str(next(Path(python).parents[1].glob("lib/python*/site-packages"))))
     here = train(torch_optimizer(f"muons.{name}", lr=0.01))
     np.testing.assert_array_equal(here, there)
 
 
-def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> None:
-    python = environment(tmp_path / "env", MUONS)
+def test_an_environment_that_ends_is_said_and_started_again(python: str) -> None:
     made = torch_optimizer("muons.Muon", python=python)
     before = train(made)
     library = other_python.OtherPython.at(python)
@@ -184,9 +183,9 @@ def test_an_environment_that_ends_is_said_and_started_again(tmp_path: Path) -> N
     ("name", "text"),
     [("muons.Mion", SHOWN["no-such-torch-optimizer-muons"]), ("nowhere.Muon", SHOWN["no-module-named-nowhere"])],
 )
-def test_a_class_that_is_not_there_is_said(tmp_path: Path, name: str, text: str) -> None:
+def test_a_class_that_is_not_there_is_said(python: str, name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        torch_optimizer(name, python=environment(tmp_path / "env", MUONS))
+        torch_optimizer(name, python=python)
 
 
 def test_a_python_without_torch_is_said(tmp_path: Path) -> None:
