@@ -343,7 +343,7 @@ class Appends(RightSink):
         self.db.commit()
 
 
-@fails("sinks", "test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again[8]")
+@fails("sinks", "test_killed_before_the_acknowledgement_it_has_all_and_takes_it_again")
 class CommitsAtTheEnd(RightSink):
     def commit(self) -> None:
         pass
