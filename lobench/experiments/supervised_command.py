@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from lobench.core.errors import LobenchError
-from lobench.engine.workers.command import kill_tree
+from lobench.engine.workers.process_tree import kill_tree
 from lobench.tools.keep.pace import STOP_PREFIX, Pace, PaceCurve
 
 _POLL_SECONDS = 0.25

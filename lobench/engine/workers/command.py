@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import queue
-import signal
 import subprocess
 import threading
 import time
@@ -18,6 +16,7 @@ from lobench.core.wording import cause
 from lobench.engine.group_files import open_to_group
 from lobench.engine.workers.channel import ChiefEnd
 from lobench.engine.workers.last_words import exit_text, log_tail, printable
+from lobench.engine.workers.process_tree import kill_tree
 from lobench.engine.workers.protocol import (
     TO_WORKER,
     Command,
@@ -28,7 +27,7 @@ from lobench.engine.workers.protocol import (
     ToWorker,
 )
 
-__all__ = ["CommandRunner", "kill_tree", "serve"]
+__all__ = ["CommandRunner", "serve"]
 
 
 class CommandRunner:
@@ -95,33 +94,6 @@ def _start_process(command: Command, stdout: int, stderr: int) -> subprocess.Pop
         stderr=stderr,
         env=_environment(),
     )
-
-
-def kill_tree(pid: int) -> None:
-    """Kills a process and its descendants. Each is stopped before its children are listed, so that none is missed.
-
-    Without /proc, only the process itself is killed.
-    """
-    stopped_pids = set[int]()
-    new_pids = {pid}
-    while new_pids:
-        for process_id in new_pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process_id, signal.SIGSTOP)
-        stopped_pids |= new_pids
-        new_pids = {child for child, parent in _parent_pids() if parent in stopped_pids} - stopped_pids
-    for process_id in stopped_pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process_id, signal.SIGKILL)
-
-
-def _parent_pids() -> list[tuple[int, int]]:
-    """Returns the ids of all processes, each with its parent's."""
-    parents = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # the process has ended
-            parents.append((int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])))
-    return parents
 
 
 def _environment() -> dict[str, str]:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from lobench.engine.whole_file import write_whole
 
 __all__ = ["STOP_PREFIX", "Pace", "PaceCurve"]
@@ -88,6 +86,8 @@ class Pace:
 
 def _best_value(sign: float, run: PaceCurve, last_step: int) -> float:
     """Returns the best finite value up to a step."""
+    import numpy as np  # a run of less than a poll is started without it
+
     steps = np.asarray(run[0])
     values = np.asarray(run[1], float)
     finite_values = values[(steps <= last_step) & np.isfinite(values)]
