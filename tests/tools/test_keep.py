@@ -38,6 +38,7 @@ loss = 1 + (lr - 0.3) ** 2 + random.Random(f"{seed} {lr}").gauss(0, 0.005)
 open(out + "/metrics.json", "w").write(json.dumps({"val/loss": loss}))
 """
 COMMAND = "python train.py {seed} {out}"
+WORKERS = ("--workers", "8")  # four pairs in each round; inline, a round costs more than its runs
 
 
 def sums(differences: list[float]) -> PairSums:
@@ -106,8 +107,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def keep(*options: str, command: str = COMMAND, against: str = "git:HEAD") -> Done:
     shared = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--executor", "inline")
-    workers = () if "--workers" in options else ("--workers", "3")
-    return lobench("keep", "--command", command, "--against", against, *shared, *workers, *options)
+    return lobench("keep", "--command", command, "--against", against, *shared, *WORKERS, *options)
 
 
 def test_keep_answers_by_exit_code_and_runs_the_incumbent_once_on_shared_seeds(repository: Path) -> None:
@@ -169,7 +169,7 @@ def test_keep_of_two_commands_in_a_folder_without_git_is_undecided_with_few_seed
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("LR", "float(sys.argv[3])"))
     monkeypatch.chdir(tmp_path)
-    command = ("--command", f"{COMMAND} 0.3", "--against-command", f"{COMMAND} 0.25")
+    command = ("--command", f"{COMMAND} 0.3", "--against-command", f"{COMMAND} 0.25", *WORKERS)
     shared = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--executor", "inline", "--max-seeds", "3")
     done = lobench("keep", *command, *shared)
     assert done.returncode in (1, 4), done.stderr
@@ -233,7 +233,7 @@ def test_keep_after_failed_runs_repeats_them_and_counts_no_later_pair_before(rep
     failing = tmp_path / "failing"
     script = SCRIPT.replace("LR", "0.3") + f"\nassert sys.argv[1] not in open({str(failing)!r}).read().split()"
     (repository / "train.py").write_text(script)
-    options = ("--workers", "6", "--format", "json")
+    options = ("--format", "json")
     failing.write_text("0 2")
     assert keep(*options).returncode == 3
     failing.write_text("3")
@@ -251,7 +251,7 @@ def test_keep_of_errors_of_0_and_1_compares_the_pairs_that_differ(repository: Pa
     (repository / "train.py").write_text(script.replace("LR", "0.1"))
     git(repository, "commit", "-qam", "errors")
     (repository / "train.py").write_text(script.replace("LR", "0.3"))
-    done = keep("--workers", "6", "--format", "json")
+    done = keep("--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     decision = json.loads(done.stdout)["decision"]
     assert decision["difference"] == 1.0
@@ -280,13 +280,13 @@ def test_keep_log_measures_the_total_of_the_chain_on_seeds_that_no_decision_uses
     assert (before["chain"], before["total"]) == ([1, 3], None)
     used = {seed for one in before["decisions"] for seed in (0, 1, 2, *one["seeds"])}
 
-    measured = lobench("keep", "--log", "--measure", "4", "--executor", "inline", "--format", "json")
+    measured = lobench("keep", "--log", "--measure", "4", "--executor", "inline", *WORKERS, "--format", "json")
     assert measured.returncode == 0, measured.stderr
     total = json.loads(measured.stdout)["total"]
     assert len(total["seeds"]) == total["pairs"] == 4 and not used & set(total["seeds"])
     assert total["lower"] < 0.04 < total["upper"] and total["difference"] == pytest.approx(0.04, abs=0.02)
     count = len(results(store))
-    text = lobench("keep", "--log", "--measure", "4", "--executor", "inline").stdout
+    text = lobench("keep", "--log", "--measure", "4", "--executor", "inline", *WORKERS).stdout
     assert len(results(store)) == count, "the same measurement runs nothing"
     first, last = total["seeds"][0], total["seeds"][-1]
     assert "1 lr 0.2; 3 lr 0.3" in text and SHOWN["pairs-on-fresh-seeds-to"].format(first=first, last=last) in text
@@ -304,11 +304,11 @@ def test_keep_log_with_a_failing_run_of_the_measurement_ends_with_3(repository: 
     assert keep().returncode == 0
     used = json.loads(lobench("keep", "--log", "--format", "json").stdout)["decisions"][0]["seeds"]
     failing.write_text(str(used[-1] + 1))
-    done = lobench("keep", "--log", "--measure", "2", "--executor", "inline", "--format", "json")
+    done = lobench("keep", "--log", "--measure", "2", "--executor", "inline", *WORKERS, "--format", "json")
     record = json.loads(done.stdout)
     assert done.returncode == 3 and f"seed {used[-1] + 1}: " in record["error"], record
     failing.write_text("")
-    again = lobench("keep", "--log", "--measure", "2", "--executor", "inline", "--format", "json")
+    again = lobench("keep", "--log", "--measure", "2", "--executor", "inline", *WORKERS, "--format", "json")
     assert again.returncode == 0 and json.loads(again.stdout)["total"]["pairs"] == 2
 
 
