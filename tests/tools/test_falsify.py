@@ -56,9 +56,10 @@ steep/Steep.steepness = 2
 steep/Steep.shape = "oval"
 steep/Suite.roles = {"LearnableSGD": "meta_train"}
 """
-# SGD with a rate of .1 multiplies by 1 - .2 steepness: 16 is the first one that grows, and Adam does not see it.
+# SGD with a rate of .1 multiplies by 1 - .2 steepness: 16 is the first one that grows. A tuned one has a smaller rate.
 AXES = ("--axes", "Steep.steepness = [2, 4, 8, 16, 32]", "--axes", "Steep.dim = [2, 4]")
-OPTIONS = ("--seeds", "6", "--workers", "1", "--executor", "inline", "--format", "json")
+HERE = ("--seeds", "6", "--workers", "1", "--executor", "inline", "--format", "json")
+OPTIONS = ("--against", "sgd", *HERE)  # it compiles in half the time of Adam, the default
 BOUND = "; Case.learned_optimizer = @LearnableSGD()"
 
 
@@ -66,7 +67,7 @@ def steep_suite(folder: Path) -> Path:
     suite = make_suite(folder, gin=SUITE)
     with (suite / "tiny_tasks.py").open("a") as file:
         file.write(STEEP)
-    for name, rate in (("theta", 0.1), ("small", 0.01)):
+    for name, rate in (("theta", 0.1), ("small", 0.03)):
         write_checkpoint(folder / f"{name}.npz", math.log(rate))
     return suite
 
@@ -178,7 +179,7 @@ def test_pytest_replays_the_case_and_passes_a_checkpoint_that_does_not_lose(
 
     lost, held = replayed("theta"), replayed("small")
     assert lost.returncode == 1, lost.stdout + lost.stderr
-    assert SHOWN["behind-adam-adam-learning-rate"].format(gap=record["smallest"]["gap"]) in lost.stdout
+    assert SHOWN["behind-sgd-sgd-learning-rate"].format(gap=record["smallest"]["gap"]) in lost.stdout
     assert held.returncode == 0, held.stdout + held.stderr
 
 
@@ -233,14 +234,14 @@ def test_falsify_with_an_output_that_cannot_be_written_is_refused_before_the_sea
 
 def test_a_search_that_cannot_look_at_the_case_itself_is_no_clean_bill(tmp_path: Path) -> None:
     steep_suite(tmp_path)
-    done = falsify(tmp_path, *AXES, *OPTIONS, "--against", "adamm")
+    done = falsify(tmp_path, *AXES, *HERE, "--against", "adamm")
     assert done.returncode == 2 and "adamm" in done.stderr and "Traceback" not in done.stderr, done.stderr
     broken = lobench("falsify", "sgd(); sgd.learning_rate = 'fast'", "--suite", "tiny", *AXES, *OPTIONS, cwd=tmp_path)
     assert broken.returncode == 2 and SHOWN["case-itself-gives-no-result"] in broken.stderr, broken.stderr
 
 
 def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str, Any]]) -> None:
-    few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *OPTIONS[:-2])
+    few = ("--axes", "Steep.dim = [3]", "--margin", "2.5", *HERE[:-2])  # against Adam, the default
     done = falsify(fallen[0], *few)
     assert (
         done.returncode == 0 and SHOWN["no-case-was-confirmed"] in done.stdout and SHOWN["does-not-show"] in done.stdout
