@@ -1,4 +1,4 @@
-"""A GPU's page: tests, equal bits, memory, roofline and ratios on the device, within ten minutes and without a hand.
+"""Writes a page on a GPU: its tests, equal bits, memory, roofline and ratios, in ten minutes.
 
 Usage:
   python benchmarks/gpu.py                       # writes gpu.md
@@ -53,7 +53,7 @@ _FAR = 1e-3  # relative: a device's curves of 50 steps are as close as this to a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """What was asked for."""
+    """Settings of a page."""
 
     is_rehearsal: bool
     beside: str = ""
@@ -262,7 +262,7 @@ def _driver() -> str:
 
 
 def _written(section: _Section, options: argparse.Namespace, left: float) -> tuple[str, str]:
-    """Runs a section; returns what it wrote, and what went wrong."""
+    """Runs a section; returns its text and an error message."""
     if left <= 0:
         return "", f"left out: the {options.seconds:g} s were over"
     with tempfile.TemporaryDirectory() as folder:
@@ -291,7 +291,7 @@ def _written(section: _Section, options: argparse.Namespace, left: float) -> tup
 
 
 def main() -> int:
-    """Writes the page; returns 2 where there is no GPU, 1 where a section did not run through."""
+    """Writes the page. Returns the exit code: 2 without a GPU, 1 if a section failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", type=Path, default=Path("gpu.md"), metavar="FILE", help="Where it is written.")
     parser.add_argument("--seconds", type=float, default=600, help="For all of it.")

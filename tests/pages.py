@@ -6,8 +6,8 @@
     ```python                                a program
     ```json, toml, yaml                      parsed
 
-A command that compares or gates runs twice in a row: the second call, which finds what the first one has stored, has to
-print and to end with the same.
+A command that compares or gates runs twice. The second call, which finds the stored results of the first, must print
+the same and exit with the same code.
 
 Other blocks are refused, and so are indented ones, so that no block of a page goes without a test. pip's lines do here
 what they would do: what a page installs from a folder is found through its entry points, and lobench is installed.

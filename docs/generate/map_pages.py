@@ -1,11 +1,11 @@
-"""The map of the code: each folder with its sentence, its files, and what it may import.
+"""The map of the code: each folder with its description, its files and the packages that it may import.
 
 `python docs/generate/map_pages.py` prints the page.
 """
 
 from __future__ import annotations
 
-import re
+import ast
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ def map_page() -> str:
 
 
 def _folders(room: Path) -> Iterator[Path]:
-    """Yields a room's packages, itself first; templates of files that lobench writes are none."""
+    """Yields a package and its subpackages. Folders of templates are left out."""
     if (room / "__init__.py").exists():
         yield room
         for path in sorted(room.iterdir()):
@@ -67,12 +67,11 @@ def _folders(room: Path) -> Iterator[Path]:
 
 def _sentence(path: Path) -> str:
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    found = re.match(r'r?"""(.*?)(?:"""|\n)', file.read_text())  # parsing all files takes seconds
-    return escaped(found[1] if found else "")
+    return escaped((ast.get_docstring(ast.parse(file.read_text())) or "").split("\n")[0])
 
 
 def _imports(name: str, contracts: dict[str, Any]) -> str:
-    """Says what the contracts allow a folder: the rooms below, layers within its room, and what is refused."""
+    """Returns the packages that the import contracts allow and forbid in a folder."""
     module = name.replace("/", ".")
     below = _below(module, contracts["rooms"], "lobench")
     parts = ["every room below" if below else "no other room"]
@@ -94,7 +93,7 @@ def _imports(name: str, contracts: dict[str, Any]) -> str:
 
 
 def _is_of(module: str, pattern: str) -> bool:
-    """Says whether a package is one that `lobench.tools.*` means, or lies in one."""
+    """Returns whether a pattern such as `lobench.tools.*` matches a package or a package above it."""
     return module.startswith(pattern.removesuffix("*")) if pattern.endswith("*") else module == pattern
 
 
@@ -106,7 +105,7 @@ def _below(module: str, contract: dict[str, Any], container: str) -> list[str]:
 
 
 def _forbidden(module: str, contracts: dict[str, Any]) -> list[str]:
-    """Returns what contracts of the type "forbidden" refuse a folder, or a folder that it lies in."""
+    """Returns the packages that contracts of the type "forbidden" name for a folder or a folder above it."""
     of_it = [
         each
         for contract in contracts.values()

@@ -47,7 +47,7 @@ def script_name(method: Method) -> str:
 
 
 def _script_subject(method: Method, suffix: str = "") -> Subject:
-    """Returns the subject of a script's curves, with the label that tables of methods have.
+    """Returns the subject of a script's curves. Its label is the title of the method.
 
     Args:
       suffix: As in `ScriptCurves.record`.

@@ -82,7 +82,7 @@ def case_findings(
 
 
 def _has_methods(case_file: Path) -> bool:
-    """Returns whether a file of cases has methods, too.
+    """Returns whether a file of cases also has methods.
 
     The hash of a program depends on bindings of all methods, and another method may have been edited since.
     """
