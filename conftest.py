@@ -29,6 +29,7 @@ with contextlib.suppress(ImportError):
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 from forked import fork_processes
 from left_behind import as_before
+from lowered import share_contexts
 
 _HERE = Path(__file__).parent
 # jaxlib 0.11 has XLA's newer kernels alone, and ends a process that names their switch.
@@ -215,6 +216,8 @@ def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
+    if "jax" in sys.modules:
+        share_contexts()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
