@@ -8,10 +8,19 @@ import os
 import site
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["LOBENCH", "Origin", "file_of", "loaded_modules", "origin_of_file", "origin_of_module"]
+__all__ = [
+    "LOBENCH",
+    "Origin",
+    "file_of",
+    "loaded_module_files",
+    "loaded_modules",
+    "origin_of_file",
+    "origin_of_module",
+]
 
 LOBENCH = str(Path(__file__).parents[1]) + os.sep
 _PATHS = sysconfig.get_paths()
@@ -39,6 +48,18 @@ def file_of(module: ModuleType) -> str:
     """Returns a module's file; "" if it has none."""
     file = vars(module).get("__file__")
     return file if isinstance(file, str) else ""
+
+
+def loaded_module_files() -> Iterator[tuple[str, str]]:
+    """Yields the name and the real path of the file of each loaded module that has a file."""
+    real_folders: dict[str, str] = {}  # thousands of modules lie in a few hundred folders
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType) or not (file := file_of(module)):
+            continue
+        folder, base = os.path.split(file)
+        if folder not in real_folders:
+            real_folders[folder] = os.path.realpath(folder)
+        yield name, os.path.realpath(file) if os.path.islink(file) else os.path.join(real_folders[folder], base)
 
 
 @functools.cache

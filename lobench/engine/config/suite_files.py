@@ -15,6 +15,7 @@ from pathlib import Path
 
 import gin
 
+from lobench.core.code_origin import loaded_module_files
 from lobench.core.errors import ConfigError
 from lobench.core.suite_place import BASELINES
 from lobench.engine.config.gin_state import CONFIGURABLES, forget_configurables
@@ -347,9 +348,8 @@ def _drop_modules(suites: Sequence[str]) -> set[str]:
     paths = [Path(suite).resolve() for suite in suites]
     folders = {str(path if path_exists(path, kind="folder") else path.parent) for path in paths}
     module_names = set()
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and os.path.dirname(os.path.realpath(file)) in folders:
+    for name, file in loaded_module_files():
+        if os.path.dirname(file) in folders:
             del sys.modules[name]
             module_names.add(name)
     return module_names

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 from lobench.core.case import CaseInfo
 from lobench.core.code import CodeFingerprint
-from lobench.core.code_origin import file_of
+from lobench.core.code_origin import loaded_module_files
 from lobench.engine.config.code_walk import CodeWalk, listing_sha256
 from lobench.engine.config.gin_state import forget_configurables
 from lobench.engine.config.imported_code import imported_content
@@ -132,7 +130,7 @@ def _edited_after_reading(fingerprint: CodeFingerprint) -> dict[str, str]:
     changed_files = edited_files(fingerprint)
     if not changed_files:
         return {}
-    imported_files = {os.path.realpath(file) for module in list(sys.modules.values()) if (file := _file_of(module))}
+    imported_files = {file for _, file in loaded_module_files()}
     return {file: _sha256_on_disk(file) for file in changed_files if file not in imported_files}
 
 
@@ -175,16 +173,12 @@ def forget_modules_of(files: Collection[str]) -> bool:
     Args:
       files: Real paths of the files.
     """
-    module_names = [name for name, module in list(sys.modules.items()) if os.path.realpath(_file_of(module)) in files]
+    module_names = [name for name, file in loaded_module_files() if file in files]
     for name in module_names:
         del sys.modules[name]
     forget_configurables(module_names)
     importlib.invalidate_caches()
     return bool(module_names)
-
-
-def _file_of(module: object) -> str:
-    return file_of(module) if isinstance(module, ModuleType) else ""
 
 
 class _FingerprintArguments(NamedTuple):
