@@ -89,25 +89,31 @@ class _Replay:
         self.tried_values: dict[str, tuple[Value, ...]] = {}
         self.num_sweeps: dict[str, int] = {}
         self._last_sweeps: dict[str, list[Trial]] = {}
+        # They change with a sweep of their parameter only.
+        self._spreads: dict[str, float] = {}
+        self._grids: dict[str, tuple[Value, ...]] = {}
         self._trials_by_key = {_settings_key(trial.parameters): trial for trial in history}
         self._replayed_trials: dict[frozenset[tuple[str, Value]], Trial] = {}
 
     def is_active(self, parameter: Parameter) -> bool:
-        return parameter.path in self.space.active(self.values)
+        return not parameter.when or parameter.path in self.space.active(self.values)
 
-    def unseen_settings(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
-        """Returns the settings of a sweep that are in no earlier sweep."""
+    def unseen_settings(
+        self, parameter: Parameter, values: Sequence[Value]
+    ) -> list[tuple[frozenset[tuple[str, Value]], dict[str, Value]]]:
+        """Returns the settings of a sweep that are in no earlier sweep, each with its key."""
         settings = (self.space.active({**self.values, parameter.path: value}) for value in values)
-        return [setting for setting in settings if _settings_key(setting) not in self._replayed_trials]
+        keyed_settings = ((_settings_key(setting), setting) for setting in settings)
+        return [(key, setting) for key, setting in keyed_settings if key not in self._replayed_trials]
 
     def sweep(self, parameter: Parameter, values: Sequence[Value]) -> list[dict[str, Value]]:
         """Varies a parameter and keeps its best value, or returns the settings that the history lacks."""
         unseen_settings = self.unseen_settings(parameter, values)
-        missing_settings = [setting for setting in unseen_settings if _settings_key(setting) not in self._trials_by_key]
+        missing_settings = [setting for key, setting in unseen_settings if key not in self._trials_by_key]
         if missing_settings:
             return missing_settings
-        for setting in unseen_settings:
-            self._replayed_trials[_settings_key(setting)] = self._trials_by_key[_settings_key(setting)]
+        for key, _ in unseen_settings:
+            self._replayed_trials[key] = self._trials_by_key[key]
         path = parameter.path
         self.tried_values[path] = tuple(dict.fromkeys((*self.tried_values.get(path, ()), *values)))
         self.num_sweeps[path] = self.num_sweeps.get(path, 0) + 1
@@ -117,6 +123,8 @@ class _Replay:
             for key in dict.fromkeys(map(_settings_key, settings))
             if key in self._replayed_trials
         ]
+        self._spreads.pop(path, None)
+        self._grids.pop(path, None)
         best_swept = best_trial(self._last_sweeps[path])
         if best_swept is not None:
             self.values[path] = best_swept.parameters[path]
@@ -124,9 +132,28 @@ class _Replay:
 
     def spread(self, parameter: Parameter) -> float:
         """Returns the standard deviation of the fitness over the parameter's last sweep; 0 without one."""
-        fitnesses = [trial.fitness for trial in self._last_sweeps.get(parameter.path, ()) if trial.fitness is not None]
-        finite_values = [value for value in fitnesses if math.isfinite(value)]
-        return statistics.pstdev(finite_values) if finite_values else 0.0
+        path = parameter.path
+        if path not in self._spreads:
+            fitnesses = [trial.fitness for trial in self._last_sweeps.get(path, ()) if trial.fitness is not None]
+            finite_values = [value for value in fitnesses if math.isfinite(value)]
+            self._spreads[path] = statistics.pstdev(finite_values) if finite_values else 0.0
+        return self._spreads[path]
+
+    def next_grid(self, parameter: Parameter) -> tuple[Value, ...]:
+        """Returns the values around a parameter's present value that its next sweep takes, tried before or not."""
+        path = parameter.path
+        if path not in self.num_sweeps:
+            return grid_values(parameter)
+        if parameter.kind is Kind.CATEGORICAL:
+            return parameter.values
+        if path not in self._grids:
+            if parameter.kind is Kind.DISCRETE:
+                index = parameter.values.index(self.values[path])
+                self._grids[path] = parameter.values[max(index - 1, 0) : index + 2]
+            else:
+                centre, num_halvings = float(self.values[path]), self.num_sweeps[path]
+                self._grids[path] = _interval_values(parameter, centre, num_halvings, self.tried_values[path])
+        return self._grids[path]
 
 
 def _first_round(replay: _Replay) -> list[dict[str, Value]]:
@@ -141,21 +168,11 @@ def _first_round(replay: _Replay) -> list[dict[str, Value]]:
 
 def _next_values(replay: _Replay, parameter: Parameter) -> tuple[Value, ...]:
     """Returns the values of a parameter's next sweep; () if it is inactive or has no new values."""
-    path = parameter.path
     if not replay.is_active(parameter):
         return ()
-    min_values = 1
-    if path not in replay.num_sweeps:
-        values = grid_values(parameter)
-    elif parameter.kind is Kind.CATEGORICAL:
-        values, min_values = parameter.values, 2
-    elif parameter.kind is Kind.DISCRETE:
-        index = parameter.values.index(replay.values[path])
-        values = parameter.values[max(index - 1, 0) : index + 2]
-    else:
-        values = _interval_values(
-            parameter, float(replay.values[path]), replay.num_sweeps[path], replay.tried_values[path]
-        )
+    values = replay.next_grid(parameter)
+    is_categorical_again = parameter.kind is Kind.CATEGORICAL and parameter.path in replay.num_sweeps
+    min_values = 2 if is_categorical_again else 1
     return values if len(replay.unseen_settings(parameter, values)) >= min_values else ()
 
 

@@ -374,6 +374,8 @@ class Space:
         Raises:
           KeyError: An active parameter has no value.
         """
+        if not self.parents:
+            return {parameter.path: params[parameter.path] for parameter in self.parameters}
         active_values: dict[str, Value] = {}
         for parameter in self.parents_first:
             if self.is_active(parameter.path, active_values):
