@@ -52,14 +52,20 @@ def file_of(module: ModuleType) -> str:
 
 def loaded_module_files() -> Iterator[tuple[str, str]]:
     """Yields the name and the real path of the file of each loaded module that has a file."""
-    real_folders: dict[str, str] = {}  # thousands of modules lie in a few hundred folders
     for name, module in list(sys.modules.items()):
-        if not isinstance(module, ModuleType) or not (file := file_of(module)):
-            continue
-        folder, base = os.path.split(file)
-        if folder not in real_folders:
-            real_folders[folder] = os.path.realpath(folder)
-        yield name, os.path.realpath(file) if os.path.islink(file) else os.path.join(real_folders[folder], base)
+        if isinstance(module, ModuleType) and (file := file_of(module)):
+            yield name, os.path.realpath(file) if origin_of_file(file) is Origin.USER else _installed_path(file)
+
+
+@functools.cache
+def _installed_path(file: str) -> str:
+    """Returns the real path of a file of an installed package, whose links stay as they are."""
+    folder, base = os.path.split(file)
+    # Thousands of files lie in a few hundred folders.
+    return os.path.realpath(file) if os.path.islink(file) else os.path.join(_installed_folder(folder), base)
+
+
+_installed_folder = functools.cache(os.path.realpath)
 
 
 @functools.cache
