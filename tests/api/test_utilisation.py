@@ -30,8 +30,8 @@ def test_a_watch_names_the_case_and_the_binding(tmp_path: Path, monkeypatch: pyt
     given = (
         "Case.num_cpus = 2",
         "Case.num_seeds = 1",
-        "Case.num_inner_steps = 30000000",
-        "Case.eval_every = 10000000",
+        "Case.num_inner_steps = 6000000",
+        "Case.eval_every = 2000000",
     )
     options = [word for text in given for word in ("--gin-param", text)]
     done = watch(run, suite, "--once", "--workers", "2", "--store", str(tmp_path / "store"), *options)

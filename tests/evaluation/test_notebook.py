@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import ANEW
 from shown import texts_of
 from tiny import GIN, TASKS, is_alive, make_suite
 
@@ -19,13 +18,6 @@ import lobench
 SHOWN = texts_of("evaluation")
 
 TWO_CORES = "cores/Case.task = @Bowl()\ncores/Case.num_cpus = 2\n"
-
-
-@pytest.fixture(autouse=True)
-def processes_have_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`children` finds them by that."""
-    for name, value in ANEW.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="module")

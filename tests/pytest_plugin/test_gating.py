@@ -72,6 +72,8 @@ plain/sgd.learning_rate = 0.1
 MARGIN = ("--lobench-margin", "0.65")
 ONE = ("-k", "test_tiny[b]")
 INTO_BASE = ("--lobench-store", "RUNS/base/store", "-v")
+# Sessions of which another reference is all that is new train nothing.
+REUSED = ("--lobench-store", "RUNS/store/store", "--lobench-reuse")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
 # checkpoint, reference (STORE: a folder made by an earlier scenario), options
 SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -82,8 +84,8 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "first call": (HARMFUL, "STORE base", INTO_BASE),
     "second call": (HARMFUL, "STORE base", INTO_BASE),
     "another candidate": (BAD, "STORE base", INTO_BASE),
-    "last": (HARMFUL, "last", INTO_BASE),
-    "step of both": (HARMFUL, f"STORE base@{GOOD}", INTO_BASE),
+    "last": (HARMFUL, "last", (*INTO_BASE, "--lobench-reuse")),
+    "step of both": (HARMFUL, f"STORE base@{GOOD}", (*INTO_BASE, "--lobench-reuse")),
     "unclear": (BAD, f"run/{GOOD}", (*MARGIN, *ONE)),
     "seed means": (GOOD, f"run/{GOOD}", ("--lobench-seed-means",)),
     "strict": (BAD, f"run/{GOOD}", (*MARGIN, *ONE, "--lobench-strict")),
@@ -92,10 +94,10 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "store": (HARMFUL, "STORE same", ()),
     "store, adaptive": (GOOD, f"STORE same@{GOOD}", ADAPTIVE),
     "alone": (GOOD, "STORE same", ()),
-    "file's name": (HARMFUL, f"STORE harmful@{GOOD}", ()),
-    "label": (HARMFUL, "experiment@Good one", ()),
-    "scope": (HARMFUL, "experiment@good", ()),
-    "text": (HARMFUL, "experiment@sgd(); sgd.learning_rate = 0.1", ()),
+    "file's name": (HARMFUL, f"STORE harmful@{GOOD}", REUSED),
+    "label": (HARMFUL, "experiment@Good one", REUSED),
+    "scope": (HARMFUL, "experiment@good", REUSED),
+    "text": (HARMFUL, "experiment@sgd(); sgd.learning_rate = 0.1", REUSED),
     "no such name": (HARMFUL, "STORE same@theta_9.npz", ()),
     "other case": (GOOD, "STORE unclear", ()),
     "fewer seeds": (GOOD, "STORE harmful@theta_3.npz", (*ONE, "--lobench-gin-param", "Case.num_seeds = 4")),
@@ -104,9 +106,9 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         f"run/{GOOD}",
         ("--lobench-gin-param", "a/expect.margin = 3", "--lobench-gin-param", "Case.num_seeds = 3"),
     ),
-    "baseline": (HARMFUL, "baseline", ()),
-    "baseline by name": (HARMFUL, "baseline:adam", ()),
-    "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", ()),
+    "baseline": (HARMFUL, "baseline", REUSED),
+    "baseline by name": (HARMFUL, "baseline:adam", REUSED),
+    "baseline file": (HARMFUL, "tiny/baselines/adam-velo.json", REUSED),
     "stale": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "Bowl.dim = 7", "--lobench-gin-param", "Dish.dim = 7")),
     "nothing in common": (GOOD, "STORE unclear", ("-k", "test_tiny[a]")),
     "one case lost": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "b/Case.learned_optimizer = @AdafacMLPLOpt()")),

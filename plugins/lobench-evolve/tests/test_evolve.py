@@ -187,7 +187,8 @@ def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
 ) -> None:
     store, options = reference
     arguments = (config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")
-    for write in (3, 4, 5, 6):  # the first two compare the run with what was begun
+    # The first two compare the run with what was begun; what is written next is the same of every strategy.
+    for write in (3, 4, 5, 6) if store.name == "es" else (4, 5):
         assert killed(write, *arguments)
     evolve(*arguments)
     assert content(tmp_path / "killed") == content(store)
