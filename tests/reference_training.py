@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from reference import batch_indices, digits, initial_params, reference_theta, relative_error
 
 from lobench.inner.adapters import as_stepper
@@ -18,10 +20,9 @@ from lobench.inner.theta import match_theta
 
 __all__ = [
     "AS_USERS",
-    "LEARNED",
+    "OPTIMIZERS",
     "assert_follows",
     "cross_entropy",
-    "learned_by",
     "logits_of",
     "run_reference",
     "trained",
@@ -32,23 +33,18 @@ _FLAGS = os.environ.get("XLA_FLAGS", "")
 _USERS: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": True, "xla_backend_optimization_level": 1}
 AS_USERS = {name: value for name, value in _USERS.items() if name in _FLAGS}
 
-LEARNED = {
-    "dm": ("dm", L2ODM()),
-    "dm_cl": ("dm_cl", L2ODM()),
-    "rnnprop": ("rnnprop", RNNProp()),
-    "celo": ("celo", Celo()),
-    "mlp_lopt": ("mlp_lopt", MLPLOpt()),
-    "mlp_lopt_x10": ("mlp_lopt", MLPLOpt(step_mult=0.01)),
-    "adafac_mlp_lopt": ("adafac_mlp_lopt", AdafacMLPLOpt()),
-    "adafac_mlp_lopt_x10": ("adafac_mlp_lopt", AdafacMLPLOpt(step_mult=0.01)),
+# Optimizers by the name of their curves: what makes one, the checkpoint's file, real-valued settings.
+OPTIMIZERS: dict[str, tuple[Callable[..., Any], str, dict[str, float]]] = {
+    "dm": (L2ODM, "dm", {}),
+    "dm_cl": (L2ODM, "dm_cl", {}),
+    "rnnprop": (RNNProp, "rnnprop", {}),
+    "celo": (Celo, "celo", {}),
+    "mlp_lopt": (MLPLOpt, "mlp_lopt", {"step_mult": 0.001}),
+    "mlp_lopt_x10": (MLPLOpt, "mlp_lopt", {"step_mult": 0.01}),
+    "adafac_mlp_lopt": (AdafacMLPLOpt, "adafac_mlp_lopt", {"step_mult": 0.001}),
+    "adafac_mlp_lopt_x10": (AdafacMLPLOpt, "adafac_mlp_lopt", {"step_mult": 0.01}),
+    **{f"adam_{rate}": (optax.adam, "", {"learning_rate": rate}) for rate in (0.001, 0.003, 0.01)},
 }
-
-
-def learned_by(name: str) -> Any:
-    """Returns a learned optimizer with its checkpoint, for 500 steps."""
-    file, learned = LEARNED[name]
-    theta = jax.tree.map(jnp.asarray, match_theta(reference_theta(file), learned, where=file))
-    return learned.opt_fn(theta, 500)
 
 
 def logits_of(params: Any, images: jax.Array) -> jax.Array:
@@ -90,23 +86,38 @@ def trained(
     return losses.reshape(-1), jnp.append(full, loss_fn(params, (images, labels))), loss_fn(params, test)
 
 
-def run_reference(optimizer: Any, seed: int, *, moved_by: float = 0.0) -> tuple[np.ndarray, np.ndarray, float]:
+@functools.cache
+def _program(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of (theta, settings, params, indices), which checkpoints and settings share, as in lobench."""
+
+    @functools.partial(jax.jit, compiler_options=AS_USERS)
+    def run(theta: Any, settings: dict[str, jax.Array], params: Any, indices: jax.Array) -> Any:
+        made = make(**settings)
+        return trained(made.opt_fn(theta, 500) if theta else made, params, indices)
+
+    return run
+
+
+def run_reference(name: str, seed: int, *, moved_by: float = 0.0) -> tuple[np.ndarray, np.ndarray, float]:
     """Returns batch losses, full train losses every 25 steps and the final test loss.
 
     Args:
+      name: Name of the optimizer among `OPTIMIZERS`.
       moved_by: Relative change of the initial parameters, as random as rounding errors.
     """
-    run = jax.jit(lambda params, indices: trained(optimizer, params, indices), compiler_options=AS_USERS)
+    make, file, settings = OPTIMIZERS[name]
+    theta = match_theta(reference_theta(file), make(), where=file) if file else {}
     generator = np.random.default_rng(0)
     params = {
         name: (leaf * (1 + moved_by * generator.standard_normal(leaf.shape))).astype(np.float32)
         for name, leaf in initial_params(seed).items()
     }
-    losses, full, final = run(params, batch_indices(seed))
+    numbers = {setting: np.float32(value) for setting, value in settings.items()}
+    losses, full, final = _program(make)(theta, numbers, params, batch_indices(seed))
     return np.asarray(losses), np.asarray(full), float(final)
 
 
-def assert_follows(losses: np.ndarray, recorded: Any, optimizer: Any, seed: int) -> bool:
+def assert_follows(losses: np.ndarray, recorded: Any, name: str, seed: int) -> bool:
     """Asserts that a training has the recorded losses; returns whether it has them to its end.
 
     The curves were recorded on a processor with AVX-512. Others sum in another order, and a chaotic training (L2O-DM)
@@ -117,7 +128,7 @@ def assert_follows(losses: np.ndarray, recorded: Any, optimizer: Any, seed: int)
     if error[:200].max() < 1e-5 and error.max() < 1e-2:
         return True
     assert not _has_avx512(), f"relative error {error[:200].max():.1e} to step 200, {error.max():.1e} to the end"
-    one, other = (run_reference(optimizer, seed, moved_by=moved)[0] for moved in (0.0, 1e-7))
+    one, other = (run_reference(name, seed, moved_by=moved)[0] for moved in (0.0, 1e-7))
     chaos = np.maximum.accumulate(relative_error(other, one))
     assert error[0] < 1e-6 and chaos[:5].max() < 1e-4, "the first steps are not chaotic"
     allowed = np.maximum(10 * chaos, 1e-5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from reference import reference_curves, reference_data
-from reference_training import assert_follows, learned_by
+from reference_training import assert_follows
 from tiny import results, watch
 
 TASK = '''
@@ -69,7 +69,7 @@ def check(store: Path, name: str) -> None:
     for record in found:
         (seed,) = record["seeds"]
         losses, recorded = record["curves"]["batch/loss"][0], reference[seed]["batch_loss"]
-        assert_follows(losses, recorded, learned_by(name), seed)
+        assert_follows(losses, recorded, name, seed)
 
 
 def test_through_watch(suite: Path, tmp_path: Path) -> None:

@@ -164,10 +164,12 @@ def _program(contract: Any) -> Callable[..., Any]:
             )
             return state, params
 
-        # A step that changes shapes or dtypes runs outside of a loop, so that a test reports it instead of the loop.
         carry = (state, params)
-        is_carried = types_of(jax.eval_shape(step, 0, carry)) == types_of(carry)
-        state, params = jax.lax.fori_loop(0, _NUM_STEPS, step, carry) if is_carried else step(0, carry)
+        try:
+            state, params = jax.lax.fori_loop(0, _NUM_STEPS, step, carry)
+        except TypeError:
+            # A step that changes shapes or dtypes runs outside of a loop, so that a test reports it.
+            state, params = step(0, carry)
         return start, {"state": state, "params": params, "evaluated": stepper.eval_params(state, params)}
 
     return jax.jit(jax.vmap(train_seed, in_axes=(None, 0, 0)), compiler_options=COMPILED_FAST)

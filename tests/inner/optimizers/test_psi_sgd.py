@@ -35,13 +35,15 @@ def starting(made: Any, scale: Any) -> Any:
 
 
 def losses(make: Any, settings: Any, task: Any = MLP, num_steps: int = NUM_STEPS) -> np.ndarray:
-    """Returns the batches' losses of one seed for each setting, all in one program, float32[settings, steps]."""
+    """Returns the batches' losses of one seed for each setting, all of one program, float32[settings, steps]."""
     case = Case(num_inner_steps=num_steps, eval_batches=0, eval_every=num_steps, log_every=1, num_seeds=1)
-    thetas = [{name: np.float32(value) for name, value in each.items()} for each in settings]
     program = TrainingProgram(case, task, lambda theta: as_stepper(make(**theta), num_steps), 1)
-    found = program.run_many(thetas, SeedBlock(start=0, size=1))
-    assert found is not None
-    return np.stack([np.asarray(curves.metrics["batch/loss"])[0] for curves in found])
+    found = []
+    for each in settings:
+        curves = program.run({name: np.float32(value) for name, value in each.items()}, SeedBlock(start=0, size=1))
+        assert curves is not None
+        found.append(np.asarray(curves.metrics["batch/loss"])[0])
+    return np.stack(found)
 
 
 def from_scale(scale: Any, decay: Any, *, made: Any = psi_sgd, rate: float = 0.1, **values: Any) -> Any:
