@@ -7,10 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from commands import lobench_here, pytest_session
+from forked import TORCH as WITH_TORCH
 from forked import python
 from tiny import write_checkpoint
 
@@ -204,10 +205,10 @@ def edit(folder: Path, name: str) -> None:
     (folder / file).write_text(text.replace(before, after) if before else after, encoding="utf-8")
 
 
-def _lobench(folder: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
+def _lobench(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=dict(os.environ))
-    assert done.returncode in codes, done.stdout + done.stderr
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **(env or {})})
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
@@ -235,7 +236,7 @@ def _script(folder: Path) -> int:
 
 
 def _torch(folder: Path) -> int:
-    return _passed(_lobench(folder, "lobench.cli", "run", "torch.gin", "--workers", "1"))
+    return _passed(_lobench(folder, "lobench.cli", "run", "torch.gin", "--workers", "1", env=WITH_TORCH))
 
 
 _WATCH = ("watch", "run", "--suite", "suite", "--once", "--workers", "1", "--checkpoints", "all")
@@ -268,7 +269,7 @@ def _pytest(folder: Path, optimizer: str = "signs()") -> int:
     before = _num_stored(folder / ".lobench" / "suite")
     options = ("-q", "-p", "no:cacheprovider", "--lobench-optimizer", optimizer, "--lobench-reuse")
     if optimizer == TORCH:  # which stays imported
-        _lobench(folder, "pytest", "suite", *options)
+        _lobench(folder, "pytest", "suite", *options, env=WITH_TORCH)
     else:
         done = pytest_session("suite", *options, cwd=folder)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -320,6 +321,8 @@ def notebook_losses(folder: Path, *names: str) -> list[list[list[float]]]:
     for file, before, after in map(EDITS.__getitem__, names):
         change = f"p.write_text(p.read_text().replace({before!r}, {after!r}))"
         edits.append(f"from pathlib import Path; p = Path({file!r}); {change}")
-    done = python("notebook.py", TORCH if {*names} & {*TORCH_EDITS} else "signs()", *edits, cwd=folder)
+    is_of_torch = bool({*names} & {*TORCH_EDITS})
+    env = {**os.environ, **(WITH_TORCH if is_of_torch else {})}
+    done = python("notebook.py", TORCH if is_of_torch else "signs()", *edits, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -6,7 +6,8 @@ children of the process that asked, with the folder, environment, descriptors, s
 is started anew. `python` and `started` fork any other program. `programs` returns a folder with `python`, `lobench` and
 `pytest` for scripts of a shell, to stand first in PATH.
 
-With `ALL` in the environment any other Python program that a forked process starts is forked too.
+With `ALL` in the environment any other Python program that a forked process starts is forked too. With `TORCH`, torch
+is imported in what is forked.
 
 A process is started anew if its folder has a module with the name of an imported one, or its environment has `ANEW`
 (`programs` check neither), and on systems other than Linux.
@@ -42,10 +43,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ALL", "ANEW", "fork_processes", "programs", "python", "started"]
+__all__ = ["ALL", "ANEW", "TORCH", "fork_processes", "programs", "python", "started"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 ALL = {"LOBENCH_TESTS_FORK": "all"}  # in the environment of a forked process
+_ALSO_IMPORTED = "LOBENCH_TESTS_IMPORT"  # variable: further modules that are imported in a process, separated by commas
+TORCH = {_ALSO_IMPORTED: "torch,torch._dynamo"}  # torch imports the second one with the first optimizer that is made
 
 _WORKER_OF_XDIST = ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))")  # as execnet starts it
 _FORKED = (
@@ -62,7 +65,7 @@ _IMPORTED = (
     *("lobench.tools.alarm.watching", "lobench.report.page.builtin_report", "pdb", "pandas", "scipy.special"),
 )
 # Imports depend on these variables: with another value of one, a process is forked from another server.
-_READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_")
+_READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", _ALSO_IMPORTED)
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _SET_LATER = (_CACHE, "JAX_PLATFORMS")  # a forked process gives jax their values, as jax does when it is imported
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -236,9 +239,13 @@ class _Server:
         self._programs: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
-    def started(cls, at_import: Mapping[str, str]) -> _Server:
+    def started(cls, at_import: Mapping[str, str]) -> _Server | None:
         end, theirs = socket.socketpair()
         with theirs:
+            if modules := at_import.get(_ALSO_IMPORTED):
+                base = _server_for({name: value for name, value in at_import.items() if name != _ALSO_IMPORTED})
+                is_made = base is not None and base.ask({"serve": modules.split(",")}, [theirs.fileno()])
+                return cls(end) if is_made else None
             others = {name: value for name, value in os.environ.items() if not name.startswith(_READ_AT_IMPORT)}
             # A thread of its own of OpenBLAS would be missing in what is forked.
             environment = {**others, **at_import, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
@@ -301,9 +308,13 @@ def _server_for(environment: Mapping[str, str], *, starts: bool = True) -> _Serv
     key = (os.getpid(), frozenset(_at_import(environment).items()))
     # PR_SET_PDEATHSIG kills a server when the thread that started it ends.
     can_start = not _IS_FORKED and threading.current_thread() is threading.main_thread()
-    if key not in _servers and not (can_start and (starts or not _servers)):
+    starts = starts or not _servers or _ALSO_IMPORTED in environment
+    if key not in _servers and not (can_start and starts):
         return None
-    _servers[key] = _servers.pop(key, None) or _Server.started(dict(key[1]))
+    server = _servers.pop(key, None) or _Server.started(dict(key[1]))
+    if server is None:
+        return None
+    _servers[key] = server
     if len(_servers) > _MOST_SERVERS:
         _servers.pop(next(iter(_servers))).close()
     return _servers[key]
@@ -345,9 +356,20 @@ def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
         received = _received(end)
         if received is None:
             return
+        told, teller = os.pipe()
         pid = _sibling()
+        if pid == 0 and "serve" in received[0]:
+            _take([os.open(os.devnull, os.O_RDWR)] * 3 + received[1], range(4))
+            for module in received[0]["serve"]:
+                pkgutil.resolve_name(module)
+            gc.freeze()
+            _serve(socket.socket(fileno=3))
+            os._exit(0)
         if pid == 0:
             _become(*received)
+        os.close(teller)
+        os.read(told, 1)  # it has closed its end: it leads its session or group, which whoever asked may kill now
+        os.close(told)
         end.sendall(f"{max(pid, 0)}".encode())  # 0: this system forks no siblings
         for each in received[1]:
             os.close(each)
@@ -520,7 +542,7 @@ def _import() -> None:
 
     set_blas_variables(1)
     # With `import_module` of any name the code of each suite of this checkout, whose conftest.py imports this file,
-    # would be all tests: hundreds of files that each worker parses.
+    # would be all tests: hundreds of files that each worker parses. The same holds for `_serve`.
     for name in (*_IMPORTED, *plugins):
         pkgutil.resolve_name(name)
     pkgutil.resolve_name("lobench.plugins").load_plugins()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forked import ANEW, programs, python
+from forked import ANEW, TORCH, programs, python, started
 from reference import ROOT
 from shown import texts_of
 from tiny import make_run, make_suite
@@ -38,6 +38,14 @@ def test_forked_process_ends_as_one_that_is_started_anew(code: str, returncode: 
     assert done.stdout == ("late\n" if "Timer" in code else "")
 
 
+@FORKS
+def test_forked_process_leads_its_session_when_popen_returns() -> None:
+    for _ in range(5):  # whoever started it may end its group at once, which must not be that of the tests
+        with started("-c", "input()", start_new_session=True, stdin=subprocess.PIPE) as process:
+            assert (os.getsid(process.pid), os.getpgid(process.pid)) == (process.pid, process.pid)
+            process.communicate(b"\n")
+
+
 def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "lobench.cli", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload,no-any-return]
@@ -45,6 +53,15 @@ def lobench(*words: str | Path, **more: object) -> subprocess.Popen[str]:
 
 def is_forked(pid: int) -> bool:
     return "forked.py" in Path(f"/proc/{pid}/cmdline").read_text()
+
+
+@FORKS
+def test_forked_process_has_the_modules_that_its_environment_asks_for() -> None:
+    code = "import sys; print('torch' in sys.modules)"
+    pytest.importorskip("torch", reason="torch is not installed: `ci/test --all` installs it")
+    for env, has_torch in (({}, "False"), (TORCH, "True"), ({}, "False")):
+        done = python("-c", code, env={**os.environ, **env})
+        assert done.stdout.strip() == has_torch, done.stderr
 
 
 @FORKS
