@@ -86,9 +86,9 @@ def fallen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     """A search that was killed and went on, and its record."""
     folder = tmp_path_factory.mktemp("fallen")
     steep_suite(folder)
-    killed = killed_chief(12, 1, "falsify", f"theta.npz{BOUND}", "--suite", "tiny", *AXES, *OPTIONS, cwd=folder)
+    killed = killed_chief(36, 1, "falsify", f"theta.npz{BOUND}", "--suite", "tiny", *AXES, *OPTIONS, cwd=folder)
     assert killed.returncode == -9, killed.stderr
-    assert 0 < num_rows(folder) < 20
+    assert 4 < num_rows(folder) < 20, "after a test"
     done = falsify(folder)
     assert done.returncode == 1, done.stderr
     return folder, json.loads(done.stdout)
