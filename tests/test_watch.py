@@ -16,6 +16,7 @@ from forked import ANEW, python
 from shown import texts_of
 from tiny import (
     KILLED_CHIEF,
+    ONE_CASE,
     PATIENCE,
     content,
     is_alive,
@@ -96,9 +97,9 @@ def test_two_watches_side_by_side_and_one_store_for_one(reference: tuple[Path, P
 
 @pytest.fixture(scope="module")
 def longer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Five checkpoints, so that there are writes enough to be killed at, with their undisturbed store."""
+    """Eight checkpoints, so that there are writes enough to be killed at, with their undisturbed store."""
     folder = tmp_path_factory.mktemp("longer")
-    run, suite = make_run(folder, -3.0, -2.5, -2.0, -1.5, -1.0), make_suite(folder)
+    run, suite = make_run(folder, *(-3.0 + 0.25 * step for step in range(8))), make_suite(folder, ONE_CASE)
     done = watch(run, suite, *ALL, "--executor", "inline", "--sink", "tensorboard", "--store", str(folder / "store"))
     assert done.returncode == 0, done.stdout + done.stderr
     return run, suite
@@ -137,10 +138,10 @@ def test_a_killed_workers_case_runs_again_and_a_second_death_poisons_it(tmp_path
     for times, expected in ((1, "passed"), (2, "poisoned")):
         folder = tmp_path / str(times)
         bindings = (f"Killer.counter = '{folder}/counter'", f"Killer.times = {times}")
-        suite = make_suite(folder, extra=extra_case("Killer", *bindings))
+        suite = make_suite(folder, ONE_CASE, extra_case("Killer", *bindings))
         run = make_run(folder, -3.0)
         done = watch(run, suite, *ALL, "--store", str(folder / "store"))
-        assert outcomes(folder / "store") == {"a": "passed", "b": "passed", "bad": expected}
+        assert outcomes(folder / "store") == {"a": "passed", "bad": expected}
         assert done.returncode == (0 if times == 1 else 3)
 
 
@@ -163,10 +164,10 @@ class _Leases(SilentProgress):
 
 
 def test_a_case_that_hangs_is_ended_at_its_deadline_and_runs_no_longer(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path, extra=extra_case("Hang", "Case.timeout_seconds = 1"))
+    suite = make_suite(tmp_path, ONE_CASE, extra_case("Hang", "Case.timeout_seconds = 1"))
     leases = _Leases()
     watched = lobench.watch(make_run(tmp_path, -3.0), suite, once=True, workers=1, progress=leases)
-    assert outcomes(watched.store) == {"a": "passed", "b": "passed", "bad": "timeout"}
+    assert outcomes(watched.store) == {"a": "passed", "bad": "timeout"}
     assert leases.given_up_cases == ["bad"] and not leases.running
 
 
@@ -177,20 +178,20 @@ def test_a_case_that_hangs_is_ended_at_its_deadline_and_runs_no_longer(tmp_path:
 )
 def test_out_of_memory_is_tried_once_more_with_half_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)  # the kernels that users have ask for all of that memory
-    suite = make_suite(tmp_path, extra=extra_case("Hungry"))
+    suite = make_suite(tmp_path, ONE_CASE, extra_case("Hungry"))
     run = make_run(tmp_path, -3.0)
     done = watch(run, suite, *ALL, "--store", str(tmp_path / "store"))
     found = sorted((r["case"]["name"], r["seeds"], r["outcome"]) for r in results(tmp_path / "store"))
-    assert found == [("a", [0, 1], "passed"), ("b", [0, 1], "passed"), ("bad", [0], "oom"), ("bad", [1], "oom")], done
+    assert found == [("a", [0, 1], "passed"), ("bad", [0], "oom"), ("bad", [1], "oom")], done
 
 
 def test_a_suite_that_is_broken_while_it_is_watched_ends_the_watch_with_its_line(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
     command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1")
     chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert chief.stdout is not None
     for line in chief.stdout:
-        if "tiny/b  passed" in line:
+        if "tiny/a  passed" in line:
             break
     (suite / "tiny.gin").write_text("Case.num_seeds = (\n")
     write_checkpoint(run / "theta_2.npz", -2.0)
@@ -201,7 +202,7 @@ def test_a_suite_that_is_broken_while_it_is_watched_ends_the_watch_with_its_line
 
 
 def test_while_the_runs_config_is_broken_no_worker_starts_and_one_line_says_so(tmp_path: Path) -> None:
-    suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0), tmp_path / "store"
+    suite, run, store = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0), tmp_path / "store"
     config = (run / "config.gin").read_text()
     (run / "config.gin").write_text("Case.learned_optimizer = @(\n")
     command = watch_command(run, suite, "--executor", "inline", "--until-step", "1")
@@ -213,7 +214,7 @@ def test_while_the_runs_config_is_broken_no_worker_starts_and_one_line_says_so(t
             num_lines += 1
             (run / "config.gin").write_text(config)
     assert chief.wait(PATIENCE) == 0 and num_lines == 1
-    assert Counter(record["outcome"] for record in results(store)) == {"passed": 2}
+    assert Counter(record["outcome"] for record in results(store)) == {"passed": 1}
 
 
 def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_next_checkpoint_on(
@@ -265,7 +266,7 @@ def lobench_result_sinks():
 
 
 def test_a_sink_beside_an_edited_conftest_is_taken_as_it_is_too(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
     (suite / "my_notes.py").write_text(SINK)
     (suite / "conftest.py").write_text(DECLARED)
     notes = tmp_path / "notes.txt"
@@ -273,7 +274,7 @@ def test_a_sink_beside_an_edited_conftest_is_taken_as_it_is_too(tmp_path: Path) 
     chief = subprocess.Popen([*command, "--sink", f"notes:{notes}"], stdout=subprocess.PIPE, text=True)
     assert chief.stdout is not None
     for line in chief.stdout:
-        if "tiny/b  passed" in line and "outer step 1" in line:
+        if "tiny/a  passed" in line and "outer step 1" in line:
             (suite / "my_notes.py").write_text(SINK.replace("OLD", "EDITED"))
             write_checkpoint(run / "theta_2.npz", -2.0)
     assert chief.wait(PATIENCE) == 0
@@ -300,7 +301,7 @@ main()
 
 
 def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
     missed = tmp_path / "missed"
     with (suite / "tiny_tasks.py").open("a") as file:
         file.write(f"\nwhile not os.path.exists({str(missed)!r}):\n    time.sleep(0.02)\n")
@@ -311,7 +312,7 @@ def test_a_worker_that_takes_long_to_start_is_mentioned(tmp_path: Path) -> None:
 
 
 def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path, extra=extra_case("Hang"))
+    suite = make_suite(tmp_path, ONE_CASE, extra_case("Hang"))
     run = make_run(tmp_path, -3.0)
     command, anew = watch_command(run, suite, "--workers", "2"), {**os.environ, **ANEW}
     chief = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=anew)
@@ -330,7 +331,7 @@ def test_no_worker_outlives_a_killed_chief(tmp_path: Path) -> None:
 
 
 def test_new_checkpoints_are_picked_up_and_equal_thetas_are_trained_once(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path)
     command = watch_command(
         run, suite, "--checkpoints", "all", "--until-step", "3", "--workers", "1", "--sink", "tensorboard"
     )
@@ -394,7 +395,7 @@ def test_on_a_network_file_system_a_lost_local_disk_costs_work_and_nothing_else(
     environment = {**os.environ, "LOBENCH_NETWORK_STORE": "1", "LOBENCH_LOCAL_DIR": str(machine)}
     options = [str(run), "--suite", str(suite), *ALL, "--sink", "tensorboard", "--store", str(store)]
     known = []
-    for write, program, is_lost in ((14, EAGER, True), (6, LAZY, True), (6, EAGER, False)):
+    for write, program, is_lost in ((18, EAGER, True), (6, LAZY, True), (6, EAGER, False)):
         words = (str(write), "1", "watch", *options)
         done = python("-c", program + KILLED_CHIEF, *words, env=environment, timeout=PATIENCE)
         assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr

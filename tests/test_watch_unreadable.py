@@ -13,12 +13,10 @@ import pytest
 from commands import Done, lobench
 from safetensors.numpy import save_file
 from shown import texts_of
-from tiny import GIN, make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite
 from users import ALICE, GROUP, USERS, run_as
 
 SHOWN = texts_of("watch")
-
-ONE_CASE = GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", "")
 
 
 @pytest.fixture(scope="module")

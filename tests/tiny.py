@@ -65,6 +65,8 @@ a/Case.task = @Bowl()
 b/Case.task = @Bowl()
 b/Bowl.dim = 5
 """
+# For tests of which a second program shows no more.
+ONE_CASE = GIN.partition("b/Case.task")[0]
 
 # A watch that kills itself at its n-th commit, before or after it: `python -c KILLED_CHIEF N 0|1 watch ...`. It commits
 # after every event, so that there are as many commits as can be.
