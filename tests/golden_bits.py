@@ -10,11 +10,18 @@ them, go by the model (docs/decisions/0062-one-target.md).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
+import math
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from lowered import share_contexts
 
 FILE = Path(__file__).with_name("golden_bits.json")
 WITH_SETTINGS = "adam with settings"
@@ -77,6 +84,7 @@ def bits() -> dict[str, str]:
 
     set_blas_variables(1)
     assert claim_backend(1)
+    share_contexts()
     block, found = SeedBlock(start=0, size=2), {}
     for name in names():
         theta, settings = {}, _SETTINGS if name == WITH_SETTINGS else ()
@@ -87,7 +95,8 @@ def bits() -> dict[str, str]:
             make = lambda theta, *settings: as_stepper(shipped.adam(*settings), 20)  # noqa: E731
         elif callable(getattr(made, "opt_fn", None)):
             learned = as_learned_optimizer(made)
-            theta = learned.init(jax.random.key(0))
+            with drawn_in_one_length():
+                theta = learned.init(jax.random.key(0))
             make = lambda theta, learned=learned: as_stepper(learned.opt_fn(theta, 20), 20)  # noqa: E731
         else:
             make = lambda theta, made=made: as_stepper(made, 20)  # noqa: E731
@@ -97,6 +106,32 @@ def bits() -> dict[str, str]:
         assert np.isfinite(losses).all(), name
         found[name] = hashlib.sha256(losses.tobytes()).hexdigest()[:16]
     return found
+
+
+@contextlib.contextmanager
+def drawn_in_one_length() -> Iterator[None]:
+    """Random numbers are the first of longer draws meanwhile, which are the same numbers.
+
+    Outside of a program jax compiles one for each shape that is drawn. Thetas have a hundred of them, and few lengths.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    def first_of_many(draw: Callable[..., jax.Array], key: jax.Array, *given: Any) -> jax.Array:
+        *limits, shape = given
+        size = math.prod(shape)
+        drawn = draw(key, *limits, (max(4096, 4 ** math.ceil(math.log(size, 4))),))
+        return jnp.asarray(np.asarray(drawn)[:size].reshape(shape))
+
+    kept = {name: getattr(jax.random, name) for name in ("normal", "truncated_normal")}
+    try:
+        for name, draw in kept.items():
+            setattr(jax.random, name, functools.partial(first_of_many, draw))
+        yield
+    finally:
+        for name, draw in kept.items():
+            setattr(jax.random, name, draw)
 
 
 def program() -> str:

@@ -78,7 +78,7 @@ class TaskContract:
 
     def test_an_evaluation_gives_numbers_of_the_same_names_on_every_split(self) -> None:
         params, state, _ = self._start()
-        evaluate = jax.jit(self.sample_task().eval_loss_with_aux, compiler_options=COMPILED_FAST)
+        evaluate = _evaluate(self._cache_key)
         names = set()
         for batch in self._batches().values():
             loss, metrics = evaluate(params, state, key_of(5), batch)
@@ -170,6 +170,11 @@ def _losses(contract: Any) -> Callable[..., Any]:
         return outputs, grads
 
     return jax.jit(losses, compiler_options=COMPILED_FAST)
+
+
+@functools.cache
+def _evaluate(contract: Any) -> Callable[..., Any]:
+    return jax.jit(contract().sample_task().eval_loss_with_aux, compiler_options=COMPILED_FAST)
 
 
 @functools.cache

@@ -19,7 +19,8 @@ from lobench.inner.adapters import as_stepper
 from lobench.inner.tasks.image import DigitsMLP
 from lobench.inner.tasks.modules import module_task
 from lobench.inner.training.train import TrainingProgram
-from lobench.testing.tasks import TaskContract
+from lobench.testing.bits import COMPILED_FAST, assert_same_bits, key_of
+from lobench.testing.tasks import TaskContract, _evaluate, _init, _losses
 
 SHOWN = texts_of("inner")
 
@@ -124,11 +125,32 @@ def lobenchs_own() -> TrainingProgram:
 
 class _Contract(TaskContract):
     framework = ""
-    # test_seeds_start_apart_and_a_second_training_has_the_same_bits asks the same of each framework.
-    test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice = None
 
     def task(self) -> Any:
         return module_task(nets(self.framework, norm=True, drop=0.1), batch_size=16)
+
+    def test_seeds_start_apart(self) -> None:
+        losses = np.asarray(self._train(BLOCK, num_tasks=2).metrics["train/loss"])
+        assert (losses[0] != losses[1]).all()
+
+    def test_another_of_it_has_the_same_bits(self) -> None:
+        """Whatever a framework counts in a process."""
+        params, state, batch = self._start()
+        assert_same_bits(_init.__wrapped__(type(self))(key_of(1)), (params, state))
+        losses, again = (
+            losses_of(type(self))(params, state, key_of(4), batch) for losses_of in (_losses, _losses.__wrapped__)
+        )
+        assert_same_bits(again, losses)
+
+    def test_statistics_move_in_training_and_dropout_rests_in_evaluations(self) -> None:
+        params, state, batch = self._start()
+        loss_of, evaluate = _losses(type(self)), _evaluate(type(self))
+        losses, after = zip(*(loss_of(params, state, key_of(seed), batch)[0][:2] for seed in (2, 3)), strict=True)
+        assert losses[0] != losses[1]  # by dropout
+        leaves = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(each)]) for each in (state, *after)]
+        assert (leaves[0] != leaves[1]).any() and (leaves[1] == leaves[2]).all()
+        quiet = [evaluate(params, after[0], key_of(seed), batch)[0] for seed in (2, 3)]
+        assert quiet[0] == quiet[1]
 
 
 class TestNnx(_Contract):
@@ -167,37 +189,12 @@ def ours(framework: str, params: Any) -> Any:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_from_the_same_parameters_it_trains_as_lobenchs_own(framework: str) -> None:
     task = module_task(nets(framework))
-    params, state = task.init_with_state(jax.random.key(3))
+    params, state = jax.jit(task.init_with_state, compiler_options=COMPILED_FAST)(jax.random.key(3))
     assert state is None
     theirs = curves(task, initial=params)
     own = metrics_of(lobenchs_own().run(ours(framework, params), BLOCK))
     for name in ("train/loss", "test/loss", "test/accuracy"):
         np.testing.assert_allclose(theirs[name], own[name], rtol=2e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_seeds_start_apart_and_a_second_training_has_the_same_bits(framework: str) -> None:
-    found = curves(module_task(nets(framework, norm=True, drop=0.2)))
-    again = curves(module_task(nets(framework, norm=True, drop=0.2)))
-    assert (found["train/loss"][0] != found["train/loss"][1]).all()
-    for name, values in found.items():
-        assert np.isfinite(values).all(), name
-        np.testing.assert_array_equal(values, again[name])
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_statistics_move_in_training_and_dropout_rests_in_evaluations(framework: str) -> None:
-    task = module_task(nets(framework, norm=True, drop=0.5), batch_size=16)
-    params, state = jax.jit(task.init_with_state)(jax.random.key(0))
-    batch = task.datasets.train.sample(jax.random.key(1))
-    keys = jax.random.split(jax.random.key(2))
-    loss_of, evaluate = jax.jit(task.loss_with_state), jax.jit(task.eval_loss_with_aux)
-    losses, after = zip(*(loss_of(params, state, key, batch) for key in keys), strict=True)
-    assert losses[0] != losses[1]  # by dropout
-    leaves = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(each)]) for each in (state, *after)]
-    assert (leaves[0] != leaves[1]).any() and (leaves[1] == leaves[2]).all()
-    quiet = [evaluate(params, after[0], key, batch)[0] for key in keys]
-    assert quiet[0] == quiet[1]
 
 
 def test_a_loss_and_data_of_ones_own() -> None:
@@ -216,15 +213,20 @@ def test_a_loss_and_data_of_ones_own() -> None:
         def __call__(self, x: jax.Array) -> jax.Array:
             return self.last(jnp.tanh(self.first(x)))
 
-    found = curves(module_task(Net, data=data, loss="mse"))
-
     def own(outputs: jax.Array, batch: Any) -> Any:
         wrong = outputs[:, 0] - batch["target"]
         return jnp.mean(wrong**2), {"worst": jnp.max(jnp.abs(wrong))}
 
-    mine = curves(module_task(Net, data=data, loss=own))
-    np.testing.assert_array_equal(found["train/loss"], mine["train/loss"])
-    assert "train/worst" in mine
+    named, mine = (module_task(Net, data=data, loss=loss) for loss in ("mse", own))
+
+    @jax.jit
+    def losses(key: jax.Array) -> Any:
+        params, batch = named.init_with_state(key)[0], jax.tree.map(lambda leaf: leaf[:16], data().train.arrays)
+        return [task.loss_with_state_and_aux(params, None, key, batch)[::2] for task in (named, mine)]
+
+    (loss, nothing), (same, aux) = losses(key_of(0))
+    assert loss == same and not nothing and aux["worst"] ** 2 >= loss > 0
+    assert "train/worst" in curves(mine)
 
 
 @pytest.mark.parametrize(
