@@ -63,6 +63,10 @@ _IMPORTED = (
     *("lobench.pytest_plugin.worker", "lobench.experiments.run", "lobench.engine.chief.loop", "lobench.api"),
     *("lobench.cli.group", "lobench.cli.watch", "lobench.cli.endings", "lobench.cli.command_records", "lobench.extend"),
     *("lobench.tools.alarm.watching", "lobench.report.page.builtin_report", "pdb", "pandas", "scipy.special"),
+    # What jax imports when it lowers its first program, and tables of scores and sinks need.
+    *("jaxlib.mlir.dialects.mhlo", "jaxlib.mlir.dialects.builtin", "lobench.report.tables.ranking"),
+    *("lobench.analysis.comparisons.best_group", "lobench.analysis.comparisons.run_sink"),
+    "tensorboard.compat.proto.event_pb2",
 )
 # Imports depend on these variables: with another value of one, a process is forked from another server.
 _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", _ALSO_IMPORTED)
@@ -546,6 +550,7 @@ def _import() -> None:
     for name in (*_IMPORTED, *plugins):
         pkgutil.resolve_name(name)
     pkgutil.resolve_name("lobench.plugins").load_plugins()
+    runpy.run_path(str(Path(__file__).with_name("lowered.py")))["share_contexts"]()
     _installed()  # takes a fifth of a second, and each command that starts workers needs it
     sys.meta_path.remove(rewriting)
     for name in ("OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE"):

@@ -79,7 +79,7 @@ def run_tests_in(folder: Path, tests: str, *options: str) -> subprocess.Complete
     """Runs tests in a folder that has this repository's configuration of its own tests."""
     (folder / "tests").mkdir()
     shutil.copy(ROOT / "conftest.py", folder)
-    for name in ("forked.py", "left_behind.py"):  # imported by conftest.py
+    for name in ("forked.py", "left_behind.py", "lowered.py"):  # imported by conftest.py
         shutil.copy(ROOT / "tests" / name, folder / "tests")
     (folder / "tests" / "test_here.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\n")
