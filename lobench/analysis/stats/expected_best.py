@@ -10,6 +10,7 @@ interval, because the best of k depends on one or two trials and no resample con
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -121,11 +122,15 @@ def _num_resamples(count: int) -> int:
 
 def _resample(sorted_values: NDArray[np.float64], num_resamples: int, seed: int) -> NDArray[np.float64]:
     """Returns the sample itself, then its resamples: float64[1 + num_resamples, num_trials]."""
-    count = len(sorted_values)
+    samples: NDArray[np.float64] = sorted_values[_resampled_indices(len(sorted_values), num_resamples, seed)]
+    return samples
+
+
+@functools.lru_cache(maxsize=4)
+def _resampled_indices(count: int, num_resamples: int, seed: int) -> NDArray[np.int64]:
     # Sorted indices of an ordered sample, so that the resamples are ordered too.
     sorted_indices = np.sort(np.random.default_rng(seed).integers(0, count, (num_resamples, count)), axis=1)
-    samples: NDArray[np.float64] = sorted_values[np.concatenate([np.arange(count)[None], sorted_indices])]
-    return samples
+    return np.concatenate([np.arange(count)[None], sorted_indices])
 
 
 def _interval(means: NDArray[np.float64], errors: NDArray[np.float64], alpha: float) -> Interval:
