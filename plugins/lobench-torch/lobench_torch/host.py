@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib
 import inspect
 import itertools
 import math
 import queue
 import random
-import re
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,86 +22,27 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from lobench_torch.state import (
+from lobench_torch.specs import (
     NEXT_STEP,
+    OptimizerClass,
+    OptimizerSpec,
     RefusedOptimizer,
-    StateOverflow,
-    decode,
-    encode,
-    sizes_by_path,
-    state_extent,
-    state_size,
+    Settings,
+    StepResult,
+    class_of,
+    error_line,
+    explanation,
+    signature,
 )
+from lobench_torch.state import StateOverflow, decode, encode, sizes_by_path, state_extent, state_size
 
-__all__ = [
-    "WRAPPED_ARGUMENTS", "ClassReference", "Host", "Library", "OptimizerClass", "OptimizerSpec", "Settings",
-    "StepResult", "class_of",
-]  # fmt: skip
+__all__ = ["Host", "Library"]
 
-Settings: TypeAlias = Mapping[str, Any]
 HostArray: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that measure the size of an optimizer's state
 _CACHE_BYTES = 256 << 20
+_KEPT_OUT = "__dynamo_disable"  # attribute of a function of torch: the function that its compiler leaves alone
 _HAS_BIT_GENERATORS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
-WRAPPED_ARGUMENTS = (
-    "base",
-    "base_optimizer",
-    "inner",
-    "inner_optimizer",
-    "opt",
-    "optimizer",
-)  # first arguments of wrappers
-
-
-def class_of(import_path: str) -> Any:
-    """Imports a class: "torch.optim.AdamW", "my_package.muon:Muon".
-
-    Raises:
-      RefusedOptimizer: torch is not installed, or the class does not exist.
-    """
-    module, _, name = import_path.partition(":") if ":" in import_path else import_path.rpartition(".")
-    try:
-        attribute_value: Any = importlib.import_module(module)
-        for attribute in name.split("."):
-            attribute_value = getattr(attribute_value, attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RefusedOptimizer(
-            f"no such torch optimizer: {import_path!r}",
-            got=str(error),
-            expected="'torch.optim.NAME' or 'package:Class'",
-        ) from error
-    return attribute_value
-
-
-@dataclass(frozen=True)
-class OptimizerClass:
-    """Facts about a class of optimizers that are needed before one is made.
-
-    Attributes:
-      first_argument: Name of its first argument; "" if unknown.
-      takes_closure: Whether its `step` requires a function that computes the loss and the gradients.
-      has_modes: Whether it has `train()` and `eval()`.
-    """
-
-    first_argument: str
-    takes_closure: bool
-    has_modes: bool
-
-    @classmethod
-    def of(cls, optimizer_class: Any) -> OptimizerClass:
-        closure_parameter = _signature(getattr(optimizer_class, "step", None)).get("closure")
-        return cls(
-            first_argument=next(iter(_signature(optimizer_class)), ""),
-            takes_closure=closure_parameter is not None and closure_parameter.default is inspect.Parameter.empty,
-            has_modes=all(callable(getattr(optimizer_class, name, None)) for name in ("train", "eval")),
-        )
-
-
-def _signature(function: Any) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(inspect.unwrap(function)).parameters if function is not None else {}
-    except (TypeError, ValueError):
-        return {}
 
 
 class Library:
@@ -128,145 +68,6 @@ class Library:
         scheduled_names: Sequence[str],
     ) -> Host:
         return Host(spec, shapes, settings, scheduled_names)
-
-
-@dataclass(frozen=True)
-class ClassReference:
-    """Class of optimizers as the value of a setting, for optimizers that wrap others.
-
-    Attributes:
-      name: Location of the class.
-      settings: Settings that are bound to it.
-    """
-
-    name: str
-    settings: tuple[tuple[str, Any], ...] = ()
-
-    def resolve(self) -> Any:
-        """Returns the class, or if there are settings, a function that makes an instance with them."""
-        cls = class_of(self.name)
-        settings = dict(self.settings)
-        return (lambda params, **overrides: cls(params, **{**settings, **overrides})) if settings else cls
-
-
-@dataclass(frozen=True)
-class OptimizerSpec:
-    """Optimizer of torch to be made: its class, parameter groups and settings.
-
-    Attributes:
-      name: Location of its class, which is called with groups of parameters and the settings.
-      groups: (pattern, settings): settings of the parameters whose path matches; the first match counts.
-      takes_closure: Whether a step is given a function that computes the loss and the gradients.
-      no_decay: Pattern of parameters whose weight_decay is 0, even if their group sets it; "": none.
-    """
-
-    name: str
-    groups: Sequence[tuple[str, Settings]] = ()
-    takes_closure: bool = False
-    no_decay: str = ""
-
-    def make(self, parameters: Mapping[str, torch.Tensor], settings: Settings) -> Any:
-        """Makes an optimizer, in training mode if it has modes.
-
-        Raises:
-          RefusedOptimizer: A pattern matches no parameter, or the class refuses its settings.
-        """
-        for pattern in [*(pattern for pattern, _ in self.groups), *filter(None, [self.no_decay])]:
-            if not any(re.search(pattern, name) for name in parameters):
-                raise RefusedOptimizer(
-                    f"{self.name}: no parameter's path matches the pattern {pattern!r}",
-                    got="the paths " + ", ".join(parameters),
-                    expected="a pattern that matches one of them",
-                    next_step="change `no_decay` or `groups`",
-                )
-        groups = self._parameter_groups(parameters)
-        cls = class_of(self.name)
-        params_argument = groups if len(groups) > 1 or groups[0].keys() != {"params"} else groups[0]["params"]
-        arguments = dict(settings)
-        first_parameter = next(iter(_signature(cls)), "")
-        try:
-            if first_parameter in WRAPPED_ARGUMENTS and isinstance(arguments.get(first_parameter), ClassReference):
-                params_argument = arguments.pop(first_parameter).resolve()(params_argument)
-            arguments = {
-                name: argument.resolve() if isinstance(argument, ClassReference) else argument
-                for name, argument in arguments.items()
-            }
-            optimizer = cls(params_argument, **arguments)
-            if OptimizerClass.of(cls).has_modes:
-                optimizer.train()
-            return optimizer
-        except RefusedOptimizer:
-            raise
-        except Exception as error:
-            raise RefusedOptimizer(
-                f"{self.name} cannot be made",
-                got=_error_line(error) + _explanation(error, parameters),
-                expected=f"settings: {_settings_of(cls)}",
-                next_step=_wrapping_advice(self.name, first_parameter)
-                if first_parameter in WRAPPED_ARGUMENTS and first_parameter not in settings
-                else "",
-            ) from error
-
-    def _parameter_groups(self, parameters: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
-        """Returns torch's parameter groups.
-
-        Each of `groups`, and the parameters outside of them, are split into parameters with and without weight decay.
-        Empty groups are left out.
-        """
-        settings_of_groups: list[Settings] = [{}, *(own_settings for _, own_settings in self.groups)]
-        tensors_by_group: dict[tuple[bool, int], list[torch.Tensor]] = {}
-        for name, tensor in parameters.items():
-            index = next(
-                (group_index for group_index, (pattern, _) in enumerate(self.groups, 1) if re.search(pattern, name)), 0
-            )
-            tensors_by_group.setdefault((bool(self.no_decay and re.search(self.no_decay, name)), index), []).append(
-                tensor
-            )
-        return [
-            {"params": tensors, **settings_of_groups[index], **({"weight_decay": 0.0} if is_without_decay else {})}
-            for (is_without_decay, index), tensors in sorted(tensors_by_group.items(), key=lambda member: member[0])
-        ]
-
-
-def _explanation(error: Exception, parameters: Mapping[str, torch.Tensor]) -> str:
-    """Returns a list of the parameters and their shapes, for errors that do not explain themselves."""
-    if str(error):
-        return ""
-    shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in parameters.items())
-    return f" without a message; its parameters are {shapes}; `groups` gives some of them other settings"
-
-
-def _wrapping_advice(name: str, parameter: str) -> str:
-    return f"name the optimizer that it wraps, such as {name.replace(':', '.')}.{parameter} = @torch.optim.SGD"
-
-
-def _settings_of(cls: Any) -> str:
-    first_setting, *other_settings = _signature(cls) or [""]
-    return (
-        ", ".join([first_setting, *other_settings] if first_setting in WRAPPED_ARGUMENTS else other_settings)
-        or "those that it has"
-    )
-
-
-def _error_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-@dataclass
-class StepResult:
-    """Result of a step, or of a part of it.
-
-    Attributes:
-      is_done: Whether the step is complete. Otherwise the optimizer needs the loss and the gradients at `params`.
-      params: float32[all], concatenated parameters.
-      state: uint8[capacity], state after the step.
-      token: Number with which an incomplete step is continued.
-    """
-
-    is_done: bool
-    params: np.ndarray
-    state: np.ndarray
-    token: int = 0
 
 
 @dataclass
@@ -454,7 +255,7 @@ class Host:
         except RefusedOptimizer:
             raise
         except Exception as error:
-            message = _error_line(error) + _explanation(error, instance.parameters)
+            message = error_line(error) + explanation(error, instance.parameters)
             wants_closure = closure is None and "closure" in str(error).lower()
             hint = (
                 "set its `closure = True`, which gives `step` a function of loss and gradients" if wants_closure else ""
@@ -504,7 +305,7 @@ class Host:
                 parameters.values(), self._split_vector(np.array(params, np.float32)), strict=True
             ):
                 tensor.copy_(values)
-        with _RandomNumbers(seed):
+        with _RandomNumbers(seed), _without_compiler():
             optimizer = self._spec.make(parameters, settings)
         return _Instance(optimizer, parameters, _takes_loss(optimizer), np.zeros(0, np.uint8))
 
@@ -595,7 +396,7 @@ class Host:
 
 
 def _takes_loss(optimizer: Any) -> bool:
-    return "loss" in _signature(optimizer.step)
+    return "loss" in signature(optimizer.step)
 
 
 def _class_values(cls: type) -> dict[str, str]:
@@ -659,6 +460,24 @@ class _RandomNumbers:
             yield
         finally:
             self.__enter__()
+
+
+@contextlib.contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Has torch make an optimizer without its compiler, whose import takes a second.
+
+    torch imports it to keep it out of `add_param_group`, unless that function has an attribute already. A torch that
+    knows no such attribute imports it as ever.
+    """
+    function: Any = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    is_replaced = "torch._dynamo" not in sys.modules and not hasattr(function, _KEPT_OUT)
+    if is_replaced:
+        setattr(function, _KEPT_OUT, function)
+    try:
+        yield
+    finally:
+        if is_replaced:
+            vars(function).pop(_KEPT_OUT, None)
 
 
 class _RandomStates(NamedTuple):

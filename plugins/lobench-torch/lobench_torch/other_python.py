@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from lobench_torch.host import Host, OptimizerClass, OptimizerSpec, Settings, StepResult
+    from lobench_torch.host import Host
+    from lobench_torch.specs import OptimizerClass, OptimizerSpec, Settings, StepResult
 
 __all__ = ["OtherPython", "serve"]
 
@@ -57,7 +58,7 @@ class OtherPython:
         return cls(python)
 
     def describe_class(self, name: str) -> OptimizerClass:
-        from lobench_torch.host import OptimizerClass
+        from lobench_torch.specs import OptimizerClass
 
         return OptimizerClass(*self.ask("describe_class", name))
 
@@ -84,7 +85,7 @@ class OtherPython:
         Raises:
           RefusedOptimizer: The method raised it, or the Python does not exist, or its process ended.
         """
-        from lobench_torch.state import RefusedOptimizer
+        from lobench_torch.specs import RefusedOptimizer
 
         with self._lock:
             process, pipe = self._process_and_pipe or self._start()
@@ -115,7 +116,7 @@ class OtherPython:
         return self._hosts[host]
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        from lobench_torch.state import RefusedOptimizer
+        from lobench_torch.specs import RefusedOptimizer
 
         our_socket, their_socket = socket.socketpair()
         command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(their_socket.fileno())]
@@ -170,7 +171,7 @@ class _OtherHost:
 
 
 def _step_result(reply: tuple[bool, bytes, bytes, int]) -> StepResult:
-    from lobench_torch.host import StepResult
+    from lobench_torch.specs import StepResult
 
     is_done, params, state, token = reply
     return StepResult(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
@@ -190,7 +191,7 @@ class _Server:
 
     def make(self, spec_values: Any, shapes: Any, settings: Any, scheduled_names: Any) -> tuple[int, int]:
         """Creates a host. Returns its number and the size of its state."""
-        from lobench_torch.host import OptimizerSpec
+        from lobench_torch.specs import OptimizerSpec
 
         self._hosts.append(self._library.host(OptimizerSpec(*spec_values), shapes, settings, scheduled_names))
         return len(self._hosts) - 1, self._hosts[-1].empty_state.size
@@ -237,7 +238,7 @@ def serve(fd: int) -> None:
     Args:
       fd: File descriptor of a socket.
     """
-    from lobench_torch.state import RefusedOptimizer
+    from lobench_torch.specs import RefusedOptimizer
 
     pipe = Connection(fd)
     server = _Server()

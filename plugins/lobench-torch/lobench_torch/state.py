@@ -28,9 +28,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from lobench_torch.specs import NEXT_STEP, RefusedOptimizer
+
 __all__ = [
-    "NEXT_STEP",
-    "RefusedOptimizer",
     "StateOverflow",
     "decode",
     "encode",
@@ -45,25 +45,9 @@ Parameters: TypeAlias = Mapping[str, torch.Tensor]
 _ALIGNMENT = 64
 _MAX_OBJECTS = 20_000  # limit of a module's search for functions
 _HEADER = 16  # two int64: bytes of the text, and of everything
-NEXT_STEP = "train with it in torch and import its curves: `lobench import`"
 # Modules of functions without `__module__`.
 _BUILTIN_MODULES = ("builtins", "torch", "torch.nn.functional", "numpy", "math", "operator")
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object)  # classes whose content is known
-
-
-class RefusedOptimizer(Exception):
-    """An optimizer cannot be used.
-
-    The exception has the parts of a `ConfigError`, because this module has to work without lobench.
-
-    Args:
-      what: The problem, in a few words.
-      **parts: where, got, expected, next_step.
-    """
-
-    def __init__(self, what: str, **parts: str) -> None:
-        super().__init__(what, parts)
-        self.what, self.error_fields = what, parts
 
 
 class _NotSaved(Exception):

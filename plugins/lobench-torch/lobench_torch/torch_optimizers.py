@@ -100,7 +100,7 @@ def _is_optimizer(candidate: Any) -> bool:
 
 @functools.cache
 def _register(selector: str) -> None:
-    from lobench_torch.host import WRAPPED_ARGUMENTS
+    from lobench_torch.specs import WRAPPED_ARGUMENTS
 
     module, _, name = selector.rpartition(".")
     cls = getattr(sys.modules[module], name)

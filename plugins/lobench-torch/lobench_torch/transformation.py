@@ -26,7 +26,8 @@ from lobench.extend import host_call
 from lobench_torch.other_python import OtherPython
 
 if TYPE_CHECKING:
-    from lobench_torch.host import Library, OptimizerSpec, StepResult
+    from lobench_torch.host import Library
+    from lobench_torch.specs import OptimizerSpec, StepResult
 
 __all__ = ["SELECTOR", "transformation"]
 
@@ -59,7 +60,7 @@ def transformation(
     settings_by_pattern = tuple((_checked_pattern(pattern), dict(group)) for pattern, group in (groups or {}).items())
     no_decay = _checked_pattern(no_decay)
     torch_library = _torch_library(python)
-    from lobench_torch.host import OptimizerSpec
+    from lobench_torch.specs import OptimizerSpec
 
     with _convert_errors():
         optimizer = torch_library.describe_class(name)
@@ -81,7 +82,7 @@ def _as_class(value: Any) -> Any:
     selector = getattr(value, SELECTOR, None)
     if selector is None:
         return value
-    from lobench_torch.host import ClassReference
+    from lobench_torch.specs import ClassReference
 
     return ClassReference(selector, tuple(value(**{SELECTOR: True}).items()))
 
@@ -118,7 +119,7 @@ def _torch_library(python: str) -> Library | OtherPython:
 @contextlib.contextmanager
 def _convert_errors() -> Iterator[None]:
     """Converts `RefusedOptimizer` to `ConfigError`."""
-    from lobench_torch.state import RefusedOptimizer
+    from lobench_torch.specs import RefusedOptimizer
 
     try:
         yield

@@ -183,7 +183,9 @@ def test_an_environment_that_ends_is_said_and_started_again(python: str) -> None
     ("name", "text"),
     [("muons.Mion", SHOWN["no-such-torch-optimizer-muons"]), ("nowhere.Muon", SHOWN["no-module-named-nowhere"])],
 )
-def test_a_class_that_is_not_there_is_said(python: str, name: str, text: str) -> None:
+def test_a_class_that_is_not_there_is_said(python: str, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    for module in ("torch", "lobench_torch.host", "lobench_torch.state"):
+        monkeypatch.setitem(sys.modules, module, None)  # not needed here: torch is imported there alone
     with pytest.raises(ConfigError, match=text):
         torch_optimizer(name, python=python)
 

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,8 +19,16 @@ pytest.importorskip("lobench_torch", reason="lobench-torch is not installed: `ci
 
 import numpy as np
 import torch
-from lobench_torch.host import WRAPPED_ARGUMENTS, ClassReference, Host, OptimizerClass, OptimizerSpec, class_of
-from lobench_torch.state import RefusedOptimizer, decode, encode, state_size
+from lobench_torch.host import Host
+from lobench_torch.specs import (
+    WRAPPED_ARGUMENTS,
+    ClassReference,
+    OptimizerClass,
+    OptimizerSpec,
+    RefusedOptimizer,
+    class_of,
+)
+from lobench_torch.state import decode, encode, state_size
 
 SHAPES = {"w0": (3, 5), "b0": (5,), "w1": (5, 2), "b1": (2,)}
 SIZES = [int(np.prod(shape)) for shape in SHAPES.values()]
@@ -470,6 +479,16 @@ def test_optimizer_that_cannot_be_saved_is_refused_by_name_before_it_trains(name
     with pytest.raises(RefusedOptimizer) as caught:
         Host(OptimizerSpec(f"{HERE}:{name}"), SHAPES, {})
     assert caught.value.error_fields["where"] == where
+
+
+def test_optimizer_is_made_and_stepped_without_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing it takes a second in each process."""
+    function = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    monkeypatch.delattr(function, "__dynamo_disable", raising=False)
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    by_lobench(Host(OptimizerSpec(f"{HERE}:InArray"), SHAPES, {}), {}, (0,), steps=2)
+    assert "torch._dynamo" not in sys.modules
+    assert not hasattr(function, "__dynamo_disable")
 
 
 def test_optimizer_that_grows_later_is_refused_by_name() -> None:
