@@ -27,7 +27,7 @@ with contextlib.suppress(ImportError):
     settings.register_profile("lobench", settings.get_profile("search"), derandomize=True)
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
-from forked import fork_processes
+from forked import ALL, fork_processes
 from left_behind import as_before
 from lowered import share_contexts
 
@@ -273,6 +273,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @functools.cache
 def _text(file: str) -> str:
     return (Path(__file__).parent / file).read_text()
+
+
+@pytest.fixture
+def any_program_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test starts as `python -c CODE`, `python -m MODULE` or `python FILE` is forked, as commands are."""
+    for name, value in ALL.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from commands import Done
 from commands import lobench_here as lobench
 from shown import texts_of
-from tiny import make_run, make_suite, results
+from tiny import ONE_CASE, make_run, make_suite, results
 
 from lobench.core.wording import cause, headline
 from lobench.plugins import PluginManager, installed_entry_points
@@ -54,7 +54,7 @@ METHODS = {"source": "poll", "reader": "read", "policy": "admit"}
 
 
 def watch(folder: Path, plugin: str, *options: str, checkpoint: str = "") -> Done:
-    suite = make_suite(folder)
+    suite = make_suite(folder, ONE_CASE)
     (suite / "conftest.py").write_text(plugin)
     run = make_run(folder, -3.0)
     if checkpoint:
@@ -159,14 +159,14 @@ def test_a_source_with_a_scheme_of_its_own_is_asked_for_its_checkpoints(tmp_path
         "        found, self.found = getattr(self, 'found', None), True\n"
         f"        return [] if found else [{seen}]",
     )
-    suite = make_suite(tmp_path)
+    suite = make_suite(tmp_path, ONE_CASE)
     (suite / "conftest.py").write_text(plugin.replace("BODY", "return None"))
     make_run(tmp_path, -3.0)
     options = ("--source", "mine", "--once", "--store", "store", "--executor", "inline")
     options = (*options, "--gin-param", "Case.learned_optimizer = @LearnableSGD()")
     done = lobench("watch", "fakes3://bucket/run", "--suite", "tiny", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(results(tmp_path / "store")) == 2
+    assert len(results(tmp_path / "store")) == 1
     done = lobench("watch", "fakes3://bucket/run", "--suite", "tiny", "--once", "--store", "other", cwd=tmp_path)
     assert done.returncode == 2 and SHOWN["nothing-reads-fakes3-here"] in done.stderr
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forked import python
 from shown import texts_of
-from tiny import TASKS, content, make_run, make_suite, results, watch
+from tiny import ONE_CASE, TASKS, content, make_run, make_suite, results, watch
 
 SHOWN = texts_of("watch")
 
@@ -63,7 +63,7 @@ finally:
 
 
 def test_the_chief_sleeps_while_the_last_cases_run(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path, extra="c/Case.task = @Slow()\n"), make_run(tmp_path, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE, "c/Case.task = @Slow()\n"), make_run(tmp_path, -3.0)
     (suite / "tiny_tasks.py").write_text(TASKS + SLOW)
     done = python("-c", CHIEF_THAT_COUNTS, "watch", run, "--suite", suite, "--once", "--workers", "1")
     assert done.returncode == 0, done.stderr

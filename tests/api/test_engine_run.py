@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny import make_run, make_suite, watch
+from tiny import ONE_CASE, make_run, make_suite, watch
 
 from lobench.engine.workers.pool import InlineExecutor
 
@@ -21,5 +21,5 @@ def test_the_executor_in_this_process_is_one_worker_however_many_are_asked_for(
 
     monkeypatch.setattr(InlineExecutor, "start", counted)
     words = ("--once", "--executor", "inline", "--workers", "3", "--store", str(tmp_path / "store"))
-    done = watch(make_run(tmp_path / "run", -1.0), make_suite(tmp_path / "tiny"), *words)
+    done = watch(make_run(tmp_path / "run", -1.0), make_suite(tmp_path / "tiny", ONE_CASE), *words)
     assert done.returncode == 0 and len(started) == 1, done.stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from shown import texts_of
-from tiny import PATIENCE, make_run, make_suite
+from tiny import ONE_CASE, PATIENCE, make_run, make_suite
 
 import lobench
 from lobench.core.errors import UsageError
@@ -37,7 +37,7 @@ print(json.dumps({
 
 
 def test_a_script_watches_chooses_and_compares_and_prints_what_it_prints_itself(tmp_path: Path) -> None:
-    suite, run, elsewhere = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5), tmp_path / "elsewhere"
+    suite, run, elsewhere = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -4.0, -1.5), tmp_path / "elsewhere"
     elsewhere.mkdir()
     gin = suite / "tiny.gin"  # of two seeds without spread nothing is said
     gin.write_text(gin.read_text().replace("Case.num_seeds = 2", "Case.num_seeds = 3"))
@@ -54,7 +54,7 @@ def test_a_script_watches_chooses_and_compares_and_prints_what_it_prints_itself(
     assert len(done.stdout.splitlines()) == 1 and not done.stderr
     found = json.loads(done.stdout)
     assert found["store"] == str(run / "lobench_results" / "tiny")
-    assert found["outcomes"] == [{"passed": 4}, {}] and found["recorded"] == {"passed": 4}
+    assert found["outcomes"] == [{"passed": 2}, {}] and found["recorded"] == {"passed": 2}
     assert found["best"] == str(run / "theta_2.npz")
     assert found["verdicts"] == ["PASS"]
     assert found["imported"] == []

@@ -6,13 +6,13 @@ import signal
 import threading
 from pathlib import Path
 
-from tiny import make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite
 
 import lobench
 
 
 def test_a_watch_may_run_in_any_thread(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -1.0)
     before, found = signal.getsignal(signal.SIGINT), list[object]()
 
     def watch() -> None:
@@ -26,5 +26,5 @@ def test_a_watch_may_run_in_any_thread(tmp_path: Path) -> None:
     thread.join()
     (watched,) = found
     assert not isinstance(watched, BaseException), watched
-    assert dict(watched.ending.outcomes) == {"passed": 2} and not watched.ending.interrupted
+    assert dict(watched.ending.outcomes) == {"passed": 1} and not watched.ending.interrupted
     assert signal.getsignal(signal.SIGINT) is before

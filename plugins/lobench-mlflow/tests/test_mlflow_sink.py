@@ -26,6 +26,8 @@ from lobench.testing.sinks import SinkContract, sample_deliveries
 
 SHOWN = texts_of("mlflow")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 Logged = tuple[str, str, int, float]  # run, metric, step, value
 
 

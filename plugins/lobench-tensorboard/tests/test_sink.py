@@ -31,6 +31,8 @@ from lobench.testing.sinks import SinkContract, sample_deliveries
 
 SHOWN = texts_of("tensorboard")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 
 def case(name: str) -> CaseInfo:
     return CaseInfo(

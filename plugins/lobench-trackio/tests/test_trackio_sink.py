@@ -19,6 +19,8 @@ from lobench.testing.sinks import SinkContract, sample_deliveries
 
 SHOWN = texts_of("trackio")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 Logged = tuple[str, str, int, float]  # run, key, outer step, value
 
 

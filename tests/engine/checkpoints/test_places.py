@@ -27,6 +27,8 @@ from lobench.engine.checkpoints.places import checkpoint_path
 
 SHOWN = texts_of("checkpoints")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 CELO2 = ROOT / "tests/data/reference/pylo/celo2_theta0.npz"
 COMMIT = "5" * 40
 

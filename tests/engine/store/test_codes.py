@@ -31,6 +31,8 @@ BLOCK = SeedBlock(start=0, size=1)
 SUBJECT = Subject.of_optimizer("adam()")
 PART = EvaluationId(SUBJECT.sha256, CASE.key, BLOCK)
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 
 def of_code(code: str) -> CaseInfo:
     case, _, subject = code.partition(":")

@@ -21,6 +21,8 @@ from lobench.engine.store.ledger import Ledger
 
 SHOWN = texts_of("store")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:

@@ -34,6 +34,8 @@ from lobench.extend import (
 
 SHOWN = texts_of("store")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:

@@ -31,6 +31,8 @@ from lobench.hookspecs import CheckpointFinished, EvaluationFinished
 
 SHOWN = texts_of("store")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 CASE = case_info("c", identity="i", node_id="n")
 PROGRAM = Program(version="1").key
 BLOCK = SeedBlock(start=0, size=1)

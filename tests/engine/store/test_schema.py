@@ -19,6 +19,8 @@ from lobench.engine.store.merge import merge_stores
 
 SHOWN = texts_of("store")
 
+pytestmark = pytest.mark.usefixtures("any_program_is_forked")
+
 KILLED = """
 import os, shutil, signal, sqlite3, sys
 from pathlib import Path
