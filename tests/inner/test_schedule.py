@@ -28,6 +28,7 @@ from lobench.inner import optimizers, schedules
 from lobench.inner.adapters import as_stepper, as_task
 from lobench.inner.schedules.schedule import Schedule
 from lobench.inner.training.train import TrainingProgram
+from lobench.testing.bits import types_of
 from lobench.testing.optimizers import extra_values_for, facts_for
 
 SHOWN = texts_of("inner")
@@ -170,14 +171,14 @@ def test_whatever_takes_a_rate_takes_a_schedule(name: str) -> None:
             continue
         stepper = as_stepper(TAKERS[name](learning_rate=make(), **NEEDS.get(name, {})), 10)
 
-        def two(params: Any, stepper: Any = stepper) -> Any:
+        def step(params: Any, stepper: Any = stepper) -> Any:
             def loss(at: Any) -> jax.Array:
                 return jnp.sum(at["w"]) + jnp.sum(at["b"])
 
-            state = stepper.init(params, None, key, facts_for(stepper, params))
-            for _ in range(2):
-                extra_values = extra_values_for(stepper, params, params)
-                state, params, _ = stepper.step(state, params, None, params, jnp.float32(1), key, loss, extra_values)
-            return state, params
+            start = stepper.init(params, None, key, facts_for(stepper, params))
+            extra_values = extra_values_for(stepper, params, params)
+            end = stepper.step(start, params, None, params, jnp.float32(1), key, loss, extra_values)
+            return start, end[0], end[1]
 
-        assert jax.eval_shape(two, params)[1]["w"].shape == (3, 4)
+        start, end, moved = jax.eval_shape(step, params)
+        assert moved["w"].shape == (3, 4) and types_of(end) == types_of(start)

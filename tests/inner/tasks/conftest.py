@@ -27,12 +27,15 @@ def train() -> Train:
 @functools.cache
 def program(task: Any, steps: int, learning_rate: float) -> Any:
     optimizer = optax.adam(learning_rate)
+    # Compiled functions of their own: what is called twice is traced and lowered once.
+    draw = jax.jit(functools.partial(batch_of, task))
+    evaluate = jax.jit(task.eval_loss_with_aux)
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         params, state, opt_state = carry
 
         def loss_fn(params: Any) -> tuple[jax.Array, Any]:
-            loss, new_state, _ = task.loss_with_state_and_aux(params, state, key, batch_of(task, key))
+            loss, new_state, _ = task.loss_with_state_and_aux(params, state, key, draw(key))
             return loss, new_state
 
         (loss, state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
@@ -44,12 +47,12 @@ def program(task: Any, steps: int, learning_rate: float) -> Any:
     def run(seed: jax.Array) -> Any:
         init_key, data_key = jax.random.split(jax.random.key(seed))
         eval_key = jax.random.key(99)
-        batch = batch_of(task, eval_key)
+        batch = draw(eval_key)
         params, state = task.init_with_state(init_key)
-        before, _ = task.eval_loss_with_aux(params, state, eval_key, batch)
+        before, _ = evaluate(params, state, eval_key, batch)
         carry = (params, state, optimizer.init(params))
         (params, state, _), finite = jax.lax.scan(step, carry, jax.random.split(data_key, steps))
-        after, aux = task.eval_loss_with_aux(params, state, eval_key, batch)
+        after, aux = evaluate(params, state, eval_key, batch)
         return jnp.stack([before, after]), finite.all(), {**aux, "normalized": task.normalizer(after)}
 
     return run
