@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from shown import texts_of
 
 from lobench import ConfigError
 from lobench.inner.optimizers import AdafacMLPLOpt, MuLO
+from lobench.testing.bits import COMPILED_FAST
 
 SHOWN = texts_of("inner")
 
-PARAMS = {"b1": jnp.zeros(12), "w0": jnp.ones((5, 8)), "w1": jnp.ones((8, 12)), "w2": jnp.ones((12, 3))}
+SHAPES = {"b1": (12,), "w0": (5, 8), "w1": (8, 12), "w2": (12, 3)}
+PARAMS = {name: np.full(shape, len(shape) - 1, np.float32) for name, shape in SHAPES.items()}
+GRADS = {name: np.cos(np.arange(leaf.size, dtype=np.float32)).reshape(leaf.shape) for name, leaf in PARAMS.items()}
 
 
 def steps(optimizer: Any) -> dict[str, jax.Array]:
     """Returns the first update."""
+    generator = np.random.default_rng(0)
+    shapes = jax.eval_shape(optimizer.init, jax.random.key(0))
+    theta = jax.tree.map(lambda leaf: generator.standard_normal(leaf.shape).astype(leaf.dtype) / 4, shapes)
 
-    @jax.jit
-    def first_update(key: jax.Array) -> dict[str, jax.Array]:
-        made = optimizer.opt_fn(optimizer.init(key))
-        grads = {
-            name: jnp.cos(jnp.arange(leaf.size, dtype=jnp.float32)).reshape(leaf.shape) for name, leaf in PARAMS.items()
-        }
-        updates: dict[str, jax.Array] = made.update(grads, made.init(PARAMS), PARAMS)[0]
+    @functools.partial(jax.jit, compiler_options=COMPILED_FAST)
+    def first_update(theta: Any) -> dict[str, jax.Array]:
+        made = optimizer.opt_fn(theta)
+        updates: dict[str, jax.Array] = made.update(GRADS, made.init(PARAMS), PARAMS)[0]
         return updates
 
-    return first_update(jax.random.key(0))
+    return first_update(theta)
 
 
 def test_a_step_between_hidden_layers_shrinks_with_its_inputs() -> None:

@@ -21,13 +21,18 @@ SMALL = {"hidden_sizes": (4,), "num_inputs": 6, "num_outputs": 3, "batch_size": 
 
 def test_a_regression_is_the_same_whatever_their_number() -> None:
     few, many = MultiTaskRegression(num_losses=2, **SMALL), MultiTaskRegression(num_losses=7, **SMALL)
-    key = jax.random.key(0)
-    inputs = few.datasets.train.sample(key)["input"]
-    np.testing.assert_allclose(few.targets(inputs), many.targets(inputs)[:, :2], atol=1e-6)
-    one, other = few.init(key), many.init(key)
+
+    @jax.jit
+    def found(key: jax.Array) -> Any:
+        inputs = few.datasets.train.sample(key)["input"]
+        starts = [(task, task.init(key)) for task in (few, many)]
+        losses = [task.losses(params, None, key, {"input": inputs}) for task, params in starts]
+        return [params for _, params in starts], losses, [task.targets(inputs) for task in (few, many)]
+
+    (one, other), losses, targets = found(jax.random.key(0))
+    np.testing.assert_allclose(targets[0], targets[1][:, :2], atol=1e-6)
     np.testing.assert_array_equal(one["trunk"]["w0"], other["trunk"]["w0"])
     np.testing.assert_array_equal(one["heads"]["w0"], other["heads"]["w0"][:, : 2 * SMALL["num_outputs"]])
-    losses = [task.losses(params, None, key, {"input": inputs}) for task, params in ((few, one), (many, other))]
     np.testing.assert_allclose(losses[0], losses[1][:2], rtol=1e-5)
 
 
@@ -47,9 +52,12 @@ def test_the_regressions_are_gradnorms() -> None:
     "task", [MultiTaskRegression(num_losses=3, **SMALL), MultiTaskDigits(batch_size=512)], ids=["regression", "digits"]
 )
 def test_who_says_zero_has_a_normalized_loss_of_1(task: MultiTask) -> None:
-    params = jax.tree.map(jnp.zeros_like, task.init(jax.random.key(0)))
-    batch = task.datasets.train.sample(jax.random.key(1))
-    loss, _, aux = task.loss_with_state_and_aux(params, None, jax.random.key(2), batch)
+    @jax.jit
+    def of_zeros(key: jax.Array) -> Any:
+        params = jax.tree.map(jnp.zeros_like, jax.eval_shape(task.init, key))
+        return task.loss_with_state_and_aux(params, None, key, task.datasets.train.sample(key))
+
+    loss, _, aux = of_zeros(jax.random.key(1))
     assert float(task.normalizer(loss)) == pytest.approx(1, rel=0.05)
     losses = [aux[f"loss_task_{number}"] for number in range(1, task.num_losses + 1)]
     np.testing.assert_allclose(np.mean(losses), loss, rtol=1e-6)
@@ -62,8 +70,11 @@ def test_who_says_zero_has_a_normalized_loss_of_1(task: MultiTask) -> None:
 
 def test_every_metric_says_its_direction() -> None:
     for task in (MultiTaskRegression(num_losses=2, **SMALL), MultiTaskDigits(batch_size=4)):
-        batch = task.datasets.train.sample(jax.random.key(1))
-        _, _, aux = task.loss_with_state_and_aux(task.init(jax.random.key(0)), None, jax.random.key(2), batch)
+
+        def metrics(key: jax.Array, task: Any = task) -> Any:
+            return task.loss_with_state_and_aux(task.init(key), None, key, task.datasets.train.sample(key))[2]
+
+        aux = jax.eval_shape(metrics, jax.random.key(0))
         assert set(aux) - {"accuracy"} == set(task.metric_directions)
 
 

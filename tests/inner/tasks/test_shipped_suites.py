@@ -12,6 +12,8 @@ from lobench.inner.task import TaskFamily
 
 SUITES = Path(__file__).parents[3] / "suites"
 SPECS = [spec for path in sorted(SUITES.rglob("*.gin")) for spec in specs_in(path)]
+# The cases of `velodrome_mini` are others' word for word, as the last test says.
+DISTINCT = [spec for spec in SPECS if spec.suite != "velodrome_mini"]
 
 
 def test_every_gin_file_holds_cases():
@@ -23,7 +25,7 @@ def test_case_names_are_unique_in_a_suite():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{Path(spec.path).stem}-{spec.name}")
+@pytest.mark.parametrize("spec", DISTINCT, ids=lambda spec: f"{Path(spec.path).stem}-{spec.name}")
 def test_case_builds(spec):
     bound = bind_case(spec, Layers())
     task = bound.case.task
