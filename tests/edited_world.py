@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from commands import lobench_here, pytest_session
+from forked import ALL, python
 from forked import TORCH as WITH_TORCH
-from forked import python
 from tiny import write_checkpoint
 
 __all__ = [
@@ -322,7 +322,7 @@ def notebook_losses(folder: Path, *names: str) -> list[list[list[float]]]:
         change = f"p.write_text(p.read_text().replace({before!r}, {after!r}))"
         edits.append(f"from pathlib import Path; p = Path({file!r}); {change}")
     is_of_torch = bool({*names} & {*TORCH_EDITS})
-    env = {**os.environ, **(WITH_TORCH if is_of_torch else {})}
+    env = {**os.environ, **ALL, **(WITH_TORCH if is_of_torch else {})}
     done = python("notebook.py", TORCH if is_of_torch else "signs()", *edits, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

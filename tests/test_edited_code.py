@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from edited_world import (
     run_text,
     watch_text,
 )
+from forked import ALL, python
 from shown import texts_of
 from tiny import make_run, make_suite, watch_here
 
@@ -126,7 +126,7 @@ for factor in ("1.0", "0.0"):
 
 def test_inline_run_after_edit_in_one_process_trains_with_todays_code(tmp_path: Path) -> None:
     folder = make_world(tmp_path)
-    done = subprocess.run([sys.executable, "-c", INLINE], cwd=folder, capture_output=True, text=True)
+    done = python("-c", INLINE, cwd=folder, env={**os.environ, **ALL})
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.splitlines()[-2:]
     assert before != after
