@@ -62,7 +62,9 @@ def test_it_goes_on_from_each_of_twenty_steps(
     copies.copies = tmp_path / "copies"
     assert bits(program.run(theta, BLOCK, saves=copies)) == whole
     assert sorted(int(copy.name) for copy in copies.copies.iterdir()) == list(range(1, 20))
-    for copy in copies.copies.iterdir():
+    # The other world of an optimizer goes on from the other steps.
+    rest = WORLDS.index((optimizer, task, data, num_phases)) % 2
+    for copy in (copy for copy in copies.copies.iterdir() if int(copy.name) % 2 == rest):
         step = int(copy.name)
         phase = next(index for index, span in enumerate(program._spans) if step <= span.stop)
         folder = tmp_path / f"at-{step}"

@@ -79,7 +79,8 @@ def test_a_result_has_its_cost_and_the_bits_are_those_without_a_clock(
     if not num_phases:
         case = Case(num_inner_steps=90, eval_every=10, eval_batches=2, optimizer=optax.adam(0.01))
     task, theta = Regression("array"), theta_of(case)
-    found = program_of(case, task).run(theta, BLOCK)
+    program = program_of(case, task)
+    found = program.run(theta, BLOCK)
     assert found is not None and found.cost is not None
     assert found.cost.num_together == BLOCK.size and " x " in found.cost.machine
     assert num_phases or not math.isnan(found.cost.busy)  # of chunks without an evaluation, however long they took
@@ -87,4 +88,4 @@ def test_a_result_has_its_cost_and_the_bits_are_those_without_a_clock(
     assert num_phases or found.cost.state_bytes == 4 * (2 * found.num_params + 1)
     monkeypatch.setattr(StepClock, "chunk_end", lambda self, start, stop: stop)
     monkeypatch.setattr(StepClock, "needs_call", False)
-    assert bits(program_of(case, task).run(theta, BLOCK)) == bits(found)
+    assert bits(program.run(theta, BLOCK)) == bits(found)

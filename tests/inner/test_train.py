@@ -134,15 +134,18 @@ class Noisy(Task):
 def test_the_length_of_the_calls_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     from lobench.inner.training import loop, prefetch
 
-    whole = run(Noisy(), num_inner_steps=83).to_payload()
-    unseen = run(Noisy(), num_inner_steps=83, eval_batches=0).to_payload()
-    for chunk in (1, 7, 25):
-        monkeypatch.setattr(loop, "FIRST_CHUNK", chunk)
-        monkeypatch.setattr(prefetch, "_CHUNK_SECONDS", 0.0)
-        again = run(Noisy(), num_inner_steps=83)
-        assert again.metrics.keys() == {"train/loss", "test/loss"}
-        assert b"".join(again.metrics[n].tobytes() for n in sorted(again.metrics)) in whole
-        assert run(Noisy(), num_inner_steps=83, eval_batches=0).metrics["train/loss"].tobytes() in unseen
+    for metrics, eval_batches in (({"train/loss", "test/loss"}, 5), ({"train/loss"}, 0)):
+        case = Case(num_inner_steps=83, eval_every=4, eval_batches=eval_batches)
+        program = TrainingProgram(case, Noisy(), lambda _: as_stepper(optax.sgd(0.25), 83), BLOCK.size)
+        reached: dict[int, list[int]] = {}
+        found = []
+        for chunk in (83, 1, 7, 25):
+            monkeypatch.setattr(loop, "FIRST_CHUNK", chunk)
+            monkeypatch.setattr(prefetch, "_CHUNK_SECONDS", 0.0)
+            curves = program.run({}, BLOCK, on_progress=reached.setdefault(chunk, []).append)
+            assert curves is not None and curves.metrics.keys() == metrics
+            found.append({name: values.tobytes() for name, values in curves.metrics.items()})
+        assert found[1:] == 3 * found[:1] and len({tuple(steps) for steps in reached.values()}) == 4
 
 
 def test_seeds_start_where_they_start_in_any_block() -> None:
@@ -233,22 +236,21 @@ def test_one_program_serves_every_theta() -> None:
     assert first.compile_seconds > 0 and second.compile_seconds == 0
 
 
-@pytest.mark.parametrize("eval_batches", [5, 0])
-def test_many_thetas_train_in_one_program_and_each_as_if_alone(eval_batches: int) -> None:
+@pytest.mark.parametrize(("eval_batches", "num_seeds"), [(5, 2), (0, 1)])
+def test_many_thetas_train_in_one_program_and_each_as_if_alone(eval_batches: int, num_seeds: int) -> None:
     case = Case(num_inner_steps=30, eval_every=10, log_every=1, eval_batches=eval_batches)
     rates = [np.float32(rate) for rate in (0.1, 0.2, np.nan, 0.3)]
-    for num_seeds in (1, 2):
-        program = TrainingProgram(case, Noisy(), lambda rate: as_stepper(optax.sgd(rate), 30), num_seeds)
-        block = SeedBlock(start=0, size=num_seeds)
-        together = program.run_many(rates, block)
-        assert together is not None and len(together) == 4
-        for rate, curves in zip(rates, together, strict=True):
-            alone = program.run(rate, block)
-            assert alone is not None and alone.diverged_at == curves.diverged_at
-            assert curves.metrics.keys() == {"train/loss", "batch/loss", *(["test/loss"] if eval_batches else [])}
-            for name in curves.metrics:
-                np.testing.assert_allclose(curves.metrics[name], alone.metrics[name], rtol=1e-5, atol=1e-6)
-            assert curves.num_params == alone.num_params
+    program = TrainingProgram(case, Noisy(), lambda rate: as_stepper(optax.sgd(rate), 30), num_seeds)
+    block = SeedBlock(start=0, size=num_seeds)
+    together = program.run_many(rates, block)
+    assert together is not None and len(together) == 4
+    for rate, curves in zip(rates, together, strict=True):
+        alone = program.run(rate, block)
+        assert alone is not None and alone.diverged_at == curves.diverged_at
+        assert curves.metrics.keys() == {"train/loss", "batch/loss", *(["test/loss"] if eval_batches else [])}
+        for name in curves.metrics:
+            np.testing.assert_allclose(curves.metrics[name], alone.metrics[name], rtol=1e-5, atol=1e-6)
+        assert curves.num_params == alone.num_params
 
 
 def test_a_run_can_be_stopped_between_chunks() -> None:
