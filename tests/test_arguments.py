@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forked import python
-from tiny import PATIENCE, make_suite, results
+from tiny import GIN, ONE_CASE, PATIENCE, make_suite, results
 
 RATES = [(0.1, 0.9), (0.2, 0.8), (0.05, 0.95)]
 TRIALS = [f"adam(); adam.learning_rate = {rate}; adam.b1 = {decay}" for rate, decay in RATES]
@@ -75,28 +75,29 @@ def compiled_once(store: Path, most: int = 1) -> bool:
     counts: dict[str, list[int]] = {}
     for row in results(store):
         counts.setdefault(row["case"]["name"], []).append(row["num_compilations"])
-    assert [len(each) for each in counts.values()] == [3, 3]
+    assert {len(each) for each in counts.values()} == {3}
     return all(sorted(each)[:2] == [0, 0] and 1 <= max(each) <= most for each in counts.values())
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a suite of two cases, and an experiment of three trials."""
-    make_suite(tmp_path)
+    """A folder with a suite, and an experiment of three trials."""
+    make_suite(tmp_path, ONE_CASE)
     (tmp_path / "e.gin").write_text(EXPERIMENT)
     return tmp_path
 
 
 def test_a_worker_compiles_each_case_once(place: Path) -> None:
+    (place / "tiny" / "tiny.gin").write_text(GIN)
     run("-m", "lobench.cli", "run", "e.gin", "--workers", "1", "--store", "store", cwd=place)
-    assert compiled_once(place / "store")
+    assert compiled_once(place / "store") and len(results(place / "store")) == 6
 
 
-def test_a_search_of_six_trials_compiles_each_case_once(place: Path) -> None:
+def test_a_search_of_six_trials_compiles_its_case_once(place: Path) -> None:
     (place / "s.gin").write_text(SEARCH)
     run("-m", "lobench.cli", "run", "s.gin", "--workers", "1", "--store", "store", cwd=place)
     counts = [row["num_compilations"] for row in results(place / "store")]
-    assert len(counts) >= 12 and sorted(counts)[-2:] == [1, 1] and sum(counts) == 2
+    assert len(counts) >= 6 and sorted(counts)[-1] == sum(counts) == 1
 
 
 def test_checkpoints_with_real_numbers_of_their_own_share_a_program(place: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_trial_has_the_bits_of_the_same_optimizer_by_itself(place: Path) -> No
     """Whatever was trained before it in the same process, and however it was run."""
     run("-m", "lobench.cli", "run", "e.gin", "--workers", "1", "--store", "store", cwd=place)
     together = {(row["label"], row["case"]["name"]): row["curves"] for row in results(place / "store", "--curves")}
-    for number, trial in enumerate(TRIALS):
+    for number, trial in list(enumerate(TRIALS))[1:]:
         words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tiny", "--lobench-optimizer", trial)
         run(*words, "--lobench-store", f"store_{number}", cwd=place)
         for row in results(place / f"store_{number}", "--curves"):

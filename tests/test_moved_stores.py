@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import Done, lobench
 from shown import texts_of
-from tiny import PATIENCE, make_run, make_suite
+from tiny import ONE_CASE, PATIENCE, make_run, make_suite
 
 SHOWN = texts_of("lobench")
 
@@ -23,7 +23,7 @@ STORE = Path("run", "lobench_results", "tiny")
 def watched_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose run was watched by a relative path."""
     project = tmp_path_factory.mktemp("watched") / "project"
-    make_suite(project / "suites")
+    make_suite(project / "suites", ONE_CASE)
     make_run(project / "done", -3.0, -2.0)
     ran(lobench("watch", "run", "--suite", "../suites/tiny", *WATCH, cwd=project / "done"))
     return project
