@@ -13,7 +13,7 @@ from commands import lobench
 from curve_scripts import NUMPY
 from left_behind import traceless
 from shown import texts_of
-from tiny import GIN, make_suite
+from tiny import ONE_CASE, make_suite
 
 from lobench.core.result import Curves
 from lobench.engine.config.experiment.file import read_experiment
@@ -96,7 +96,7 @@ def test_read_experiment_of_another_machine_needs_none_of_its_files(tmp_path: Pa
 
 
 def test_audit_makes_the_metrics_of_a_suites_conftest_again(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path, GIN.replace("b/Case.task = @Bowl()\nb/Bowl.dim = 5\n", ""))
+    suite = make_suite(tmp_path, ONE_CASE)
     (suite / "conftest.py").write_text(_METRIC)
     (tmp_path / "e.gin").write_text('import tiny_tasks\nExperiment.suites = ["tiny"]\nsgd/Method.optimizer = @sgd()\n')
     assert lobench("run", "e.gin", "--store", "store", cwd=tmp_path).returncode == 0
