@@ -29,7 +29,7 @@ class Done:
 
 
 # Commands that evaluate and take an executor.
-_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "falsify", "alarm", "evolve", "keep")
+_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "best", "bisect", "falsify", "alarm", "evolve", "keep")
 
 
 @contextlib.contextmanager
@@ -37,12 +37,9 @@ def _evaluating_here(words: list[str]) -> Iterator[None]:
     """Has a command evaluate in this process, unless it names an executor or several workers."""
     with contextlib.ExitStack() as stack:
         if "--workers" not in words or words[words.index("--workers") + 1] == "1":
-            here = {"workers": "1", "executor": "inline"}
-            defaults = {**dict.fromkeys(_EVALUATING, here), "best": {"workers": "1"}, "bisect": {"workers": "1"}}
+            defaults = {name: {"workers": "1", "executor": "inline"} for name in _EVALUATING}
             settings = {"default_map": defaults, **cli.context_settings}  # a page's reader has defaults of their own
             stack.enter_context(mock.patch.dict(cli.context_settings, settings))
-            if words and words[0] in ("best", "bisect"):  # they take no executor
-                stack.enter_context(functions_evaluate_here())
         yield
 
 

@@ -35,8 +35,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "run": {"executor": "inline", "workers": "1"},
     "tune": {"executor": "inline", "workers": "1"},
     "compare": {"executor": "inline", "workers": "1"},
-    "best": {"workers": "1"},
-    "bisect": {"workers": "1"},
+    "best": {"executor": "inline", "workers": "1"},
+    "bisect": {"executor": "inline", "workers": "1"},
     "keep": {"executor": "inline", "workers": "1"},
     "ablate": {"executor": "inline", "workers": "1"},
 }
@@ -117,11 +117,7 @@ class Reader:
         defaults = dict(self._defaults)
         if "--workers" in words:  # as many processes as the page says
             defaults = {name: {key: own[key] for key in own if key != "executor"} for name, own in defaults.items()}
-        takes_no_executor = words[:1] in (["best"], ["bisect"])
-        with (
-            mock.patch.dict(cli.context_settings, {"default_map": defaults}),
-            functions_evaluate_here() if takes_no_executor else contextlib.nullcontext(),
-        ):
+        with mock.patch.dict(cli.context_settings, {"default_map": defaults}):
             return lobench(*words, cwd=self._folder)
 
     @contextlib.contextmanager
