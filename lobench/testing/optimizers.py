@@ -69,12 +69,9 @@ class OptimizerContract:
         leaves = {path: np.asarray(leaf) for path, leaf in leaf_paths(theta).items()}
         assert_same_bits(match_theta(leaves, optimizer, where="checkpoint"), theta)
         first_path = next(iter(leaves))
-        with pytest.raises(ThetaMismatch, match="is not expected"):
-            match_theta({**leaves, "no/such/leaf": leaves[first_path]}, optimizer, where="checkpoint")
-        with pytest.raises(ThetaMismatch, match="is missing"):
-            match_theta(
-                {path: leaf for path, leaf in leaves.items() if path != first_path}, optimizer, where="checkpoint"
-            )
+        renamed = {path if path != first_path else "no/such/leaf": leaf for path, leaf in leaves.items()}
+        with pytest.raises(ThetaMismatch, match=r"is missing, .* is not expected"):
+            match_theta(renamed, optimizer, where="checkpoint")
 
     def test_a_step_keeps_shapes_and_dtypes_and_gives_finite_parameters(self) -> None:
         params = _params(0)
@@ -112,9 +109,10 @@ class OptimizerContract:
         params = _params(0)
         grads_of_seeds = (grads, grads if second_grads is None else second_grads)
         results = _program(self._cache_key)(self.theta(), _stack(params, params), _stack(*grads_of_seeds))
-        return jax.tree.map(lambda leaf: leaf[0], results)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], results)
 
 
+@functools.cache
 def _params(seed: int) -> dict[str, jax.Array]:
     """Returns parameters of every rank that a network has."""
     shapes = {"kernel": (2, 2, 1, 3), "weights": (3, 2), "bias": (2,), "scale": ()}
@@ -182,7 +180,7 @@ def _loss(grads: Any) -> jax.Array:
 
 
 def _stack(*trees: Any) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def _distance(tree: Any, other_tree: Any) -> float:

@@ -54,10 +54,10 @@ class TaskContract:
 
     def test_initial_parameters_depend_on_the_key_alone(self) -> None:
         init = _init(self._cache_key)
-        assert_same_bits(init(key_of(1)), init(key_of(1)))
-        assert types_of(init(key_of(1))) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
-        params, _ = init(key_of(1))
-        leaves = jax.tree.leaves(params)
+        first = init(key_of(1))
+        assert_same_bits(first, init(key_of(1)))
+        assert types_of(first) == types_of(init(key_of(2))), "shapes or dtypes change with the key"
+        leaves = jax.tree.leaves(first[0])
         assert leaves, "the task has no parameters"
         for leaf in leaves:
             assert jnp.issubdtype(leaf.dtype, jnp.floating), f"a parameter is {leaf.dtype}: it has no gradient"
@@ -103,9 +103,10 @@ class TaskContract:
             if isinstance(dataset, ArrayDataset):
                 lengths = {leaf.shape[0] for leaf in jax.tree.leaves(dataset.arrays)}
                 assert lengths == {dataset.num_examples} and dataset.num_examples > 0
-            assert_same_bits(_batch(dataset, 1), _batch(dataset, 1))
-            assert types_of(_batch(dataset, 1)) == types_of(_batch(dataset, 2))
-            shapes.add(types_of(_batch(dataset, 1)))
+            batch = _batches(self._cache_key)[split]
+            assert_same_bits(batch, _batch(dataset, 1))
+            assert types_of(batch) == types_of(_batch(dataset, 2))
+            shapes.add(types_of(batch))
         assert len(shapes) == 1, f"splits differ in the shapes of their batches: {shapes}"
 
     def test_trained_by_the_inner_program_it_gives_finite_curves_and_the_same_bits_twice(self) -> None:
@@ -134,11 +135,7 @@ class TaskContract:
         return params, state, self._batches()["train"]
 
     def _batches(self) -> dict[str, Any]:
-        datasets = _cached_task(self._cache_key).datasets
-        if datasets is None:
-            return {"train": None}
-        present = {split: getattr(datasets, split) for split in SPLITS}
-        return {split: _batch(dataset, 1) for split, dataset in present.items() if dataset is not None}
+        return _batches(self._cache_key)
 
     def _train(self, block: SeedBlock, *, num_tasks: int) -> Curves:
         program = _program(self._cache_key, num_tasks)
@@ -150,6 +147,16 @@ class TaskContract:
 @functools.cache
 def _cached_task(contract: Any) -> Task | TaskFamily:
     return as_task(contract().task())
+
+
+@functools.cache
+def _batches(contract: Any) -> dict[str, Any]:
+    """Returns a batch of each split; {"train": None} without data."""
+    datasets = _cached_task(contract).datasets
+    if datasets is None:
+        return {"train": None}
+    present = {split: getattr(datasets, split) for split in SPLITS}
+    return {split: _batch(dataset, 1) for split, dataset in present.items() if dataset is not None}
 
 
 @functools.cache
