@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from shown import texts_of
-from tiny import make_run, make_suite, results, write_checkpoint
+from tiny import ONE_CASE, make_run, make_suite, results, write_checkpoint
 
 from lobench.core.case import SeedBlock
 from lobench.core.program import Program
@@ -154,7 +154,7 @@ def watched(folder: Path) -> str:
 
 @pytest.mark.parametrize("seconds", [-3600, 86400])
 def test_watch_after_a_step_of_the_clock_keeps_results(tmp_path: Path, seconds: int) -> None:
-    make_suite(tmp_path)
+    make_suite(tmp_path, ONE_CASE)
     make_run(tmp_path, -3.0)
     watched(tmp_path)
     before = results(tmp_path / "store")
@@ -162,11 +162,11 @@ def test_watch_after_a_step_of_the_clock_keeps_results(tmp_path: Path, seconds: 
         for table, column in (("evaluations", "recorded_at"), ("subjects", "seen_at"), ("events", "at")):
             db.execute(f"UPDATE {table} SET {column} = {column} + ?", (seconds,))
     assert SHOWN["nothing-new"] in watched(tmp_path)
-    assert len(results(tmp_path / "store")) == len(before) == 2
+    assert len(results(tmp_path / "store")) == len(before) == 1
 
 
 def test_watch_after_change_of_a_data_file_keeps_results_with_a_line(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path)
+    suite = make_suite(tmp_path, ONE_CASE)
     make_run(tmp_path, -3.0)
     (suite / "numbers.csv").write_text("1, 2\n")
     (suite / "notes.md").write_text("a note\n")
@@ -177,18 +177,18 @@ def test_watch_after_change_of_a_data_file_keeps_results_with_a_line(tmp_path: P
     (suite / "numbers.csv").write_text("3, 4\n")
     text = watched(tmp_path)
     assert SHOWN["data-file-changed"] in text and "tiny/numbers.csv" in text and SHOWN["nothing-new"] in text
-    assert len(results(tmp_path / "store")) == 2
+    assert len(results(tmp_path / "store")) == 1
     assert SHOWN["data-file"] not in watched(tmp_path)
     (suite / "numbers.csv").unlink()
     assert "tiny/numbers.csv" in watched(tmp_path)
 
 
 def test_watch_after_a_checkpoint_was_overwritten_evaluates_the_new_theta(tmp_path: Path) -> None:
-    make_suite(tmp_path)
+    make_suite(tmp_path, ONE_CASE)
     run = make_run(tmp_path, -3.0)
     watched(tmp_path)
     write_checkpoint(run / "theta_1.npz", -2.0)
-    assert "2 passed" in watched(tmp_path)
+    assert "1 passed" in watched(tmp_path)
     hashes = {record["checkpoint"]["sha256"] for record in results(tmp_path / "store")}
     assert len(hashes) == 2
 

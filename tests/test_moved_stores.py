@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Done, lobench
+from commands import Done, lobench, lobench_here
 from shown import texts_of
 from tiny import ONE_CASE, PATIENCE, make_run, make_suite
 
@@ -85,7 +85,7 @@ def test_watch_of_moved_project_sees_the_same_checkpoints(project: Path) -> None
 def test_commands_on_moved_project_find_the_checkpoints_before_it_is_watched_again(
     project: Path, tmp_path: Path
 ) -> None:
-    ran(lobench("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
+    ran(lobench_here("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
 
 
 def test_paths_as_older_versions_recorded_them_become_absolute(project: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_paths_as_older_versions_recorded_them_become_absolute(project: Path, tm
             db.execute(f"UPDATE {table} SET uri = 'run/' || substr(uri, -11)")
         db.execute("DROP TABLE suites")
         db.execute("DROP TABLE locations")
-    ran(lobench("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
+    ran(lobench_here("best", project / "done" / "run", "--suite", project / "suites" / "tiny", cwd=tmp_path))
     done = ran(lobench("watch", "done/run", "--suite", "suites/tiny", *WATCH, cwd=project))
     assert SHOWN["nothing-new"] in done.stdout
     assert counts(store) == before
