@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lobench.analysis.stats.intervals import Interval
 
-__all__ = ["mean_ranks"]
+__all__ = ["mean_ranks", "ranks_of"]
 
 _NUM_RESAMPLES = 2000
 _MAX_SIDES = 256  # resampled together; 2,000 sides would take 100 MB
@@ -67,13 +67,13 @@ def mean_ranks(subject_scores: Sequence[Scores], groups: Sequence[Sequence[str]]
         rank_sums = all_counts @ all_ranks[:, start : start + _MAX_SIDES]
         lower, upper = np.percentile(rank_sums.astype(np.float64) / len(cases), _PERCENTS, axis=0)
         bounds += zip(lower.tolist(), upper.tolist(), strict=True)
-    means_and_bounds = zip(_ranks(means).mean(0).tolist(), bounds, strict=True)
+    means_and_bounds = zip(ranks_of(means).mean(0).tolist(), bounds, strict=True)
     return [
         Interval(mean=mean, lower=low, upper=high, method="bootstrap") for mean, (low, high) in means_and_bounds
     ], len(cases)
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def ranks_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns ranks along the last axis, 1 for the highest; equal values share the mean of their ranks.
 
     `scipy.stats` has this function, but takes longer to import than a run's table takes to compute.
@@ -128,7 +128,7 @@ def _resampled_ranks(
             _, first_indices, rows = np.unique(draw_codes, return_index=True, return_inverse=True)
             draws = draws[first_indices]
         means = np.take(np.stack(columns), draws, axis=1).mean(-1)
-        return _ranks(np.ascontiguousarray(means.T)), rows
+        return ranks_of(np.ascontiguousarray(means.T)), rows
     draws_by_subject = [rng.integers(0, len(values), (_NUM_RESAMPLES, len(values))) for values in columns]
     means = [values[draws].mean(1) for values, draws in zip(columns, draws_by_subject, strict=True)]
-    return _ranks(np.stack(means, axis=1)), np.arange(_NUM_RESAMPLES)
+    return ranks_of(np.stack(means, axis=1)), np.arange(_NUM_RESAMPLES)

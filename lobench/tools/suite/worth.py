@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc
-from scipy.stats import rankdata
 
 from lobench.analysis.stats.intervals import common_seeds_of
+from lobench.analysis.stats.mean_ranks import ranks_of
 from lobench.analysis.stats.t_distribution import t_isf
 from lobench.core.errors import StoreError
 from lobench.core.wording import counted
@@ -298,7 +298,7 @@ def _correlations(columns: _Floats, vector: _Floats) -> _Floats:
 
 def _rank_correlations(columns: _Floats, vector: _Floats) -> _Floats:
     """Returns Spearman's correlation of each column with a vector, float64[n]."""
-    return _correlations(rankdata(columns, axis=0), rankdata(vector))
+    return _correlations(ranks_of(columns.T).T, ranks_of(vector))
 
 
 def choose_subsets(means: _Floats, seconds: _Floats | None = None, *, num_splits: int) -> tuple[Subset, ...]:
