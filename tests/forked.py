@@ -6,8 +6,8 @@ children of the process that asked, with the folder, environment, descriptors, s
 is started anew. `python` and `started` fork any other program. `programs` returns a folder with `python`, `lobench` and
 `pytest` for scripts of a shell, to stand first in PATH.
 
-With `ALL` in the environment any other Python program that a forked process starts is forked too. With `TORCH`, torch
-is imported in what is forked.
+With `ALL` in the environment any other Python program that a forked process starts is forked too. With `STATISTICS` or
+`TORCH`, more is imported in what is forked.
 
 A process is started anew if its folder has a module with the name of an imported one, or its environment has `ANEW`
 (`programs` check neither), and on systems other than Linux.
@@ -43,11 +43,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ALL", "ANEW", "TORCH", "fork_processes", "programs", "python", "started"]
+__all__ = ["ALL", "ANEW", "STATISTICS", "TORCH", "fork_processes", "programs", "python", "started"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 ALL = {"LOBENCH_TESTS_FORK": "all"}  # in the environment of a forked process
 _ALSO_IMPORTED = "LOBENCH_TESTS_IMPORT"  # variable: further modules that are imported in a process, separated by commas
+STATISTICS = {_ALSO_IMPORTED: "scipy.stats,sklearn.datasets"}
 TORCH = {_ALSO_IMPORTED: "torch,torch._dynamo"}  # torch imports the second one with the first optimizer that is made
 
 _WORKER_OF_XDIST = ("-u", "-c", "import sys;exec(eval(sys.stdin.readline()))")  # as execnet starts it

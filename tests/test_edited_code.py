@@ -39,22 +39,24 @@ CHEAP = (
     ("run", "helper two imports away"),
     ("run", "comment and docstring and unrelated file"),
     ("script", "script"),
-    ("watch", "metric"),
+    ("watch", "default argument"),
 )
 
 
 # `run` and `pytest` have all edits. These find out in the same way as `run` which code made a result: each has the
-# first edit, and of the others every third.
-LIKE_RUN = ("watch", "compare", "best")
+# first edit, and those that evaluate once have of the others every second.
+LIKE_RUN = ("watch", "compare")
+LIKE_RUN_TWICE = "best"  # it evaluates, and evaluates the winner
 
 
 def edits_of(command: str) -> list[str]:
     """Returns edits, those without an effect as one: `comment and docstring`."""
     others = {name for names in OF_ONE_COMMAND.values() for name in names}
     names = OF_ONE_COMMAND.get(command, [name for name in EDITS if name not in others])
-    if command in LIKE_RUN:
+    if command in (*LIKE_RUN, LIKE_RUN_TWICE):
         effective = [name for name in names[1:] if name not in WITHOUT_EFFECT]
-        kept = {names[0], *effective[LIKE_RUN.index(command) :: len(LIKE_RUN)], *WITHOUT_EFFECT}
+        others = effective[LIKE_RUN.index(command) :: len(LIKE_RUN)] if command in LIKE_RUN else []
+        kept = {names[0], *others, *WITHOUT_EFFECT}
         names = [name for name in names if name in kept]
     without_effect = " and ".join(filter(WITHOUT_EFFECT.__contains__, names))
     return [*(name for name in names if name not in WITHOUT_EFFECT), *filter(None, [without_effect])]

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from forked import ALL, TORCH, python
+from forked import ALL, STATISTICS, TORCH, python
 from reference import ROOT
 from shown import texts_of
 
@@ -86,7 +86,7 @@ def test_it_runs_at_its_smallest_size(file: str, tmp_path: Path) -> None:
             words[:1] = ["-m", "lobench.cli"]
         elif words[0] != "-m":
             words[0] = str(ROOT / words[0])
-        environment = {**os.environ, **ALL, **(TORCH if file == "benchmarks/torch_steps.py" else {})}
+        environment = {**os.environ, **ALL, **(TORCH if file == "benchmarks/torch_steps.py" else STATISTICS)}
         done = python(*words, cwd=tmp_path, env=environment, timeout=TIMEOUT_SECONDS)
         # One benchmark answers a question of yes or no by its code: too few steps solve nothing.
         assert done.returncode == 0 or SHOWN["seeds-at-475-or-more"] in done.stdout, (
