@@ -16,7 +16,7 @@ import pytest
 from commands import Done
 from commands import lobench_here as lobench
 from shown import texts_of
-from tiny import TASKS, killed_chief, make_run, make_suite, write_checkpoint
+from tiny import ONE_CASE, TASKS, killed_chief, make_run, make_suite, write_checkpoint
 from tiny import watch_here as watch
 
 from lobench.analysis.comparisons.summary import summary_of
@@ -114,7 +114,7 @@ def test_a_run_that_gets_worse_is_told_once_and_a_kill_in_the_middle_changes_not
 
 
 def test_a_run_that_was_watched_from_another_folder_is_confirmed_all_the_same(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5, -4.0)
+    suite, run = make_suite(tmp_path, ONE_CASE, extra=SEEDS), make_run(tmp_path, -1.5, -4.0)
     options = ("--once", "--checkpoints", "all", "--workers", "1")
     assert lobench("watch", run.name, "--suite", suite, *options, cwd=tmp_path).returncode == 0
     done = alarm(run, suite)
@@ -180,7 +180,7 @@ def test_a_watch_reports_a_run_that_overfits_and_none_that_gets_worse_everywhere
 
 
 def test_a_watch_reports_that_its_alarms_ended_early_and_goes_on(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path, extra=SEEDS), make_run(tmp_path, -1.5)
+    suite, run = make_suite(tmp_path, ONE_CASE, extra=SEEDS), make_run(tmp_path, -1.5)
     alarms_file = run / "lobench_results" / "tiny" / "alarm" / "alarms.json"
     alarms_file.parent.mkdir(parents=True)
     alarms_file.write_text("{")
@@ -218,7 +218,7 @@ def test_alarms_of_a_watch_on_a_network_disk_read_what_is_not_published_yet(
 
 
 def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -1.5, -3.0)
     tasks = (suite / "tiny_tasks.py").read_text()
     broken = "    def init(*_):\n        raise RuntimeError\n\n    def former_init("
     (suite / "tiny_tasks.py").write_text(tasks.replace("    def init(", broken))
@@ -229,7 +229,7 @@ def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> No
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -1.5)
     for options, output in {
         ("--alarm", "regres"): SHOWN["alarm-got-regres-expected-regress"],
         (): SHOWN["no-store-of-a-watch"],
