@@ -13,7 +13,7 @@ import pytest
 from commands import Done
 from commands import lobench_here as lobench
 from shown import texts_of
-from tiny import killed_chief, make_suite
+from tiny import ONE_CASE, killed_chief, make_suite
 
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.snapshot import read_store
@@ -260,7 +260,7 @@ def test_an_experiment_lists_what_is_ablated(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_cannot_be_ablated_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    suite = make_suite(tmp_path)
+    suite = make_suite(tmp_path, ONE_CASE)
     monkeypatch.chdir(tmp_path)
     done = lobench("ablate", A, "sgd(); sgd.learning_rate = 0.1", "--suite", suite)
     assert done.returncode == 2 and SHOWN["lobench-case-optimizer-a-and"] in done.stderr, done.stderr
