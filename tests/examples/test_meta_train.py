@@ -16,7 +16,7 @@ def trainer(example):
 def test_meta_training_learns(trainer):
     # Of seeds 0, 5 and 7 this one once ended in constant steps that kill every ReLU: the loss of a uniform guess, 0.83,
     # to the end.
-    losses = [loss for _, loss in itertools.islice(trainer.meta_train(5, trainer.OUTER_STEPS), 61)]
+    losses = [loss for _, loss in itertools.islice(trainer.meta_train(5, trainer.OUTER_STEPS), 41)]
     assert losses[0] > 0.7
     assert sum(losses[-10:]) / 10 < 0
 
