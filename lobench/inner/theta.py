@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -22,6 +23,9 @@ _Expected = Mapping[str, jax.ShapeDtypeStruct]
 # Paths in the state of a meta-optimizer, parts of which have theta's structure, such as optax's moments.
 _META_OPTIMIZER_PATH = re.compile(r"(^|/)([^/]*(opt|optim|optimizer)_state|mu|nu|trace)(/|$)")
 _MAX_SHOWN = 12
+
+# Leaves of known optimizers, by class and attributes. Tracing all of them takes long, for each checkpoint that misfits.
+_known_default_leaves: WeakKeyDictionary[type[LearnedOptimizer], dict[str, _Expected]] = WeakKeyDictionary()
 
 
 def leaf_paths(tree: Theta) -> dict[str, jax.ShapeDtypeStruct]:
@@ -179,7 +183,7 @@ def _find_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
     fitting, similar = [], []
     for cls in _subclasses(LearnedOptimizer):  # type: ignore[type-abstract]  # it is not made, its subclasses are
         try:
-            expected = leaf_paths(_theta_shapes(cls()))
+            expected = _default_leaves(cls)
         except Exception:  # noqa: BLE001  (an abstract class, arguments without defaults, or whatever its author wrote)
             continue
         paths = [path for path, count in _candidate_paths(leaves, expected).items() if count == len(expected)]
@@ -188,6 +192,16 @@ def _find_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
         elif any(_leaves_below(leaves, path).keys() == expected.keys() for path in paths):
             similar.append(cls.__name__)
     return sorted(set(fitting)), sorted(set(similar) - set(fitting))  # sets, since gin makes a class of the same name
+
+
+def _default_leaves(cls: type[LearnedOptimizer]) -> _Expected:
+    """Returns the leaves of an optimizer's theta with default arguments, which gin may bind."""
+    optimizer = cls()
+    arguments = repr(sorted(getattr(optimizer, "__dict__", {}).items()))
+    known_leaves = _known_default_leaves.setdefault(cls, {})
+    if arguments not in known_leaves:
+        known_leaves[arguments] = leaf_paths(_theta_shapes(optimizer))
+    return known_leaves[arguments]
 
 
 def _subclasses(cls: type[LearnedOptimizer]) -> Iterator[type[LearnedOptimizer]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from lobench.core.case import Case
 from lobench.core.phases import Phase
 from lobench.core.result import Curves
 from lobench.inner.tasks.control.ppo import PPO
+from lobench.inner.training.train import TrainingProgram
 
 SHOWN = texts_of("inner")
 
@@ -130,14 +132,20 @@ def test_an_iterator_that_says_where_it_was_is_not_replayed(tmp_path: Path) -> N
     assert Batches.read == BLOCK.size * (10 + 1), "ten each, and one each whose shape was looked at"
 
 
+@functools.cache
+def stopping() -> tuple[Case, TrainingProgram]:
+    case = case_of(phases_of("adam", 1), save_every=10)
+    return case, program_of(case, Bowl())
+
+
 def changed(case: Case) -> Case:
     return case_of((Phase(num_inner_steps=20, optimizer=optax.adagrad(0.1)),), save_every=case.save_every)
 
 
 @pytest.mark.parametrize("other", ["optimizer", "task", "schedule", "evaluations"])
 def test_a_state_of_another_program_is_computed_anew_and_that_is_said(tmp_path: Path, other: str) -> None:
-    case = case_of(phases_of("adam", 1), save_every=10)
-    stopped_at(program_of(case, Bowl()), case, tmp_path, 10)
+    case, program = stopping()
+    stopped_at(program, case, tmp_path, 10)
     task: Any = Bowl()
     now = case
     if other == "optimizer":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -263,18 +264,18 @@ def moved(make: Any, width: int, parametrisation: str, rate: float) -> float:
     base = make(32)[0]
     task: Any = net if parametrisation == "plain" else MaximalUpdate(task=net, base=base, steps=parametrisation)
 
-    def stepped(params: Any) -> tuple[Any, Any]:
+    def stepped(params: Any, _: None) -> tuple[Any, Any]:
         grads = jax.grad(lambda p: task.loss_with_state(p, None, KEY, batch)[0])(params)
         step = grads if parametrisation == "sgd" else jax.tree.map(jnp.sign, grads)
         logits = logits_of(params if task is net else task.wrapped_params(params))
-        return logits, jax.tree.map(lambda leaf, moved: leaf - rate * moved, params, step)
+        return jax.tree.map(lambda leaf, moved: leaf - rate * moved, params, step), logits
 
-    step = jax.jit(stepped, compiler_options=COMPILED_FAST)
-    params = jax.jit(task.init_with_state, compiler_options=COMPILED_FAST)(KEY)[0]
-    start, params = step(params)
-    for _ in range(3):
-        logits, params = step(params)
-    return float(jnp.sqrt(jnp.mean((logits - start) ** 2)))
+    @functools.partial(jax.jit, compiler_options=COMPILED_FAST)
+    def distance() -> jax.Array:
+        logits = jax.lax.scan(stepped, task.init_with_state(KEY)[0], length=4)[1]
+        return jnp.sqrt(jnp.mean((logits[-1] - logits[0]) ** 2))
+
+    return float(distance())
 
 
 @pytest.mark.parametrize(
