@@ -273,6 +273,9 @@ def edited_watch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ("results", "--format", "csv"),
         ("results", "--cases", "--format", "json"),
         ("report",),
+        ("report", "--format", "text"),
+        ("report", "--format", "json"),
+        ("publish",),
         ("compare",),
         ("alarm",),
         ("results", "--history"),
@@ -289,11 +292,14 @@ def test_reader_after_an_edit_says_which_results_other_code_made(
         "compare": ("1", "2", "--store", store),
         "alarm": (run, "--suite", suite),
         "history": (store, "--case", "a"),
-        "report": ("--store", store, "--output", run / "page.html"),
+        "publish": (store, "--output", run / "bundle.lobench"),
+        "report": ("--store", store, *(() if "--format" in words else ("--output", run / "page.html"))),
     }
     done = lobench_here(*words, *options.get(words[0], ("--store", store)))
     text = done.stdout + done.stderr + ((run / "page.html").read_text() if words == ("report",) else "")
-    assert SHOWN["made-by-other-code-tiny-tasks"] in (done.stderr if "--format" in words else text), text
+    assert SHOWN["made-by-other-code-tiny-tasks"] in (
+        done.stdout if "text" in words else done.stderr if "--format" in words else text
+    ), text
     if words == ("alarm",):
         assert done.returncode == 3, text  # nothing is left to compare
 

@@ -24,7 +24,7 @@ import click
 from lobench.cli.exit_codes import ExitCode
 from lobench.core.errors import LobenchError, StoreError
 from lobench.core.json_numbers import finite_or_none
-from lobench.core.wording import cause
+from lobench.core.wording import cause, one_line
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -45,6 +45,7 @@ __all__ = [
     "open_streams",
     "refused_file_error",
     "show",
+    "warn",
 ]
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -272,6 +273,12 @@ def show(text: str) -> None:
     from lobench.report.tables.text import wrap_lines
 
     click.echo(wrap_lines(text))
+
+
+def warn(line: str) -> None:
+    """Prints a line on standard error, for formats without lines for people; nothing if the line is empty."""
+    if line:
+        click.echo(one_line(line), err=True)
 
 
 def emit_text(text: str | Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from lobench.cli.options import baseline_option, experiment_options, options_of
-from lobench.cli.output import emit_text, format_option, json_text
+from lobench.cli.output import emit_text, format_option, json_text, warn
 from lobench.core.settings_field import option, settings_from
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _FORMATS_BY_SUFFIX = {  # possible formats by suffix; the first one is the defau
     ".pdf": ("pdf",),
     ".png": ("png",),
 }
+_FORMATS_WITH_NOTES = ("html", "text", "latex")
 _PRINTED_FORMATS = ("text", "json", "appendix", "badge")  # formats allowed without --output
 
 
@@ -120,6 +121,9 @@ def report(
     summary = summary_of(store, baselines or None, snapshot=snapshot)
     # Omitted methods still define the scale.
     summary = Summary(select_subjects(summary.snapshot, selected_methods), summary.scales)
+    other_code_line = summary.snapshot.edited_code_line()
+    if output_format not in _FORMATS_WITH_NOTES:
+        warn(other_code_line)
     if output is None or output_format in _PRINTED_FORMATS:
         from lobench.cli.results_output import atomic_output
         from lobench.report.tables.text import wrap_lines
@@ -134,6 +138,8 @@ def report(
             text = badge_svg(summary)
         else:
             text = _verdict_output(summary, spec, output_format, latex.precision) + "\n"
+            if output_format == "text" and other_code_line not in text:  # a table of methods has it
+                text += f"{other_code_line}\n"
         if output is None:
             emit_text(wrap_lines(text) if output_format == "text" else text)
         else:

@@ -13,9 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from lobench.cli.output import json_parts, json_text
+from lobench.cli.output import json_parts, json_text, warn
 from lobench.core.case import CaseInfo, canonical_case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
@@ -71,7 +69,7 @@ def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable
             file.writelines(json_parts("results", all_records(ledger)))
             if edited_code(ledger, row_by_code.values()):
                 rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
-                _warn_of_other_code(_other_code_line(ledger, rows))
+                warn(_other_code_line(ledger, rows))
         file.write("\n")
         file.seek(0)
         yield iter(lambda: file.read(_CHUNK), "")
@@ -90,12 +88,14 @@ def export_every_eval_ever(store: Path, folder: Path | None) -> None:
     if folder is None or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         got = "no --output" if folder is None else str(folder)
         raise UsageError("--format every-eval-ever", got=got, expected="--output with a folder, missing or empty")
-    records_by_file = dict(every_eval_ever_records(summary_of(store)))
+    summary = summary_of(store)
+    records_by_file = dict(every_eval_ever_records(summary))
     if not records_by_file:
         raise UsageError("no subject has a value", where=str(store))
     require_writable(folder / next(iter(records_by_file)))
     for name, record in records_by_file.items():
         write_whole(folder / f"{name}.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
+    warn(summary.snapshot.edited_code_line())
 
 
 def evaluations_text(store: Path, pattern: str, *, sort: str, metrics: Sequence[str] = ()) -> str:
@@ -132,12 +132,6 @@ def _other_code_line(ledger: Ledger, rows: Sequence[EvaluationRow]) -> str:
     return edited_code_line(
         [row for row, is_current in zip(rows, are_current, strict=True) if is_current], edited_codes
     )
-
-
-def _warn_of_other_code(line: str) -> None:
-    """Prints the line on standard error, for formats that have no lines of text."""
-    if line:
-        click.echo(one_line(line), err=True)
 
 
 def _stored_metrics(metrics: Sequence[str], stored_names: Collection[str]) -> list[str]:
@@ -233,7 +227,7 @@ def method_table_text(
         stored_names = {name for subject in summary.snapshot.subjects for name in subject.metrics()}
         spec = replace(spec, metrics=[*(spec.metrics or summary.metrics), *_stored_metrics(metrics, stored_names)])
     if output_format == "json":
-        _warn_of_other_code(summary.snapshot.edited_code_line())
+        warn(summary.snapshot.edited_code_line())
         return json_text("results.methods", method_records(tabulate(summary, spec)))
     listed_summary, note = best_methods(summary) if table is None and not include_all else (summary, "")
     notes = [f"{note}; --all shows all"] if note else []
@@ -286,7 +280,7 @@ def export_frame(store: Path, output_format: str, output: Path | None, pattern: 
 
     with Ledger.open(store, read_only=True) as ledger:
         rows = tuple(_matching_rows(store, pattern, ledger.evaluations()))
-        _warn_of_other_code(_other_code_line(ledger, rows))
+        warn(_other_code_line(ledger, rows))
     frame = StoredResults(store, rows).frame()
     if output_format == "csv":
         text_columns = frame.select_dtypes(exclude="number")

@@ -71,6 +71,19 @@ def test_the_record_has_all_numbers(folder: Path) -> None:
     assert found["leads"][0]["first"] == 1 and found["leads"][-1]["last"] == 3
 
 
+def test_searches_that_other_code_made_are_called_so(folder: Path) -> None:
+    tasks = folder / "tiny" / "tiny_tasks.py"
+    text = tasks.read_text()
+    tasks.write_text(f"{text}\nEDITED = True\n")
+    try:
+        assert SHOWN["made-by-other-code-tiny"] in lobench("budget", "store", cwd=folder).stdout
+        done = lobench("budget", "store", "--format", "json", cwd=folder)
+        assert SHOWN["made-by-other-code-tiny"] in done.stderr and json.loads(done.stdout)["searches"]
+    finally:
+        tasks.write_text(text)
+    assert SHOWN["made-by-other-code-tiny"] not in lobench("budget", "store", cwd=folder).stdout
+
+
 def test_a_store_without_a_search_says_so(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "y.gin").write_text("Experiment.suites = ['tiny']\na/Method.optimizer = @sgd()\n")
     make_suite(tmp_path, ONE_CASE)

@@ -13,6 +13,7 @@ from report_store import make_baseline, make_store
 from scipy.stats import spearmanr, t
 from shown import texts_of
 
+from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.errors import StoreError
 from lobench.tools.suite.suite_output import suite_record, suite_text
 from lobench.tools.suite.worth import SuiteScores, seed_noise, seeds_needed, suite_worth
@@ -123,3 +124,11 @@ def test_a_store_is_judged_by_its_subjects_and_says_who_is_left_out(tmp_path: Pa
     assert empty.returncode == 2 and SHOWN["empty-neither-a-store-nor"] in empty.stderr
     gone = lobench("suite", "nowhere", cwd=tmp_path)
     assert (gone.returncode == 2 and SHOWN["no-such-suite"] in gone.stderr) or SHOWN["no-store"] in gone.stderr
+
+
+def test_a_store_that_other_code_made_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, baseline = make_store(tmp_path, num_checkpoints=9), make_baseline(tmp_path)
+    monkeypatch.setattr(Snapshot, "edited_code_line", lambda self: "its code is old")
+    for options, stream in (((), "stdout"), (("--format", "json"), "stderr")):
+        done = lobench("suite", str(store), "--baseline", str(baseline), *options)
+        assert "its code is old" in getattr(done, stream), done

@@ -88,11 +88,13 @@ class Budgets:
       searches: The searches by method.
       leads: Leading methods, up to the number of trials that all searches have.
       left_out: Searches without a fitness, with their number of ended trials.
+      other_code: Note on results that were computed by other code than the user's present code; "" if there are none.
     """
 
     searches: tuple[SearchBudget, ...]
     leads: tuple[Lead, ...]
     left_out: tuple[tuple[str, int], ...]
+    other_code: str = ""
 
     @property
     def has_differences(self) -> bool:
@@ -165,7 +167,12 @@ def budgets_of(store: Path, experiment: str | None = None) -> Budgets:
             where=str(store),
             next_step="a search is a method with `Method.search` in the file of `lobench run`, or `lobench tune`",
         )
-    return Budgets(searches=tuple(budgets), leads=tuple(_leads(budgets, trials)), left_out=tuple(left_out))
+    return Budgets(
+        searches=tuple(budgets),
+        leads=tuple(_leads(budgets, trials)),
+        left_out=tuple(left_out),
+        other_code=snapshot.edited_code_line(),
+    )
 
 
 def _leads(searches: Sequence[SearchBudget], trials: Sequence[_Trials]) -> list[Lead]:

@@ -152,4 +152,4 @@ def _note_lines(budgets: Budgets) -> list[str]:
         lines.append(
             "fresh seeds: the score of the best trial that `lobench results` shows, on seeds that chose nothing"
         )
-    return lines
+    return [*lines, *filter(None, [budgets.other_code])]

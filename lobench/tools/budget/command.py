@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.output import emit, format_option, show
+from lobench.cli.output import emit, format_option, show, warn
 
 __all__ = ["budget"]
 
@@ -36,4 +36,8 @@ def budget(store: Path, experiment: str | None, output_format: str) -> None:
     from lobench.tools.budget.budget_output import budget_record, budget_text
 
     budgets = budgets_of(store, experiment)
-    emit("budget", budget_record(budgets)) if output_format == "json" else show(budget_text(budgets))
+    if output_format == "json":
+        emit("budget", budget_record(budgets))
+        warn(budgets.other_code)
+    else:
+        show(budget_text(budgets))

@@ -70,7 +70,7 @@ def publish(
     Args:
       store: Folder of the store; or a bundle, whose files are copied unchanged.
       output: Path of the bundle, with a suffix.
-      log: Receives lines on private content, before anything is written.
+      log: Receives lines on private content and on results of other code, before anything is written.
       options: Fields of `PublishSettings`, such as `suites` and `no_thetas`.
     Raises:
       StoreError: The folder is not a store, or the store has no evaluations.
@@ -117,7 +117,8 @@ def publish(
         dict.fromkeys([*gaps, *earlier_left_out, *unavailable_lines, *bundled_suites.left_out, *patch_lines])
     )
     private_lines = _private_content_lines(patch_files if has_patches else [], subjects, rows)
-    for line in (*private_lines, *_suite_lines(bundled_suites)):
+    code_lines = filter(None, [snapshot.edited_code_line()])
+    for line in (*private_lines, *_suite_lines(bundled_suites), *code_lines):
         log(line)
     description |= {
         "left_out": left_out_lines,

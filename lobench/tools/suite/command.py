@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.options import BoundedNumber, baseline_option, experiment_options
-from lobench.cli.output import emit, format_option, show
+from lobench.cli.output import emit, format_option, show, warn
 from lobench.core.errors import UsageError
 
 __all__ = ["suite"]
@@ -84,4 +84,8 @@ def suite(
         measured_suite = worth_of_baselines(suite_path, keep=keep, difference=difference)
     if output is not None:
         write_suite_page(measured_suite, output)
-    emit("suite", suite_record(measured_suite)) if output_format == "json" else show(suite_text(measured_suite))
+    if output_format == "json":
+        emit("suite", suite_record(measured_suite))
+        warn(measured_suite.other_code)
+    else:
+        show(suite_text(measured_suite))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,7 +83,8 @@ def worth_of_store(
         groups=[[identities.index(case) for case in group] for group in groups if len(group) > 1],
         left_out=left_out_reasons,
     )
-    return suite_worth(suite_scores, keep=keep, difference=difference, where=str(store))
+    worth = suite_worth(suite_scores, keep=keep, difference=difference, where=str(store))
+    return dataclasses.replace(worth, other_code=snapshot.edited_code_line())
 
 
 def worth_of_baselines(suite: Path, *, keep: float = 0.9, difference: float = 0.05) -> SuiteWorth:

@@ -180,7 +180,7 @@ def _answer_lines(suite: SuiteWorth) -> list[str]:
     if uninformative:
         lines.append(f"methods do not differ by more than seeds do on {', '.join(uninformative)}")
     lines += [f"left out: {name} {why}" for name, why in suite.left_out.items()]
-    return lines
+    return [*lines, *filter(None, [suite.other_code])]
 
 
 def _seeds_text(count: int | None, extent: str) -> str:

@@ -110,6 +110,7 @@ class SuiteWorth:
         of 5%. None: too many.
       num_seeds_of_chosen: Number of pairs of seeds that detect the difference over the chosen subset. None: too many.
       left_out: Methods and cases that were left out, with the reason.
+      other_code: Note on results that were computed by other code than the user's present code; "" if there are none.
     """
 
     methods: tuple[str, ...]
@@ -122,6 +123,7 @@ class SuiteWorth:
     num_seeds: int | None
     num_seeds_of_chosen: int | None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    other_code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
