@@ -55,8 +55,8 @@ def edits_of(command: str) -> list[str]:
     names = OF_ONE_COMMAND.get(command, [name for name in EDITS if name not in others])
     if command in (*LIKE_RUN, LIKE_RUN_TWICE):
         effective = [name for name in names[1:] if name not in WITHOUT_EFFECT]
-        others = effective[LIKE_RUN.index(command) :: len(LIKE_RUN)] if command in LIKE_RUN else []
-        kept = {names[0], *others, *WITHOUT_EFFECT}
+        further = effective[LIKE_RUN.index(command) :: len(LIKE_RUN)] if command in LIKE_RUN else []
+        kept = {names[0], *further, *WITHOUT_EFFECT}
         names = [name for name in names if name in kept]
     without_effect = " and ".join(filter(WITHOUT_EFFECT.__contains__, names))
     return [*(name for name in names if name not in WITHOUT_EFFECT), *filter(None, [without_effect])]

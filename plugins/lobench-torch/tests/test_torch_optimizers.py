@@ -63,7 +63,10 @@ def initial(seed: int) -> dict[str, np.ndarray]:
         ("Failing", SHOWN["torch-library-failing-step-failed"]),
     ],
 )
-def test_run_names_a_torch_optimizer_that_fails_or_grows(suite: Path, name: str, expected: str) -> None:
+def test_run_names_a_torch_optimizer_that_fails_or_grows(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: str
+) -> None:
+    monkeypatch.setattr("lobench_torch.host._LONGEST_PROBE", 64)
     (suite / "experiment.gin").write_text(
         (suite / "cases.gin").read_text() + f"own/Method.optimizer = @torch_library.{name}()\n"
     )

@@ -475,7 +475,10 @@ def test_a_paused_step_draws_its_own_random_numbers_and_leaves_those_of_others()
     ("name", "where"),
     [("Forever", "state.w0.history"), ("Locked", "guards.all[0]"), ("OnClass", "OnClass.total")],
 )
-def test_optimizer_that_cannot_be_saved_is_refused_by_name_before_it_trains(name: str, where: str) -> None:
+def test_optimizer_that_cannot_be_saved_is_refused_by_name_before_it_trains(
+    monkeypatch: pytest.MonkeyPatch, name: str, where: str
+) -> None:
+    monkeypatch.setattr("lobench_torch.host._LONGEST_PROBE", 64)
     with pytest.raises(RefusedOptimizer) as caught:
         Host(OptimizerSpec(f"{HERE}:{name}"), SHAPES, {})
     assert caught.value.error_fields["where"] == where
