@@ -1,6 +1,6 @@
 """How often comparisons, gates and bold alarm falsely, and what they find.
 
-Usage: python benchmarks/gate_rates.py [EXPERIMENTS] [--quick] [--only PART]
+Usage: python benchmarks/gate_rates.py [EXPERIMENTS] [--quick] [--only PART...]
 
 `pairs`, `samples`, `power` and `bold` draw worlds of two sides (few seeds, ties, heavy tails, seeds that diverge,
 samples of unequal sizes) and ask the product's own functions: what is simulated is what `lobench compare`, a gate and a
@@ -403,10 +403,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiments", nargs="?", type=int, default=2000)
     parser.add_argument("--quick", action="store_true", help="40 experiments of each")
-    parser.add_argument("--only", choices=_PARTS, help="one part")
+    parser.add_argument("--only", nargs="+", choices=_PARTS, default=list(_PARTS), help="parts")
     options = parser.parse_args()
     for name, part in _PARTS.items():
-        if options.only in (None, name):
+        if name in options.only:
             part(40 if options.quick else options.experiments)
 
 

@@ -4,7 +4,7 @@ python benchmarks/step_seconds.py [--quick]
 
 Three processes, one after another, evaluate cases of suites/quick with `Case.time_gradient`, five blocks of four seeds,
 a block in a program, on one thread: all steps of one evaluation can be slower by a third than those of another. Two
-busy processes for each core are the load of the third (none with --quick). `~` is the mark that a user sees. The last
+busy processes for each core are the load of the third (left out with --quick). `~` is the mark that a user sees. The last
 two columns are the seconds over those of a bare gradient step, as the first and the second run have them.
 """
 
@@ -99,8 +99,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as cache:
         first, second = in_a_process(options, cache), in_a_process(options, cache)
-        with load(0 if options else 2 * (os.cpu_count() or 1)):
-            beside = in_a_process(options, cache)
+        beside = second
+        if not options:
+            with load(2 * (os.cpu_count() or 1)):
+                beside = in_a_process(options, cache)
     print("| case, optimizer | us a step | again | difference | beside load | over a gradient | again |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in first:
