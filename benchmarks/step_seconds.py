@@ -4,8 +4,8 @@ python benchmarks/step_seconds.py [--quick]
 
 Three processes, one after another, evaluate cases of suites/quick with `Case.time_gradient`, five blocks of four seeds,
 a block in a program, on one thread: all steps of one evaluation can be slower by a third than those of another. Two
-busy processes for each core are the load of the third (left out with --quick). `~` is the mark that a user sees. The last
-two columns are the seconds over those of a bare gradient step, as the first and the second run have them.
+busy processes for each core are the load of the third (with --quick it is left out). `~` is the mark that a user sees.
+The last two columns are the seconds over those of a bare gradient step, as the first and the second run have them.
 """
 
 from __future__ import annotations
