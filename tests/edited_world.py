@@ -168,6 +168,7 @@ EDITS: dict[str, Edit] = {
     "constant": ("suite/rules.py", "FACTOR = 1.0", "FACTOR = 0.5"),
     "default argument": ("suite/rules.py", "momentum=0.0", "momentum=0.01"),
     "helper two imports away": ("suite/deep.py", "1.0", "0.5"),
+    "package instead of a module": ("suite/deep/__init__.py", "", "SCALE = 0.25\n"),
     "task": ("suite/tasks.py", "+ 1.0", "+ 2.0"),
     "metric": ("suite/near.py", "1.0", "2.0"),
     "data function": ("suite/points.py", "1.0", "0.5"),
@@ -202,6 +203,7 @@ def edit(folder: Path, name: str) -> None:
     file, before, after = EDITS[name]
     text = (folder / file).read_text(encoding="utf-8") if before else ""
     assert before in text
+    (folder / file).parent.mkdir(exist_ok=True)
     (folder / file).write_text(text.replace(before, after) if before else after, encoding="utf-8")
 
 
@@ -319,7 +321,8 @@ def notebook_losses(folder: Path, *names: str) -> list[list[list[float]]]:
     """Returns what `lobench.evaluate` gives before the first and after each of several edits in one process."""
     edits = []
     for file, before, after in map(EDITS.__getitem__, names):
-        change = f"p.write_text(p.read_text().replace({before!r}, {after!r}))"
+        text = f"p.read_text().replace({before!r}, {after!r})" if before else repr(after)
+        change = f"p.parent.mkdir(exist_ok=True); p.write_text({text})"
         edits.append(f"from pathlib import Path; p = Path({file!r}); {change}")
     is_of_torch = bool({*names} & {*TORCH_EDITS})
     env = {**os.environ, **ALL, **(WITH_TORCH if is_of_torch else {})}

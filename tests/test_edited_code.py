@@ -96,7 +96,7 @@ def test_command_after_edit_evaluates_again_what_the_code_makes(
 
 NO_TORCH = "lobench-torch is not installed: `ci/test --all` installs it"
 OF_NOTEBOOK = {
-    "helper": ["helper two imports away"],
+    "helper": ["helper two imports away", "package instead of a module"],
     "several": ["constant", "default argument", "task", "data function", "module named in a text", "comment"],
     "torch": ["torch class"],
 }

@@ -159,6 +159,7 @@ class CodeWalk:
         link = os.path.abspath(path)
         if origin_of_file(file) is not Origin.USER:
             return
+        self._missing_files.update(self._files_before(link))
         if file in self._sha256_by_file:
             self._follow_link(file, link)
             return
@@ -372,15 +373,27 @@ class CodeWalk:
         return self._disk.is_dir(folder) and self._disk.is_file(f"{folder}/__init__.py")
 
     def _module_files(self, package: str) -> list[str]:
-        """Returns the file of a module, given its path without a suffix; for a compiled module, also its sources."""
+        """Returns the file of a module, given its path without a suffix; for a compiled module, also its sources.
+
+        As Python imports it: the package, before the compiled module, before the module of that name.
+        """
         if self._is_package(package):
             return [f"{package}/__init__.py"]
-        if self._disk.is_file(f"{package}.py"):
-            return [f"{package}.py"]
+        source = [f"{package}.py"] if self._disk.is_file(f"{package}.py") else []
         for suffix in _COMPILED_SUFFIXES:
             if self._disk.is_file(f"{package}{suffix}"):
-                return [f"{package}{suffix}", *self._compiled_sources(package)]
-        return []
+                return [f"{package}{suffix}", *source, *self._compiled_sources(package)]
+        return source
+
+    def _files_before(self, file: str) -> list[str]:
+        """Returns the files that Python would import instead of a module's file if they existed."""
+        module, suffix = os.path.splitext(file)
+        if suffix != ".py":
+            return []
+        files = [f"{module}{compiled}" for compiled in _COMPILED_SUFFIXES]
+        if os.path.basename(module) != "__init__":
+            files.append(f"{module}/__init__.py")
+        return [path for path in files if not self._disk.is_file(path)]
 
     def _compiled_sources(self, package: str) -> list[str]:
         """Returns the sources of a module that is compiled when it is imported, as pyximport does."""

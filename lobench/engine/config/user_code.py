@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -151,7 +152,8 @@ def _sha256_on_disk(file: str) -> str:
 def forget_edited_code() -> bool:
     """Makes this process import the user's code again if a file was edited since it was imported or read.
 
-    A change of a data file that the code names counts as an edit, since a module may have read it.
+    A change of a data file that the code names counts as an edit, since a module may have read it. So does a new file
+    that Python would import instead of one that was read, such as `rule/__init__.py` beside `rule.py`.
 
     Returns:
       Whether modules were dropped.
@@ -159,7 +161,9 @@ def forget_edited_code() -> bool:
     read_files = [*dict.fromkeys(file for entry in _cached_fingerprints.values() for file in entry.fingerprint.files)]
     cached_entries = _cached_fingerprints.values()
     if not any(
-        edited_files(entry.fingerprint) or stamps_of(entry.fingerprint.data_files) != entry.data_stamps
+        edited_files(entry.fingerprint)
+        or stamps_of(entry.fingerprint.data_files) != entry.data_stamps
+        or any(map(os.path.exists, entry.fingerprint.missing_files))
         for entry in cached_entries
     ):
         return False

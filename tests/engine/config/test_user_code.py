@@ -1,6 +1,7 @@
 """Fingerprints of the user's code over trees of files."""
 
 import hashlib
+import importlib.machinery
 import json
 import os
 import subprocess
@@ -150,6 +151,22 @@ def test_fingerprint_with_missing_module_differs_once_the_module_exists(tree: Pa
     assert str(tree / "fast_path.py") in then.missing_files
     (tree / "fast_path.py").write_text("X = 1\n")
     assert code_of(tree, "lazy.py").id != then.id
+
+
+@pytest.mark.parametrize("module", ["package/cyclic", "package/middle", "optimizer"])
+@pytest.mark.parametrize("winner", ["/__init__.py", importlib.machinery.EXTENSION_SUFFIXES[0]])
+def test_fingerprint_differs_once_python_would_import_a_package_or_a_compiled_module_instead(
+    tree: Path, module: str, winner: str
+) -> None:
+    then = code_of(tree)
+    file = tree / f"{module}{winner}"
+    assert str(file) in then.missing_files
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("X = 1\n")
+    now = code_of(tree)
+    assert str(file) not in now.missing_files
+    if module != "optimizer":  # the fingerprint is of this file; which file a name means is for those that import it
+        assert now.id != then.id and str(file) in now.files
 
 
 @pytest.mark.parametrize(
