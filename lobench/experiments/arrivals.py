@@ -115,6 +115,7 @@ class ExperimentSubjects(CommandRuns):
     def _output_and_problem(self, run: CommandRun) -> tuple[bool, str]:
         if not run.is_script:
             return super()._output_and_problem(run)
+        self._progress_of_runs = [(other, growth) for other, growth in self._progress_of_runs if other.id != run.id]
         is_waited_for = any(search.records_curves_of(run) for search in self.searches)
         problem = self.scripts.missing_reason(run) if is_waited_for else self.scripts.record(run)
         if not problem:
