@@ -14,10 +14,12 @@ from shown import texts_of
 from stores import add, case_info
 from tiny import make_suite
 
+from lobench.analysis.comparisons.run_history import experiment_history
 from lobench.core.case import SeedBlock
 from lobench.core.experiment import SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.engine.config.origin import Revision, revision_of
+from lobench.engine.store.codes import METHOD_CODE_EVENT
 from lobench.engine.store.ledger import Ledger
 
 SHOWN = texts_of("analysis")
@@ -89,6 +91,20 @@ def test_each_form_is_a_line_with_its_revision_methods_and_best(store: Path) -> 
     assert SHOWN["first-id-2-not-tracked"] in done.stdout and SHOWN["patch-id"] in done.stdout
     runs = [one for one in json.loads(history(store, "--format", "json")) if one["kind"] == "run"]
     assert len(runs) == 1 and runs[0]["num_evaluations"] == 5, "the runs are there as ever"
+
+
+def test_former_code_of_a_command_has_its_place_on_the_scale_of_the_history(tmp_path: Path) -> None:
+    for sha256, code, final in (("1", "a" * 16, 0.1), ("2", "b" * 16, 0.5)):
+        losses = {"train/loss": [final, final]}
+        uri = f"imported:mine-01234567-{code:.8}-9fa0"
+        add(tmp_path, 0, {"a": losses, "b": losses}, sha256=sha256, uri=uri, program_version=PROGRAM)
+        with contextlib.closing(Ledger.open(tmp_path)) as ledger:
+            ledger.record_event(METHOD_CODE_EVENT, method="mine", code=code, is_old=False)
+        config = f'mine/Method.command = "x"\nmine/Method.curves = "y"\n# {code}'
+        add_experiment(tmp_path, "x", Revision(), {"mine": sha256}, config)
+    former, present = (version.score for version in experiment_history([tmp_path]))
+    assert former is not None and present is not None
+    assert former.mean == pytest.approx(1) and present.mean < 0.6
 
 
 def history(store: Path, *options: str) -> str:

@@ -332,6 +332,7 @@ def test_sessions_that_start_after_an_edit_are_of_the_edited_code_and_none_else_
     assert SHOWN["level-py-was-edited-while"] in text
     assert SHOWN["mine-1-result-was-made-by"] in text
     assert finals(tmp_path / "store") == {("mine", session): 10.0 for session in range(3)}
+    assert re.search(r"^mine: score 1\.000 .*\n(.*\n)*the score 1 is the mean of mine,", text, re.MULTILINE), text
     ends = re.findall(r"^mine: 3 of 3 evaluations.*", text, re.MULTILINE)
     assert len(ends) == 1 and "running" not in ends[0], text
     assert SHOWN["nothing-new"] in run(tmp_path)

@@ -205,7 +205,9 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
                 experiment_runs.append((row, with_race(form_snapshot, row.config, ledger)))
     subjects = [subject for _, snapshot in experiment_runs for subject in snapshot.subjects]
     scales = Scales.of(
-        subjects, None, all_subjects=[subject for _, snapshot in experiment_runs for subject in snapshot.scale_subjects]
+        subjects,
+        None,
+        all_subjects=[subject for _, snapshot in experiment_runs for subject in snapshot.scale_subjects_of_all_codes],
     )
     return sorted(
         (_experiment_summary(row, snapshot, scales) for row, snapshot in experiment_runs),

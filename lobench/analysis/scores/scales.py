@@ -174,7 +174,10 @@ class Scales:
                 key=lambda subject: subject.subject.has_theta and not has_step_in_name(subject.subject.uri),
             )
         )
-        for subject, label in zip(scale_subjects, distinct_labels(scale_subjects), strict=True):
+        scale_keys = {subject.subject.key for subject in scale_subjects}
+        other_subjects = [subject for subject in subjects if subject.subject.key not in scale_keys]
+        all_labels = distinct_labels([*scale_subjects, *other_subjects])
+        for subject, label in zip(scale_subjects, all_labels, strict=False):
             for identity, cell in subject.all_cells().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lobench.analysis.store.entrants import StoredRace
+from lobench.analysis.store.former_code import without_former_code
 from lobench.analysis.store.groups import MethodGroups, method_groups_of
 from lobench.analysis.store.subjects import (
     Cell,
@@ -237,6 +238,14 @@ class Snapshot:
     @property
     def scale_subjects(self) -> tuple[StoredSubject, ...]:
         """Subjects whose best mean defines the score 1: all subjects of the store, also if only a part is shown.
+
+        Results of a command's former code are left out, as `without_former_code` defines them.
+        """
+        return without_former_code(self.scale_subjects_of_all_codes, self.events)
+
+    @property
+    def scale_subjects_of_all_codes(self) -> tuple[StoredSubject, ...]:
+        """All subjects of the store, also if only a part is shown.
 
         If an experiment counts several forms of a case as one, the methods with the common form are included as well.
         """
