@@ -157,6 +157,24 @@ def test_compare_takes_the_last_checkpoint_of_the_present_run(restarted: tuple[P
     assert [one["sha256"] for one in sides] == [shas[1], shas[3]]
 
 
+def test_exit_code_counts_and_failures_are_of_the_present_run(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -1.5, 30.0)
+    test = suite / "test_tiny.py"
+    test.write_text(
+        test.read_text().replace("evaluate(case)", "assert evaluate(case).final('train/loss').mean() < 9.0")
+    )
+    np.savez(run / "theta_1.npz", other=np.float32(1.0))  # an error; the second one diverges
+    done = watch(run, suite, *OPTIONS)
+    assert done.returncode == 3 and "FAILED" in done.stdout, done.stdout
+    shown = ("results", "--store", run / "lobench_results" / "tiny")
+    assert SHOWN["did-not-pass-1-error"] in lobench(*shown).stdout
+    restart(run, 31.0, -1.4)
+    done = watch(run, suite, *OPTIONS)
+    assert done.returncode == 1 and done.stdout.count("FAILED") == 1, done.stdout
+    assert SHOWN["nothing-new-recorded-before-1"] in watch(run, suite, *OPTIONS).stdout
+    assert SHOWN["did-not-pass"] in lobench(*shown).stdout
+
+
 def test_alarm_of_a_watch_forgets_the_references_of_the_run_before(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path, ONE_CASE, SEEDS), make_run(tmp_path, -1.5, -4.0)
     alarms = (*OPTIONS, "--alarm", "regress")

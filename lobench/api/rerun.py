@@ -59,6 +59,8 @@ def _node_id(case: CaseInfo, suites: Iterable[str]) -> str:
 def failed_rows(store: Path, plan: WatchPlan) -> list[EvaluationRow]:
     """Returns the planned evaluations whose expectations failed, beginning with the latest subjects.
 
+    Checkpoints of a former run, before the trainer began again in its folder, are left out.
+
     Raises:
       StoreError: The store cannot be read.
     """
@@ -68,7 +70,10 @@ def failed_rows(store: Path, plan: WatchPlan) -> list[EvaluationRow]:
         rows = [
             row
             for row in ledger.evaluations(outcome=Outcome.FAILED)
-            if row.key.program_version in plan.programs and row.case.key in keys and row.key.checkpoint_sha256 in hashes
+            if row.key.program_version in plan.programs
+            and row.case.key in keys
+            and row.key.checkpoint_sha256 in hashes
+            and row.present_sightings
         ]
     return sorted(
         rows, key=lambda row: (-max(sighting.outer_step for sighting in row.sightings), row.case.suite, row.case.name)

@@ -189,6 +189,7 @@ class WatchSummary:
     Attributes:
       outcomes: Number of evaluations of this call, by outcome.
       recorded: Number of stored evaluations of the current cases and programs, by outcome, whenever recorded.
+        Checkpoints of a former run, before the trainer began again in its folder, are left out.
       interrupted: Whether a signal ended it.
       over_budget: Whether the limit on core hours ended it.
       num_left: Number of missing evaluations of the known checkpoints.

@@ -199,7 +199,13 @@ class Chief:
         case_keys = self._subjects.case_keys()
         sha256s = self._subjects.hashes()
         if self._has_source:
-            sha256s |= {sighting.sha256 for sighting in self._ledger.sightings().values() if sighting.has_theta}
+            sightings = self._ledger.sightings()
+            sha256s |= {sighting.sha256 for sighting in sightings.values() if sighting.has_theta}
+            superseded_positions = self._ledger.current_restarts.superseded_positions
+            present_hashes = {
+                sighting.sha256 for position, sighting in sightings.items() if position not in superseded_positions
+            }
+            sha256s -= {sightings[position].sha256 for position in superseded_positions} - present_hashes
         return WatchSummary(
             outcomes=self._outcome_counts,
             recorded=self._ledger.outcome_counts(self._journal.programs, case_keys, sha256s, self._subjects.codes()),

@@ -263,7 +263,9 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
     chosen = [row.labels[0] for row in rows if (search := snapshot.search_of(row.index)) and not search.has_fresh_seeds]
     if chosen:
         lines.append(f"optimistic, on the seeds that chose the setting: {shortened_list(chosen, _MAX_NAMED)}")
-    outcomes = Counter(str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED)
+    outcomes = Counter(
+        str(row.outcome) for row in snapshot.rows if row.outcome is not Outcome.PASSED and row.present_sightings
+    )
     if outcomes:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         lines.append(f"evaluations that did not pass: {counts}")
