@@ -76,5 +76,10 @@ def failed_rows(store: Path, plan: WatchPlan) -> list[EvaluationRow]:
             and row.present_sightings
         ]
     return sorted(
-        rows, key=lambda row: (-max(sighting.outer_step for sighting in row.sightings), row.case.suite, row.case.name)
+        rows,
+        key=lambda row: (
+            -max(sighting.outer_step for sighting in row.present_sightings),
+            row.case.suite,
+            row.case.name,
+        ),
     )

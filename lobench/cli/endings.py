@@ -37,7 +37,10 @@ _MAX_SHOWN_FAILURES = 5  # failed expectations that are logged
 
 
 def exit_code(ending: WatchSummary) -> int:
-    """Returns the exit code, which depends on all stored results of the current plan."""
+    """Returns the exit code.
+
+    It depends on the results of this call, and on the stored results of the current plan and the present run.
+    """
     if ending.interrupted:
         return ExitCode.INTERRUPTED
     if ending.over_budget and ending.num_left:
@@ -67,7 +70,7 @@ def log_failed(
 
     rows = failed_rows(store, ending.plan)
     for row in rows[:_MAX_SHOWN_FAILURES]:
-        subject = max(row.sightings, key=lambda sighting: sighting.outer_step)
+        subject = max(row.present_sightings, key=lambda sighting: sighting.outer_step)
         log(f"FAILED {row.case.suite}/{row.case.name}, {subject_name(subject)}: {row.message}", "red")
         curves = row.curves
         for line in curve_lines(row.case, [curves], row.message) if curves is not None else ():

@@ -208,7 +208,7 @@ def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
 def _exclusions_part(summary: Summary) -> _Part:
     """Returns notes on missing numbers: failed evaluations, diverged and exploded seeds, missing cases."""
     snapshot = summary.snapshot
-    failed_rows = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED]
+    failed_rows = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED and row.present_sightings]
     failure_counts = Counter(
         (f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in failed_rows
     )
