@@ -53,7 +53,7 @@ WORLDS = [
 
 
 @pytest.mark.parametrize(("optimizer", "task", "data", "num_phases"), WORLDS)
-def test_it_goes_on_from_each_of_twenty_steps(
+def test_it_goes_on_from_every_second_step(
     tmp_path: Path, optimizer: str, task: type, data: str, num_phases: int
 ) -> None:
     kind = {Regression: "replayed", Counting: "positioned"}[task] if data == "iterator" else data
@@ -64,10 +64,13 @@ def test_it_goes_on_from_each_of_twenty_steps(
     copies.copies = tmp_path / "copies"
     assert bits(program.run(theta, BLOCK, saves=copies)) == whole
     assert sorted(int(copy.name) for copy in copies.copies.iterdir()) == list(range(1, 20))
-    # The other world of an optimizer goes on from the other steps.
+    # The other world of the optimizer resumes from the other steps.
+    # All resume at an evaluation (12) and at the end of a phase (13).
     rest = WORLDS.index((optimizer, task, data, num_phases)) % 2
-    for copy in (copy for copy in copies.copies.iterdir() if int(copy.name) % 2 == rest):
+    for copy in copies.copies.iterdir():
         step = int(copy.name)
+        if step % 2 != rest and step not in (12, 13):
+            continue
         phase = next(index for index, span in enumerate(program._spans) if step <= span.stop)
         folder = tmp_path / f"at-{step}"
         folder.mkdir()
