@@ -8,18 +8,24 @@ from types import ModuleType
 
 import pytest
 
-from lobench.core.code_origin import loaded_module_files
+from lobench.core.code_origin import Origin, loaded_module_files, origin_of_file
 
 
-def test_files_of_loaded_modules_are_real_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("place", "origin"), [(".", Origin.USER), ("site-packages", Origin.INSTALLED)])
+def test_files_of_loaded_modules_are_real_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, origin: Origin
+) -> None:
     """A linked folder and a linked file lead to the same file as its own path does."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
+    root = tmp_path / place
+    folder = root / "folder"
+    folder.mkdir(parents=True)
     file = folder / "optimizer.py"
     file.touch()
-    (tmp_path / "linked").symlink_to(folder)
+    (root / "linked").symlink_to(folder)
     (folder / "alias.py").symlink_to(file)
-    paths = [file, tmp_path / "linked/optimizer.py", folder / "alias.py", tmp_path / "linked/../folder/alias.py"]
+    linked = root / "linked"
+    paths = [file, linked / "optimizer.py", folder / "alias.py", linked / "../folder/alias.py"]
+    assert {origin_of_file(str(path)) for path in paths} == {origin}
     for number, path in enumerate(paths):
         module = ModuleType(f"loaded_{number}")
         module.__file__ = str(path)
