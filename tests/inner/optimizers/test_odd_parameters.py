@@ -19,7 +19,7 @@ from lobench.testing.optimizers import extra_values_for, facts_for
 KEY = jax.random.key(0)
 
 
-# A scalar of whole numbers is among the parameters of the optimizers' contract.
+# A float32 scalar is among the parameters of `OptimizerContract`.
 SHAPES = {
     "whole_weights": (3, 2),
     "whole_nothing": (0,),
@@ -27,6 +27,7 @@ SHAPES = {
     "short_weights": (3, 2),
     "short_scalar": (),
     "short_nothing": (0,),
+    "short_no_kernel": (2, 0, 3),
 }
 
 
