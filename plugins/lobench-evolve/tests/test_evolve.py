@@ -188,7 +188,7 @@ def test_killed_at_its_writes_it_goes_on_with_the_same_bits(
     store, options = reference
     arguments = (config, tmp_path / "killed", *options, "--executor", "inline", "--workers", "1")
     # The first two compare the run with what was begun; what is written next is the same of every strategy.
-    for write in (3, 4, 5, 6) if store.name == "es" else (4, 5):
+    for write in (3, 4, 5, 6) if store.name == "es" else (4, 5, 6):
         assert killed(write, *arguments)
     evolve(*arguments)
     assert content(tmp_path / "killed") == content(store)
