@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,14 +125,13 @@ def _plugin_manager() -> PluginManager:
 class _WarmChild:
     """A child process, the cases that it has bound, and the state of the code and data files that it has read.
 
-    `missing_files` are files that it would import instead of others if they existed.
+    `file_stamps` has None for files that did not exist, which the child would import instead of others.
     """
 
     runner: IsolatedRunner = field(default_factory=IsolatedRunner)
     bindings_and_cases: dict[tuple[Layers, CaseSpec], tuple[str, Case]] = field(default_factory=dict)
     code_hashes: dict[str, str] = field(default_factory=dict)
-    file_stamps: dict[str, FileStamp] = field(default_factory=dict)
-    missing_files: set[str] = field(default_factory=set)
+    file_stamps: dict[str, FileStamp | None] = field(default_factory=dict)
 
     def has_read_current_files(
         self,
@@ -148,7 +146,6 @@ class _WarmChild:
             self.bindings_and_cases.get((layers, spec), case) == case
             and is_known
             and stamps_of(self.file_stamps) == self.file_stamps
-            and not any(map(os.path.exists, self.missing_files))
         )
 
 
@@ -168,6 +165,6 @@ def _warm_child_runner(layers: Layers, bound_case: BoundCase) -> IsolatedRunner:
         _warm_child = _WarmChild()
     _warm_child.bindings_and_cases[layers, bound_case.spec] = case
     _warm_child.code_hashes |= code_hashes
-    _warm_child.file_stamps = file_stamps | _warm_child.file_stamps
-    _warm_child.missing_files |= bound_case.code.case.missing_files | bound_case.code.subject.missing_files
+    missing_files = bound_case.code.case.missing_files | bound_case.code.subject.missing_files
+    _warm_child.file_stamps = stamps_of(missing_files) | file_stamps | _warm_child.file_stamps
     return _warm_child.runner

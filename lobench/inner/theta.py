@@ -23,8 +23,9 @@ _Expected = Mapping[str, jax.ShapeDtypeStruct]
 # Paths in the state of a meta-optimizer, parts of which have theta's structure, such as optax's moments.
 _META_OPTIMIZER_PATH = re.compile(r"(^|/)([^/]*(opt|optim|optimizer)_state|mu|nu|trace)(/|$)")
 _MAX_SHOWN = 12
+_PLAIN = (bool, int, float, str, type(None), re.Pattern)
 
-# Leaves of known optimizers, by class and attributes. Tracing all of them takes long, for each checkpoint that misfits.
+# Leaves of lobench's optimizers, by class and attributes. Each checkpoint that does not fit is compared with all.
 _known_default_leaves: WeakKeyDictionary[type[LearnedOptimizer], dict[str, _Expected]] = WeakKeyDictionary()
 
 
@@ -197,7 +198,11 @@ def _find_other_optimizers(leaves: _Leaves) -> tuple[list[str], list[str]]:
 def _default_leaves(cls: type[LearnedOptimizer]) -> _Expected:
     """Returns the leaves of an optimizer's theta with default arguments, which gin may bind."""
     optimizer = cls()
-    arguments = repr(sorted(getattr(optimizer, "__dict__", {}).items()))
+    attributes = getattr(optimizer, "__dict__", None)
+    is_lobench = cls.__module__.startswith("lobench.inner.optimizers.")
+    if not is_lobench or attributes is None or not all(isinstance(value, _PLAIN) for value in attributes.values()):
+        return leaf_paths(_theta_shapes(optimizer))  # the text of its attributes does not determine theta
+    arguments = repr(sorted(attributes.items()))
     known_leaves = _known_default_leaves.setdefault(cls, {})
     if arguments not in known_leaves:
         known_leaves[arguments] = leaf_paths(_theta_shapes(optimizer))

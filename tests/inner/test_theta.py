@@ -111,6 +111,25 @@ def test_the_error_names_the_optimizers_that_would_fit() -> None:
         match_theta({"nobodys": np.zeros(3)}, LearnableSGD(), where="run/theta_3")
 
 
+def test_optimizer_whose_theta_hangs_on_an_object_is_named_for_the_object_that_it_has_now() -> None:
+    sizes = iter(range(1, 5))
+
+    class Task:
+        def __init__(self) -> None:
+            self.size = next(sizes)
+
+    class Meta(Affine):
+        def __init__(self) -> None:
+            self.task = Task()
+
+        def init(self, key: jax.Array) -> Any:
+            return {"start_of_a_task": jnp.zeros(self.task.size)}
+
+    for size in range(1, 5):
+        with pytest.raises(ThetaMismatch, match="Meta"):
+            match_theta({"start_of_a_task": np.zeros(size)}, LearnableSGD(), where="run/theta_3")
+
+
 def test_a_foreign_optimizer_is_named_as_its_author_named_it() -> None:
     class TheirLOpt:
         def init(self, key: Any) -> Any:

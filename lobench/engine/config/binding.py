@@ -31,6 +31,7 @@ from lobench.engine.config.syntax import (
     last_name,
     only_bindings,
 )
+from lobench.engine.paths import path_exists
 from lobench.engine.retries import retried_briefly
 
 __all__ = [
@@ -120,12 +121,11 @@ def _refuse_namesake(statement: Import) -> None:
     """
     gin_file = Path(statement.where.rpartition(":")[0])
     module_parts = statement.module.split(".")
-    if module_parts[0] == "lobench" or not gin_file.is_file():
+    if module_parts[0] == "lobench" or not path_exists(gin_file, kind="file"):
         return
     module_path = gin_file.parent.joinpath(*module_parts)
-    neighbour = next(
-        (file for file in (module_path.with_suffix(".py"), module_path / "__init__.py") if file.is_file()), None
-    )
+    neighbours = module_path.with_suffix(".py"), module_path / "__init__.py"
+    neighbour = next((file for file in neighbours if path_exists(file, kind="file")), None)
     module_file = getattr(sys.modules[statement.module], "__file__", None) or "a module of Python's own"
     if neighbour is not None and not retried_briefly(
         lambda: Path(module_file).is_file() and _have_same_content(neighbour, Path(module_file))

@@ -41,6 +41,7 @@ _FOREIGN_FOLDER_FILES = frozenset({"pyvenv.cfg", "ledger.sqlite"})
 _MAX_FILES = 1000  # limit for the files of one package, or of one pattern, that a computed name reaches
 _MAX_FOLDERS = 1000  # limit for the folders that the patterns of a walk search
 _COMPILED_SUFFIXES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+_IMPORTED_SUFFIXES = (*_COMPILED_SUFFIXES, ".py")  # in the order in which Python looks for them
 # Suffixes of a compiled module's sources, which are next to it.
 _SOURCE_SUFFIXES = (".pyx", ".pxd", ".c", ".cc", ".cpp", ".cxx", ".cu")
 
@@ -375,7 +376,7 @@ class CodeWalk:
     def _module_files(self, package: str) -> list[str]:
         """Returns the file of a module, given its path without a suffix; for a compiled module, also its sources.
 
-        As Python imports it: the package, before the compiled module, before the module of that name.
+        Python's order is: package, compiled module, `.py` file.
         """
         if self._is_package(package):
             return [f"{package}/__init__.py"]
@@ -386,14 +387,15 @@ class CodeWalk:
         return source
 
     def _files_before(self, file: str) -> list[str]:
-        """Returns the files that Python would import instead of a module's file if they existed."""
-        module, suffix = os.path.splitext(file)
-        if suffix != ".py":
+        """Returns the missing files beside a module's file that Python would import instead of it."""
+        suffix = next((suffix for suffix in _IMPORTED_SUFFIXES if file.endswith(suffix)), None)
+        if suffix is None:
             return []
-        files = [f"{module}{compiled}" for compiled in _COMPILED_SUFFIXES]
-        if os.path.basename(module) != "__init__":
-            files.append(f"{module}/__init__.py")
-        return [path for path in files if not self._disk.is_file(path)]
+        module = file.removesuffix(suffix)
+        files = [f"{module}{earlier}" for earlier in _IMPORTED_SUFFIXES[: _IMPORTED_SUFFIXES.index(suffix)]]
+        missing_files = [path for path in files if not self._disk.is_file(path)]
+        is_beside_package = os.path.basename(module) == "__init__" or self._is_package(module)
+        return missing_files if is_beside_package else [*missing_files, f"{module}/__init__.py"]
 
     def _compiled_sources(self, package: str) -> list[str]:
         """Returns the sources of a module that is compiled when it is imported, as pyximport does."""

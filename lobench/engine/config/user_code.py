@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -152,8 +151,8 @@ def _sha256_on_disk(file: str) -> str:
 def forget_edited_code() -> bool:
     """Makes this process import the user's code again if a file was edited since it was imported or read.
 
-    A change of a data file that the code names counts as an edit, since a module may have read it. So does a new file
-    that Python would import instead of one that was read, such as `rule/__init__.py` beside `rule.py`.
+    A change of a data file that the code names counts as an edit, since a module may have read it. So does a new
+    package or compiled module beside a module of the same name, because Python imports it instead.
 
     Returns:
       Whether modules were dropped.
@@ -163,12 +162,17 @@ def forget_edited_code() -> bool:
     if not any(
         edited_files(entry.fingerprint)
         or stamps_of(entry.fingerprint.data_files) != entry.data_stamps
-        or any(map(os.path.exists, entry.fingerprint.missing_files))
+        or _appeared_files(entry)
         for entry in cached_entries
     ):
         return False
     _cached_fingerprints.clear()
     return forget_modules_of(read_files)
+
+
+def _appeared_files(entry: _CachedFingerprint) -> list[str]:
+    stamps = stamps_of(entry.fingerprint.missing_files)
+    return [file for file, stamp in stamps.items() if stamp is not None and entry.stamps.get(file) is None]
 
 
 def forget_modules_of(files: Collection[str]) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ __all__ = ["MlflowSink"]
 _WHERE = "sink 'mlflow'"
 _KEY_TAG = "lobench.key"  # tag that identifies the sink's runs
 _RUNS_VERSION = "-2"  # version, incremented if the runs change
+_ABANDONED_SECONDS = 60.0
 _BATCH_SIZE = 1000  # MLflow's limit of metrics per call
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_. -]")  # Windows does not allow colons
 _RESERVED_SUITES = {
@@ -217,10 +219,25 @@ def _recovered_run(experiment_folder: Path, client: MlflowClient, key: str, name
             _remove_partial_lines(folder / "metrics")
         elif any(path.is_file() for path in (folder / "metrics").rglob("*")):
             continue
-        info = client.get_run(folder.name).info
+        try:
+            info = client.get_run(folder.name).info
+        except Exception:  # whatever MLflow raises for a file that is empty or cut off
+            if tag.is_file():
+                raise
+            _remove_if_abandoned(folder)
+            continue
         if info.lifecycle_stage == "active" and (tag.is_file() or info.run_name == name):
             return folder.name
     return ""
+
+
+def _remove_if_abandoned(run: Path) -> None:
+    """Removes a run without tags and numbers whose `meta.yaml` cannot be read, left by a kill while MLflow created it.
+
+    MLflow cannot search an experiment with such a run. A process that creates one now takes less than a second.
+    """
+    if time.time() - (run / "meta.yaml").stat().st_mtime > _ABANDONED_SECONDS:
+        shutil.rmtree(run)
 
 
 def _remove_partial_lines(metrics: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -113,6 +114,26 @@ def test_run_of_a_trainer_takes_the_results_of_one_training(tmp_path: Path) -> N
         MlflowSink(dataclasses.replace(context, argument=f"{folder},run=nothere"))
     with pytest.raises(PluginError, match=SHOWN["run-id-without-a-tracking"]):
         MlflowSink(dataclasses.replace(context, argument=f"run={run}"))
+
+
+@pytest.mark.parametrize("age", [0.0, 3600.0])
+@pytest.mark.parametrize("content", ["", "artifact_uri: file:///a\nend_time: nu"])
+def test_run_that_mlflow_was_killed_while_creating_keeps_no_result_back(
+    tmp_path: Path, content: str, age: float
+) -> None:
+    store = make_store(tmp_path)
+    context = SinkContext(store=store, argument=str(tmp_path / "ml"), name="x", suites=())
+    MlflowSink(context).close()
+    (experiment,) = {file.parent for file in (tmp_path / "ml").glob("*/meta.yaml") if file.parent.name != "0"}
+    file = experiment / "0123/meta.yaml"
+    file.parent.mkdir()
+    file.write_text(content)
+    os.utime(file, (time.time() - age,) * 2)
+    deliver(context, deliveries_of(store))
+    assert [*experiment.glob("*/metrics/**/loss")]
+    assert file.exists() == (age == 0.0), "another process may be creating it"
+    if age:
+        assert logged(tmp_path / "ml"), "MLflow reads the experiment again"
 
 
 def test_numbers_and_hostile_names_read_back(tmp_path: Path) -> None:

@@ -165,8 +165,18 @@ def test_fingerprint_differs_once_python_would_import_a_package_or_a_compiled_mo
     file.write_text("X = 1\n")
     now = code_of(tree)
     assert str(file) not in now.missing_files
-    if module != "optimizer":  # the fingerprint is of this file; which file a name means is for those that import it
+    if module != "optimizer":  # it is the file that was asked for, so it stays the one that is read
         assert now.id != then.id and str(file) in now.files
+
+
+def test_fingerprint_differs_once_python_would_import_a_package_instead_of_a_compiled_module(tree: Path) -> None:
+    (tree / "package/cyclic.py").rename(tree / f"package/cyclic{importlib.machinery.EXTENSION_SUFFIXES[-1]}")
+    then = code_of(tree)
+    better, package = f"package/cyclic{importlib.machinery.EXTENSION_SUFFIXES[0]}", "package/cyclic/__init__.py"
+    assert {str(tree / better), str(tree / package)} <= then.missing_files
+    (tree / package).parent.mkdir()
+    (tree / package).write_text("X = 1\n")
+    assert code_of(tree).id != then.id
 
 
 @pytest.mark.parametrize(
