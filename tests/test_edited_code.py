@@ -275,6 +275,8 @@ def edited_watch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ("report",),
         ("report", "--format", "text"),
         ("report", "--format", "json"),
+        ("report", "--format", "appendix"),
+        ("report", "--format", "badge"),
         ("publish",),
         ("compare",),
         ("alarm",),
