@@ -63,6 +63,7 @@ def test_an_absolute_path_after_its_option_moves_neither_root_nor_ids_nor_store(
     (first, second) = results(places / "project" / ".lobench" / "tiny")
     assert first["eval_steps"] == second["eval_steps"] == [0, 3]
     if workers:
+        # Collecting needs no worker.
         return
     listed = run_pytest(places, "--collect-only", "-q", "-q", "--lobench-checkpoint", checkpoint).splitlines()
     assert {id.partition("::")[0] for id in listed[:2]} == {"tiny/test_tiny.py"}, listed
