@@ -118,6 +118,9 @@ def test_optimizer_whose_theta_hangs_on_an_object_is_named_for_the_object_that_i
         def __init__(self) -> None:
             self.size = next(sizes)
 
+        def __repr__(self) -> str:
+            return "Task()"
+
     class Meta(Affine):
         def __init__(self) -> None:
             self.task = Task()
