@@ -121,7 +121,7 @@ def test_optimizer_whose_theta_hangs_on_an_object_is_named_for_the_object_that_i
         def __repr__(self) -> str:
             return "Task()"
 
-    class Meta(Affine):
+    class StartOfTask(Affine):
         def __init__(self) -> None:
             self.task = Task()
 
@@ -129,7 +129,7 @@ def test_optimizer_whose_theta_hangs_on_an_object_is_named_for_the_object_that_i
             return {"start_of_a_task": jnp.zeros(self.task.size)}
 
     for size in range(1, 5):
-        with pytest.raises(ThetaMismatch, match="Meta"):
+        with pytest.raises(ThetaMismatch, match="StartOfTask"):
             match_theta({"start_of_a_task": np.zeros(size)}, LearnableSGD(), where="run/theta_3")
 
 
