@@ -126,11 +126,11 @@ def test_optimizer_whose_theta_hangs_on_an_object_is_named_for_the_object_that_i
             self.task = Task()
 
         def init(self, key: jax.Array) -> Any:
-            return {"start_of_a_task": jnp.zeros(self.task.size)}
+            return {f"start_of_task_{self.task.size}": jnp.zeros(())}
 
     for size in range(1, 5):
         with pytest.raises(ThetaMismatch, match="StartOfTask"):
-            match_theta({"start_of_a_task": np.zeros(size)}, LearnableSGD(), where="run/theta_3")
+            match_theta({f"start_of_task_{size}": np.zeros(())}, LearnableSGD(), where="run/theta_3")
 
 
 def test_a_foreign_optimizer_is_named_as_its_author_named_it() -> None:
