@@ -130,22 +130,22 @@ class SearchContract:
         others.setdefault("num_trials", self.num_trials if size is None else None)
         return run_search(self.make, space, fitness, **others)
 
-    def trials_of(self, space: Space, seed: int) -> list[Trial]:
+    def _trials_of(self, space: Space, seed: int) -> list[Trial]:
         """Returns the trials of a search with a seed, run once for all tests of a class."""
         if "_known_trials" not in vars(type(self)):
             type(self)._known_trials = {}
-        key = " ".join(parameter.path for parameter in space.parents_first), seed
+        key = repr(space.parameters), seed
         if key not in self._known_trials:
             self._known_trials[key] = self.run(space, seed=seed)
         return self._known_trials[key]
 
     def test_values_are_in_the_domain_and_of_the_active_parameters(self, space: Space) -> None:
         for seed in range(2):
-            for trial in self.trials_of(space, seed):
+            for trial in self._trials_of(space, seed):
                 assert space.contains(trial.parameters), trial
 
     def test_a_ledger_holds_the_very_values(self, space: Space) -> None:
-        for trial in self.trials_of(space, 0):
+        for trial in self._trials_of(space, 0):
             stored_values = json.loads(json.dumps(dict(trial.parameters)))
             assert [(type(value), value) for value in stored_values.values()] == [
                 (type(value), value) for value in trial.parameters.values()
@@ -156,12 +156,12 @@ class SearchContract:
         repeated = run_search(
             lambda: strategy, space, seed=1, num_trials=self.num_trials if strategy.size(space) is None else None
         )
-        assert self.run(space, seed=1) == self.trials_of(space, 1)
-        assert repeated == self.trials_of(space, 1), "a strategy that proposed the waves before proposes another one"
+        assert self.run(space, seed=1) == self._trials_of(space, 1)
+        assert repeated == self._trials_of(space, 1), "a strategy that proposed the waves before proposes another one"
 
     def test_killed_after_each_trial_it_proposes_the_same(self, space: Space) -> None:
         """After a restart, a new strategy proposes the interrupted wave again, from the trials before it."""
-        trials = self.trials_of(space, 1)
+        trials = self._trials_of(space, 1)
         size = self.make().size(space)
         for wave in range(trials[-1].wave + 1):
             earlier_trials = [trial for trial in trials if trial.wave < wave]
@@ -171,12 +171,12 @@ class SearchContract:
             assert [dict(params) for params in proposed_wave] == interrupted_wave
 
     def test_the_order_in_which_trials_are_shown_does_not_matter(self, space: Space) -> None:
-        expected = self.trials_of(space, 1)
+        expected = self._trials_of(space, 1)
         assert self.run(space, seed=1, order=lambda trials: trials[::-1]) == expected
 
     def test_it_ends(self, space: Space) -> None:
         size = self.make().size(space)
-        trials = self.trials_of(space, 0)
+        trials = self._trials_of(space, 0)
         max_trials = self.num_trials if size is None else size
         assert 1 <= len(trials) <= max_trials
         if size is None and not self.may_end_early:
