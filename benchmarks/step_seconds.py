@@ -4,7 +4,7 @@ python benchmarks/step_seconds.py [--quick]
 
 Three processes, one after another, evaluate cases of suites/quick with `Case.time_gradient`, five blocks of four seeds,
 a block in a program, on one thread: all steps of one evaluation can be slower by a third than those of another. Two
-busy processes for each core are the load of the third (with --quick it is left out). `~` is the mark that a user sees.
+busy processes for each core are the load of the third; --quick has no third process. `~` is the mark that a user sees.
 The last two columns are the seconds over those of a bare gradient step, as the first and the second run have them.
 """
 
@@ -99,23 +99,24 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as cache:
         first, second = in_a_process(options, cache), in_a_process(options, cache)
-        beside = second
+        beside: dict[str, dict[str, Any]] = {}
         if not options:
             with load(2 * (os.cpu_count() or 1)):
                 beside = in_a_process(options, cache)
     print("| case, optimizer | us a step | again | difference | beside load | over a gradient | again |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in first:
-        one, two, three = (run[name] for run in (first, second, beside))
-        cells = [f"{run['mark']}{1e6 * run['seconds']:.4g}" for run in (one, two, three)]
+        one, two, three = first[name], second[name], beside.get(name)
+        cells = [f"{run['mark']}{1e6 * run['seconds']:.4g}" if run else "-" for run in (one, two, three)]
         cells.insert(2, f"{100 * (two['seconds'] / one['seconds'] - 1):+.1f}%")
         cells += [f"{run['ratio_mark']}{run['ratio']:.2f}" for run in (one, two)]
         print(f"| {' | '.join([name, *cells])} |")
     steady = [name for name in first if not first[name]["mark"] + second[name]["mark"]]
     apart = [abs(second[name]["seconds"] / first[name]["seconds"] - 1) for name in steady]
-    marked = sum(bool(run["mark"]) for run in beside.values())
-    print(f"\n{len(steady)} of {len(first)} steady twice, at most {100 * max(apart, default=0):.1f}% apart; ", end="")
-    print(f"beside load {marked} of {len(beside)} are marked")
+    line = f"{len(steady)} of {len(first)} steady twice, at most {100 * max(apart, default=0):.1f}% apart"
+    if beside:
+        line += f"; beside load {sum(bool(run['mark']) for run in beside.values())} of {len(beside)} are marked"
+    print(f"\n{line}")
 
 
 if __name__ == "__main__":
