@@ -1,6 +1,6 @@
 """How often comparisons, gates and bold alarm falsely, and what they find.
 
-Usage: python benchmarks/gate_rates.py [EXPERIMENTS] [--quick] [--only PART...]
+Usage: python benchmarks/gate_rates.py [EXPERIMENTS] [--quick] [--only PART]...
 
 `pairs`, `samples`, `power` and `bold` draw worlds of two sides (few seeds, ties, heavy tails, seeds that diverge,
 samples of unequal sizes) and ask the product's own functions: what is simulated is what `lobench compare`, a gate and a
@@ -403,10 +403,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiments", nargs="?", type=int, default=2000)
     parser.add_argument("--quick", action="store_true", help="40 experiments of each")
-    parser.add_argument("--only", nargs="+", choices=_PARTS, default=list(_PARTS), help="parts")
+    parser.add_argument("--only", action="append", choices=_PARTS, help="a part; may be repeated")
     options = parser.parse_args()
     for name, part in _PARTS.items():
-        if name in options.only:
+        if name in (options.only or _PARTS):
             part(40 if options.quick else options.experiments)
 
 
