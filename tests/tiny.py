@@ -65,7 +65,6 @@ a/Case.task = @Bowl()
 b/Case.task = @Bowl()
 b/Bowl.dim = 5
 """
-ONE_CASE = GIN.partition("b/Case.task")[0]
 # For tests of which a second program shows no more.
 ONE_CASE = GIN.partition("b/Case.task")[0]
 
