@@ -41,7 +41,7 @@ __all__ = ["Host", "Library"]
 HostArray: TypeAlias = Any
 _FIRST_PROBE, _LONGEST_PROBE = 32, 256  # steps that measure the size of an optimizer's state
 _CACHE_BYTES = 256 << 20
-_KEPT_OUT = "__dynamo_disable"  # attribute of a function of torch: the function that its compiler leaves alone
+_UNCOMPILED = "__dynamo_disable"  # attribute in which torch caches the version of a function that its compiler skips
 _HAS_BIT_GENERATORS = hasattr(np.random, "set_bit_generator")  # numpy 1.24 and later
 
 
@@ -464,20 +464,20 @@ class _RandomNumbers:
 
 @contextlib.contextmanager
 def _without_compiler() -> Iterator[None]:
-    """Has torch make an optimizer without its compiler, whose import takes a second.
+    """Prevents the import of torch's compiler, which takes a second, while an optimizer is made.
 
-    torch imports it to keep it out of `add_param_group`, unless that function has an attribute already. A torch that
-    knows no such attribute imports it as ever.
+    `add_param_group` imports it only to exclude itself from compilation, and not if this attribute is set. Other
+    versions of torch may ignore the attribute.
     """
     function: Any = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-    is_replaced = "torch._dynamo" not in sys.modules and not hasattr(function, _KEPT_OUT)
+    is_replaced = "torch._dynamo" not in sys.modules and not hasattr(function, _UNCOMPILED)
     if is_replaced:
-        setattr(function, _KEPT_OUT, function)
+        setattr(function, _UNCOMPILED, function)
     try:
         yield
     finally:
         if is_replaced:
-            vars(function).pop(_KEPT_OUT, None)
+            vars(function).pop(_UNCOMPILED, None)
 
 
 class _RandomStates(NamedTuple):

@@ -1,6 +1,6 @@
-"""Optimizers of torch by name, with their settings, and what is said of those that cannot be used.
+"""Names, settings and errors of torch optimizers.
 
-Nothing here imports torch: a process whose optimizers are in other environments does without it.
+This module does not import torch, so that a process whose optimizers are all in other environments works without it.
 """
 
 from __future__ import annotations
