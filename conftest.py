@@ -277,7 +277,7 @@ def _text(file: str) -> str:
 
 @pytest.fixture
 def any_program_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test starts as `python -c CODE`, `python -m MODULE` or `python FILE` is forked, as commands are."""
+    """Forks every Python program that a test starts, not only commands of lobench and pytest."""
     for name, value in ALL.items():
         monkeypatch.setenv(name, value)
 

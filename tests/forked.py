@@ -373,7 +373,8 @@ def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
         if pid == 0:
             _become(*received)
         os.close(teller)
-        os.read(told, 1)  # it has closed its end: it leads its session or group, which whoever asked may kill now
+        # The new process closes its end once it leads its session or group, which the caller may kill from then on.
+        os.read(told, 1)
         os.close(told)
         end.sendall(f"{max(pid, 0)}".encode())  # 0: this system forks no siblings
         for each in received[1]:

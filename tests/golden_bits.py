@@ -95,7 +95,7 @@ def bits() -> dict[str, str]:
             make = lambda theta, *settings: as_stepper(shipped.adam(*settings), 20)  # noqa: E731
         elif callable(getattr(made, "opt_fn", None)):
             learned = as_learned_optimizer(made)
-            with drawn_in_one_length():
+            with share_draws():
                 theta = learned.init(jax.random.key(0))
             make = lambda theta, learned=learned: as_stepper(learned.opt_fn(theta, 20), 20)  # noqa: E731
         else:
@@ -109,10 +109,10 @@ def bits() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def drawn_in_one_length() -> Iterator[None]:
-    """Random numbers are the first of longer draws meanwhile, which are the same numbers.
+def share_draws() -> Iterator[None]:
+    """Draws random arrays as the beginning of longer ones, which has the same bits.
 
-    Outside of a program jax compiles one for each shape that is drawn. Thetas have a hundred of them, and few lengths.
+    Outside of a program jax compiles each shape; so only a few lengths are compiled.
     """
     import jax
     import jax.numpy as jnp
