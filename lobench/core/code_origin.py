@@ -59,7 +59,10 @@ def loaded_module_files() -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def _installed_path(file: str) -> str:
-    """Returns the real path of a file of an installed package, whose links stay as they are."""
+    """Returns the real path of a file of an installed package or of lobench.
+
+    Cached, because their links do not change.
+    """
     folder, base = os.path.split(file)
     # Thousands of files lie in a few hundred folders.
     return os.path.realpath(file) if os.path.islink(file) else os.path.join(_installed_folder(folder), base)
