@@ -43,17 +43,17 @@ CHEAP = (
 )
 
 
-# `run` and `pytest` have all edits. These find out in the same way as `run` which code made a result: each has the
-# first edit, and those that evaluate once have of the others every second.
+# `run` and `pytest` have all edits. `watch` and `compare` find edited code as `run` does, so each has the first edit
+# and half of the others. `best` evaluates twice and has only the first.
 LIKE_RUN = ("watch", "compare")
-LIKE_RUN_TWICE = "best"  # it evaluates, and evaluates the winner
+EVALUATES_TWICE = "best"
 
 
 def edits_of(command: str) -> list[str]:
     """Returns edits, those without an effect as one: `comment and docstring`."""
     others = {name for names in OF_ONE_COMMAND.values() for name in names}
     names = OF_ONE_COMMAND.get(command, [name for name in EDITS if name not in others])
-    if command in (*LIKE_RUN, LIKE_RUN_TWICE):
+    if command in (*LIKE_RUN, EVALUATES_TWICE):
         effective = [name for name in names[1:] if name not in WITHOUT_EFFECT]
         further = effective[LIKE_RUN.index(command) :: len(LIKE_RUN)] if command in LIKE_RUN else []
         kept = {names[0], *further, *WITHOUT_EFFECT}

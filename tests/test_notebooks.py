@@ -9,7 +9,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from forked import ALL
 from reference import ROOT
 
 HERE = ROOT / "docs" / "notebooks"
@@ -32,9 +31,8 @@ def shown(notebook: nbformat.NotebookNode) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_shows_what_it_was_saved_with(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in ALL.items():  # its kernel is forked too
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("any_program_is_forked")  # the kernel, too
+def test_a_notebook_shows_what_it_was_saved_with(path: Path, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("execute", HERE / "execute.py")
     assert spec is not None and spec.loader is not None
     execute = importlib.util.module_from_spec(spec)

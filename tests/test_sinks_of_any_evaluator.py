@@ -42,7 +42,7 @@ def wait_for_starts(file: Path, count: int, watch: subprocess.Popen[bytes]) -> l
         time.sleep(0.005)
 
 
-def num_half_dead(store: Path) -> int:
+def num_evaluations_that_lost_a_worker(store: Path) -> int:
     """Returns how many unfinished evaluations have lost a worker. One that loses a second worker is poisoned."""
     with contextlib.closing(sqlite3.connect(store / "ledger.sqlite", timeout=PATIENCE)) as ledger:
         return ledger.execute(
@@ -109,7 +109,7 @@ def test_watch_killed_many_times_delivers_each_scalar_once(tmp_path: Path) -> No
                 is_over = True
                 break
             kills_watch = num_kills % 2 == 0
-            if not kills_watch and num_half_dead(store):
+            if not kills_watch and num_evaluations_that_lost_a_worker(store):
                 time.sleep(0.005)
                 continue
             goal = len(begun) + 3

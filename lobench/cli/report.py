@@ -121,9 +121,8 @@ def report(
     summary = summary_of(store, baselines or None, snapshot=snapshot)
     # Omitted methods still define the scale.
     summary = Summary(select_subjects(summary.snapshot, selected_methods), summary.scales)
-    other_code_line = summary.snapshot.edited_code_line()
     if output_format not in _FORMATS_WITH_NOTES:
-        warn(other_code_line)
+        warn(summary.snapshot.edited_code_line())
     if output is None or output_format in _PRINTED_FORMATS:
         from lobench.cli.results_output import atomic_output
         from lobench.report.tables.text import wrap_lines
@@ -138,8 +137,9 @@ def report(
             text = badge_svg(summary)
         else:
             text = _verdict_output(summary, spec, output_format, latex.precision) + "\n"
-            if output_format == "text" and other_code_line not in text:  # a table of methods has it
-                text += f"{other_code_line}\n"
+            # A table of methods has the line.
+            if output_format == "text" and (line := summary.snapshot.edited_code_line()) not in text:
+                text += f"{line}\n"
         if output is None:
             emit_text(wrap_lines(text) if output_format == "text" else text)
         else:

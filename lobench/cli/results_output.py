@@ -266,7 +266,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export_frame(store: Path, output_format: str, output: Path | None, pattern: str) -> None:
-    """Writes the tidy frame.
+    """Writes the results of a store as a table with a row for each value.
 
     Args:
       store: Folder of the store.

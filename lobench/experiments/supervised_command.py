@@ -57,8 +57,8 @@ def _wait_for_reason_to_stop(process: subprocess.Popen[bytes], pace: Pace, curve
 
 def _state_and_curve(curves: str, metric: str, old_state: object) -> tuple[object, PaceCurve | None]:
     """Returns the state of the files, and the curve so far; None if it cannot be read yet, or is unchanged."""
-    # Importing the modules that read curves takes a third of a second.
-    if not glob.glob(curves, recursive=True):
+    # Until there is a file, the modules that read curves, a third of a second, are not imported.
+    if old_state is None and not glob.glob(curves, recursive=True):
         return None, None
     from lobench.api.settings import ImportSettings
     from lobench.core.metric import stored_spelling

@@ -57,7 +57,7 @@ def test_the_interval_holds_in_90_to_99_of_100_searches(
 ) -> None:
     """The allowance of two points is what 400 searches leave open."""
     asked, find = (1, count // 10, count // 5), module._mean_and_error
-    none = np.full(1, math.nan), np.zeros(1)  # of numbers of trials that are not looked at
+    none = np.full(1, math.nan), np.zeros(1)  # for the numbers of trials that this test does not check
     monkeypatch.setattr(module, "_mean_and_error", lambda samples, k: find(samples, k) if k in asked else none)
     rng = np.random.default_rng(1)
 

@@ -72,7 +72,7 @@ plain/sgd.learning_rate = 0.1
 MARGIN = ("--lobench-margin", "0.65")
 ONE = ("-k", "test_tiny[b]")
 INTO_BASE = ("--lobench-store", "RUNS/base/store", "-v")
-# Sessions of which another reference is all that is new train nothing.
+# These sessions differ from an earlier one only in their reference, so they reuse its results.
 REUSED = ("--lobench-store", "RUNS/store/store", "--lobench-reuse")
 ADAPTIVE = (*MARGIN, "--lobench-adaptive-seeds", "32")
 # checkpoint, reference (STORE: a folder made by an earlier scenario), options

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from lobench.core.search.search import Trial, active_sets, best_trial, grid_values, trials_left
 from lobench.core.search.seeded_draws import Draws
@@ -17,6 +18,7 @@ from lobench.core.search.space import Kind, Parameter, Scale, Space, Value
 
 __all__ = ["AutoIteratedGrid", "IteratedGrid"]
 
+_SettingsKey: TypeAlias = frozenset[tuple[str, Value]]
 _VALUE_TOLERANCE = 1e-9  # relative to a value and to its range: values this close are equal
 
 
@@ -93,14 +95,14 @@ class _Replay:
         self._spreads: dict[str, float] = {}
         self._grids: dict[str, tuple[Value, ...]] = {}
         self._trials_by_key = {_settings_key(trial.parameters): trial for trial in history}
-        self._replayed_trials: dict[frozenset[tuple[str, Value]], Trial] = {}
+        self._replayed_trials: dict[_SettingsKey, Trial] = {}
 
     def is_active(self, parameter: Parameter) -> bool:
         return not parameter.when or parameter.path in self.space.active(self.values)
 
     def unseen_settings(
         self, parameter: Parameter, values: Sequence[Value]
-    ) -> list[tuple[frozenset[tuple[str, Value]], dict[str, Value]]]:
+    ) -> list[tuple[_SettingsKey, dict[str, Value]]]:
         """Returns the settings of a sweep that are in no earlier sweep, each with its key."""
         settings = (self.space.active({**self.values, parameter.path: value}) for value in values)
         keyed_settings = ((_settings_key(setting), setting) for setting in settings)
@@ -229,5 +231,5 @@ def _middle_value(values: Sequence[Value]) -> Value:
     return values[len(values) // 2]
 
 
-def _settings_key(params: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
+def _settings_key(params: Mapping[str, Value]) -> _SettingsKey:
     return frozenset(params.items())

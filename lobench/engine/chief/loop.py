@@ -201,11 +201,9 @@ class Chief:
         if self._has_source:
             sightings = self._ledger.sightings()
             sha256s |= {sighting.sha256 for sighting in sightings.values() if sighting.has_theta}
-            superseded_positions = self._ledger.current_restarts.superseded_positions
-            present_hashes = {
-                sighting.sha256 for position, sighting in sightings.items() if position not in superseded_positions
-            }
-            sha256s -= {sightings[position].sha256 for position in superseded_positions} - present_hashes
+            superseded = self._ledger.superseded_subjects()
+            present_hashes = {sighting.sha256 for sighting in sightings.values() if sighting not in superseded}
+            sha256s -= {sighting.sha256 for sighting in superseded} - present_hashes
         return WatchSummary(
             outcomes=self._outcome_counts,
             recorded=self._ledger.outcome_counts(self._journal.programs, case_keys, sha256s, self._subjects.codes()),

@@ -162,17 +162,12 @@ def forget_edited_code() -> bool:
     if not any(
         edited_files(entry.fingerprint)
         or stamps_of(entry.fingerprint.data_files) != entry.data_stamps
-        or _appeared_files(entry)
+        or not stamps_of(entry.fingerprint.missing_files).items() <= entry.stamps.items()
         for entry in cached_entries
     ):
         return False
     _cached_fingerprints.clear()
     return forget_modules_of(read_files)
-
-
-def _appeared_files(entry: _CachedFingerprint) -> list[str]:
-    stamps = stamps_of(entry.fingerprint.missing_files)
-    return [file for file, stamp in stamps.items() if stamp is not None and entry.stamps.get(file) is None]
 
 
 def forget_modules_of(files: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Information that a suite's cases give about methods: signal, noise, redundancy, sufficient subsets, needed seeds.
+"""How much a suite's cases tell about methods: signal, noise, redundancy, sufficient subsets, needed seeds.
 
 Signal and noise are defined as by Heineman et al. (arXiv 2508.13144) for benchmarks of language models: the spread
 between methods, and the spread within a method. Here the spread within a method is between seeds, after removing a

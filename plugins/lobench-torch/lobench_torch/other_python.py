@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lobench_torch.specs import OptimizerClass, OptimizerSpec, RefusedOptimizer, Settings, StepResult
+
 if TYPE_CHECKING:
     from lobench_torch.host import Host
-    from lobench_torch.specs import OptimizerClass, OptimizerSpec, Settings, StepResult
-
 __all__ = ["OtherPython", "serve"]
 
 Array = Any
@@ -58,8 +58,6 @@ class OtherPython:
         return cls(python)
 
     def describe_class(self, name: str) -> OptimizerClass:
-        from lobench_torch.specs import OptimizerClass
-
         return OptimizerClass(*self.ask("describe_class", name))
 
     def identity(self, name: str) -> str:
@@ -85,8 +83,6 @@ class OtherPython:
         Raises:
           RefusedOptimizer: The method raised it, or the Python does not exist, or its process ended.
         """
-        from lobench_torch.specs import RefusedOptimizer
-
         with self._lock:
             process, pipe = self._process_and_pipe or self._start()
             try:
@@ -116,8 +112,6 @@ class OtherPython:
         return self._hosts[host]
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
-        from lobench_torch.specs import RefusedOptimizer
-
         our_socket, their_socket = socket.socketpair()
         command = [self._python, "-c", _SCRIPT, str(Path(__file__).parent), str(their_socket.fileno())]
         env = {name: value for name, value in os.environ.items() if name not in _PYTHON_VARIABLES}
@@ -171,8 +165,6 @@ class _OtherHost:
 
 
 def _step_result(reply: tuple[bool, bytes, bytes, int]) -> StepResult:
-    from lobench_torch.specs import StepResult
-
     is_done, params, state, token = reply
     return StepResult(is_done, np.frombuffer(params, np.float32), np.frombuffer(state, np.uint8), token)
 
@@ -191,8 +183,6 @@ class _Server:
 
     def make(self, spec_values: Any, shapes: Any, settings: Any, scheduled_names: Any) -> tuple[int, int]:
         """Creates a host. Returns its number and the size of its state."""
-        from lobench_torch.specs import OptimizerSpec
-
         self._hosts.append(self._library.host(OptimizerSpec(*spec_values), shapes, settings, scheduled_names))
         return len(self._hosts) - 1, self._hosts[-1].empty_state.size
 
@@ -238,8 +228,6 @@ def serve(fd: int) -> None:
     Args:
       fd: File descriptor of a socket.
     """
-    from lobench_torch.specs import RefusedOptimizer
-
     pipe = Connection(fd)
     server = _Server()
     while True:

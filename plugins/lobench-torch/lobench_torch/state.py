@@ -51,7 +51,7 @@ _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, object) 
 
 
 class _NotSaved(Exception):
-    """An object has no encoding. `path` is extended while the exception passes through its containers."""
+    """Raised for an object that cannot be encoded; `path` grows as the exception passes through its containers."""
 
     def __init__(self, got: Any) -> None:
         super().__init__(got)

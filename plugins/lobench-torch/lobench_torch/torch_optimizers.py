@@ -12,6 +12,7 @@ from typing import Any
 import gin
 
 import lobench
+from lobench_torch.specs import WRAPPED_ARGUMENTS
 from lobench_torch.transformation import SELECTOR, transformation
 
 __all__ = ["torch_optimizer"]
@@ -100,8 +101,6 @@ def _is_optimizer(candidate: Any) -> bool:
 
 @functools.cache
 def _register(selector: str) -> None:
-    from lobench_torch.specs import WRAPPED_ARGUMENTS
-
     module, _, name = selector.rpartition(".")
     cls = getattr(sys.modules[module], name)
 

@@ -24,11 +24,10 @@ import lobench
 from lobench import ConfigError
 from lobench.extend import host_call
 from lobench_torch.other_python import OtherPython
+from lobench_torch.specs import ClassReference, OptimizerSpec, RefusedOptimizer, StepResult
 
 if TYPE_CHECKING:
     from lobench_torch.host import Library
-    from lobench_torch.specs import OptimizerSpec, StepResult
-
 __all__ = ["SELECTOR", "transformation"]
 
 SELECTOR = "lobench_torch_selector"  # attribute of a configurable that stands for a class of optimizers
@@ -60,8 +59,6 @@ def transformation(
     settings_by_pattern = tuple((_checked_pattern(pattern), dict(group)) for pattern, group in (groups or {}).items())
     no_decay = _checked_pattern(no_decay)
     torch_library = _torch_library(python)
-    from lobench_torch.specs import OptimizerSpec
-
     with _convert_errors():
         optimizer = torch_library.describe_class(name)
     if optimizer.first_argument in ("model", "module", "net", "network"):
@@ -82,8 +79,6 @@ def _as_class(value: Any) -> Any:
     selector = getattr(value, SELECTOR, None)
     if selector is None:
         return value
-    from lobench_torch.specs import ClassReference
-
     return ClassReference(selector, tuple(value(**{SELECTOR: True}).items()))
 
 
@@ -119,8 +114,6 @@ def _torch_library(python: str) -> Library | OtherPython:
 @contextlib.contextmanager
 def _convert_errors() -> Iterator[None]:
     """Converts `RefusedOptimizer` to `ConfigError`."""
-    from lobench_torch.specs import RefusedOptimizer
-
     try:
         yield
     except RefusedOptimizer as error:

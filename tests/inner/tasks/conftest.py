@@ -27,7 +27,7 @@ def train() -> Train:
 @functools.cache
 def program(task: Any, steps: int, learning_rate: float) -> Any:
     optimizer = optax.adam(learning_rate)
-    # Compiled functions of their own: what is called twice is traced and lowered once.
+    # Compiled separately, so that functions called twice are traced once.
     draw = jax.jit(functools.partial(batch_of, task))
     evaluate = jax.jit(task.eval_loss_with_aux)
 

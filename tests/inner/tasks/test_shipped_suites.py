@@ -12,7 +12,7 @@ from lobench.inner.task import TaskFamily
 
 SUITES = Path(__file__).parents[3] / "suites"
 SPECS = [spec for path in sorted(SUITES.rglob("*.gin")) for spec in specs_in(path)]
-# The cases of `velodrome_mini` are others' word for word, as the last test says.
+# Each case of `velodrome_mini` equals a case of another suite (see the last test).
 DISTINCT = [spec for spec in SPECS if spec.suite != "velodrome_mini"]
 
 
