@@ -109,6 +109,18 @@ def test_ranking_of_an_import_that_lacks_a_paired_seed_does_not_call_it_worse(tm
     assert re.search(r"^ +- +b \(imported\)", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("num_complete", "answer"), [(2, "best-of-2-and-1-unranked"), (1, "only-one-of-2-that-can-be-ranked")]
+)
+def test_ranking_with_a_checkpoint_that_lacks_a_case_counts_the_ranked_checkpoints(
+    tmp_path: Path, num_complete: int, answer: str
+) -> None:
+    add(tmp_path, 1, {"a": {"train/loss": [0.1, 0.1]}, "b": Outcome.ERROR})
+    for step in range(2, 2 + num_complete):
+        add(tmp_path, step, {"a": {"train/loss": [0.2, 0.2 * step]}, "b": {"train/loss": [0.2, 0.2 * step]}})
+    assert SHOWN[answer] in " ".join(ranking_text(summary_of(tmp_path, [])).split())
+
+
 def test_mean_score_of_a_method_that_loses_all_seeds_of_a_case_is_not_bold(tmp_path: Path) -> None:
     ends = {"best": {"x": 0.1, "y": 0.1}, "bursts": {"x": 0.1, "y": math.inf}}
     rows = [
