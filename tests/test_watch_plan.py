@@ -102,7 +102,7 @@ def test_a_typo_is_an_error_as_at_the_first_run(folder: Path) -> None:
 def test_what_is_gone_expires_for_what_is_missing_alone(folder: Path) -> None:
     (folder / "run" / "theta_1.npz").unlink()
     (folder / "tiny" / "tiny.gin").write_text(GIN + "new/Case.task = @Bowl()\n")
-    again(folder, "--checkpoints", "all", code=3)
+    assert SHOWN["1-evaluation-gave-no-result"] in again(folder, "--checkpoints", "all", code=3)
     found = {(r["checkpoint"]["outer_step"], r["case"]["name"]): r["outcome"] for r in results(folder / "store")}
     assert found.pop((1, "new")) == "expired"
     assert set(found.values()) == {"passed"} and len(found) == 5

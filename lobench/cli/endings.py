@@ -28,8 +28,9 @@ __all__ = [
     "exit_code",
     "log_ending",
     "log_failed",
-    "outcome_counts_text",
+    "new_or_earlier_counts_text",
     "results_command",
+    "retry_lines",
     "unread_lines",
 ]
 
@@ -114,8 +115,10 @@ def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[...
     if ending.outcomes and not settings.quiet:
         for line in _best_lines(outcome.store):
             log(line)
+    for line in retry_lines(ending):
+        log(line)
     page = f", and {outcome.store / PAGE}" if REPORT in settings.sinks else ""
-    log(f"done: {_new_or_earlier_counts_text(ending)}; see {results_command(outcome.store)}{page}")
+    log(f"done: {new_or_earlier_counts_text(ending)}; see {results_command(outcome.store)}{page}")
     for line in unread_lines(ending):
         log(line, "red")
 
@@ -138,19 +141,33 @@ def unread_lines(ending: WatchSummary) -> list[str]:
     return [*lines, *(f"not evaluated: {folder}: {reason}" for folder, reason in ending.unbound.items())]
 
 
-def _new_or_earlier_counts_text(ending: WatchSummary) -> str:
+def retry_lines(ending: WatchSummary, num_failed_commands: int = 0) -> list[str]:
+    """Returns a line that names `--retry-errors`, or [] if all commands and stored evaluations gave a result.
+
+    Args:
+      ending: Summary of the run. Evaluations without result count whether they ended in this call or earlier.
+      num_failed_commands: Number of trainings of an experiment that left no result.
+    """
+    num_errors = sum(ending.recorded.get(outcome, 0) for outcome in ERRORS)
+    counts = {"command": num_failed_commands, "evaluation": num_errors}
+    texts = [counted(count, noun) for noun, count in counts.items() if count]
+    pronoun = "it" if sum(counts.values()) == 1 else "them"
+    return [f"{' and '.join(texts)} gave no result; --retry-errors tries {pronoun} again"] if texts else []
+
+
+def new_or_earlier_counts_text(ending: WatchSummary) -> str:
     """Returns the outcomes of this call or, if there are none, the earlier outcomes that determine the exit code."""
     if ending.outcomes:
-        return outcome_counts_text(ending.outcomes)
+        return _outcome_counts_text(ending.outcomes)
     earlier_failures = {
         outcome: count for outcome, count in ending.recorded.items() if outcome in (*ERRORS, Outcome.FAILED)
     }
     return (
-        f"nothing new; recorded before: {outcome_counts_text(earlier_failures)}" if earlier_failures else "nothing new"
+        f"nothing new; recorded before: {_outcome_counts_text(earlier_failures)}" if earlier_failures else "nothing new"
     )
 
 
-def outcome_counts_text(counts_by_outcome: Mapping[Outcome, int]) -> str:
+def _outcome_counts_text(counts_by_outcome: Mapping[Outcome, int]) -> str:
     """Formats outcomes with their numbers: `3 passed, 1 error`."""
     return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts_by_outcome.items()))
 

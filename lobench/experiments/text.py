@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lobench.cli.endings import exit_code, outcome_counts_text, results_command, unread_lines
+from lobench.cli.endings import exit_code, new_or_earlier_counts_text, results_command, retry_lines, unread_lines
 from lobench.cli.exit_codes import ExitCode
 from lobench.core.wording import counted
 
@@ -41,16 +41,18 @@ def ending_lines(outcome: ExperimentOutcome) -> list[str]:
         else "no case is known yet"
     )
     lines = [f"{name} {state}" for name, state in outcome.trials.items() if state in ("failed", "infeasible")]
+    num_failed_commands = len(lines)
     lines += [f"{title!r} was not evaluated: {problem}" for title, problem in outcome.refused.items()]
     lines += [outcome.utilisation] if outcome.utilisation else []
     if outcome.ending.interrupted:
         return [*lines, f"{progress_text}; the same command goes on"]
     if outcome.ending.over_budget and outcome.num_done < outcome.num_planned:
         return [*lines, f"--max-core-hours are used: {progress_text}; the same command goes on"]
-    new_outcomes = outcome_counts_text(outcome.ending.outcomes) or "nothing new"
+    outcomes_text = new_or_earlier_counts_text(outcome.ending)
     return [
         *lines,
-        f"done: {progress_text}, {new_outcomes}; see {results_command(outcome.store, '--cases')}",
+        *retry_lines(outcome.ending, num_failed_commands),
+        f"done: {progress_text}, {outcomes_text}; see {results_command(outcome.store, '--cases')}",
         *unread_lines(outcome.ending),
     ]
 

@@ -140,7 +140,8 @@ def _answer(summary: Summary, rows: Sequence[_Row], best_rows: Sequence[_Row]) -
         text = f"{_row_label(best)} is the only one of {counted(len(rows), kind)} that can be ranked"
         return f"{text}: score {score} (95%), {extent_text}"
     unranked_text = f" ({len(rows) - num_ranked} more cannot be ranked)" if num_ranked < len(rows) else ""
-    text = f"{_row_label(best)} is the best of {counted(num_ranked, kind)}{unranked_text}: score {score} (95%), {extent_text}"
+    text = f"{_row_label(best)} is the best of {counted(num_ranked, kind)}{unranked_text}"
+    text = f"{text}: score {score} (95%), {extent_text}"
     if equal_rows:
         return f"{text}; not significantly worse: {shortened_list([_row_label(row) for row in equal_rows], _MAX_NAMED)}"
     worse_text = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
