@@ -20,10 +20,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "report.html").as_uri()
 
 
-@pytest.fixture(params=[(1280, "light"), (400, "dark")], ids=lambda p: f"{p[0]} {p[1]}")
-def page(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Iterator[Page]:
+@pytest.fixture
+def page(chromium: Browser, address: str) -> Iterator[Page]:
     """The page as opened; afterwards: no error on the console, no request but the page itself, no dialogue."""
-    with opened(chromium, address, *request.param) as page:
+    with opened(chromium, address, 1280, "light") as page:
         yield page
 
 
@@ -77,10 +77,10 @@ def test_tables_are_sorted_and_filtered_and_films_stop(page: Page) -> None:
     assert button.inner_text() == "Play" and film.evaluate("svg => svg.animationsPaused()")
 
 
-def test_a_film_stands_still_for_who_asks_for_less_motion(chromium: Browser, address: str) -> None:
-    context = chromium.new_context(reduced_motion="reduce")
-    page = context.new_page()
-    page.goto(f"{address}#/cases")
+def test_a_film_stands_still_for_who_asks_for_less_motion(page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(f"{page.url}#/cases")
+    page.reload()
     assert page.locator("button.play").first.inner_text() == "Play"
     assert page.locator("svg.film").first.evaluate("svg => svg.animationsPaused()")
-    context.close()
+    page.emulate_media(reduced_motion="null")

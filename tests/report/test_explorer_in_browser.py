@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from chromium import opened
 from commands import lobench
 from playwright.sync_api import Browser, Page, expect
+from reader import environment
 from report_store import NASTY, make_baseline, make_store
 from served import serve
 from shown import texts_of
@@ -46,12 +46,6 @@ def page(chromium: Browser, file: str) -> Iterator[Page]:
         yield page
 
 
-@pytest.fixture(params=[(1280, "light"), (400, "dark")], ids=lambda p: f"{p[0]} {p[1]}")
-def any_page(request: pytest.FixtureRequest, chromium: Browser, file: str) -> Iterator[Page]:
-    with opened(chromium, f"{file}#/curves", *request.param) as page:
-        yield page
-
-
 def picked(page: Page, kind: str) -> list[str]:
     """Returns what the link says of a kind."""
     return parse_qs(page.evaluate("location.hash").partition("?")[2]).get(kind, [])
@@ -79,8 +73,14 @@ def test_scripts_say_numbers_as_the_page_does(page: Page) -> None:
     assert page.evaluate("values => values.map(lobench.number)", values) == [format_number(value) for value in values]
 
 
-def test_people_pick_what_is_drawn_and_the_link_holds_it(any_page: Page) -> None:
-    page, charts = any_page, any_page.locator("#explorer-charts figure")
+@pytest.fixture
+def phone_page(chromium: Browser, file: str) -> Iterator[Page]:
+    with opened(chromium, f"{file}#/curves", 400, "dark") as page:
+        yield page
+
+
+def test_people_pick_what_is_drawn_and_the_link_holds_it(phone_page: Page) -> None:
+    page, charts = phone_page, phone_page.locator("#explorer-charts figure")
     expect(charts).to_have_count(4)
     assert page.evaluate("location.hash") == "#/curves"
     assert page.locator(".pick summary").all_inner_texts() == [
@@ -148,8 +148,9 @@ def test_the_commands_compute_the_same_bits_whatever_was_bound(chromium: Browser
     with opened(chromium, (tmp_path / "report.html").as_uri() + "#/evaluations", 1280, "light") as page:
         page.locator("#evaluations tbody a").click()
         text = page.get_by_label("the commands that repeat it", exact=True).inner_text()
-    path = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-ec", text], cwd=tmp_path, env=path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-ec", text], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
     again = json.loads(done.stdout[done.stdout.index("\n[") :])
     before = json.loads(lobench("results", "--store", tmp_path / "store", "--format", "json").stdout)
     assert len(again) == 1 and again[0]["num_inner_steps"] == 7

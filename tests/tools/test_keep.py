@@ -374,6 +374,7 @@ def test_keep_that_is_killed_at_random_moments_decides_as_one_that_is_not(reposi
     (repository / "train.py").write_text(SCRIPT.replace("\nlr", f"\n{script}lr").replace("LR", "0.3"))
     options = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--format", "json")
     words = [sys.executable, "-m", "lobench.cli", "keep", "--command", COMMAND, "--against", "git:HEAD", *options]
+    words += ["--executor", "inline"]  # other executors start a worker in each round
 
     def begun(store: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
