@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 from collections import Counter
@@ -20,10 +21,11 @@ from lobench.api.utilisation import UtilisationProgress
 from lobench.core.containment import contain_plugins
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
-from lobench.core.subject import GivenCheckpoint, RequestedSubject
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject
 from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.given import has_run_configs, run_variant
+from lobench.engine.checkpoints.places import absolute_location, is_below
 from lobench.engine.checkpoints.population_source import runs_below
 from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import RecordedCases
@@ -41,6 +43,8 @@ from lobench.engine.workers.devices import devices_here
 from lobench.hookspecs import CheckpointReader, CheckpointSource, Executor, SourceContext
 
 __all__ = ["LOCAL_EXECUTORS", "RunExtension", "WatchOutcome", "run_rounds"]
+
+_FOLDER_SOURCES = ("directory", "population")  # sources whose checkpoints are below the watched location
 
 
 class RunExtension(Protocol):
@@ -197,10 +201,11 @@ def _run_round(
     make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
+    is_of_run = _run_membership(settings) if source is not None else _is_of_any_run
     with (
         Ledger.open(folder, name=settings.watch_name, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, components.manager, ledger, folder, progress)) as deliverer,
-        _open_for_display(progress, ledger, settings.suites),
+        _open_for_display(progress, ledger, settings.suites, is_of_run),
     ):
         activity = (
             f"watching {settings.location}" if source is not None else f"evaluating {counted(len(requests), 'subject')}"
@@ -243,6 +248,7 @@ def _run_round(
             options=settings,
             run_variant=partial(run_variant, settings.location),
             has_run_configs=source is not None and has_run_configs(settings.location),
+            is_of_run=is_of_run,
         )
         ending = chief.run()
         if extension is not None:
@@ -250,10 +256,38 @@ def _run_round(
         return ending
 
 
+def _run_membership(settings: WatchSettings) -> Callable[[Subject], bool]:
+    """Returns a function that tells checkpoints of the watched run from those of other runs in its store.
+
+    A plugin's source may give its checkpoints any path, so that all of the store count as its own.
+    """
+    if settings.source not in _FOLDER_SOURCES:
+        return _is_of_any_run
+    location = absolute_location(settings.location)
+
+    @functools.cache
+    def is_folder_of_run(folder: str) -> bool:
+        return is_below(folder, location)
+
+    def is_of_run(subject: Subject) -> bool:
+        is_download = "://" in location and "://" not in subject.uri
+        if not subject.has_theta or is_download:
+            return True
+        return subject.uri == location or is_folder_of_run(subject.uri.rpartition("/")[0])
+
+    return is_of_run
+
+
+def _is_of_any_run(subject: Subject) -> bool:
+    return True
+
+
 @contextlib.contextmanager
-def _open_for_display(progress: WatchProgress, ledger: Ledger, suites: Sequence[str]) -> Iterator[None]:
+def _open_for_display(
+    progress: WatchProgress, ledger: Ledger, suites: Sequence[str], is_of_run: Callable[[Subject], bool]
+) -> Iterator[None]:
     """Opens the ledger for a progress display while the body runs."""
-    progress.opened(ledger.open_reader, suites)
+    progress.opened(ledger.open_reader, suites, is_of_run)
     try:
         yield
     finally:

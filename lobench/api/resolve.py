@@ -22,6 +22,7 @@ from lobench.core.subject import GivenCheckpoint, RequestedSubject, SubjectKey, 
 from lobench.core.subject import Subject as Who
 from lobench.engine.checkpoints.given import given_checkpoint, given_subject
 from lobench.engine.checkpoints.kept import readable_location
+from lobench.engine.checkpoints.places import is_below
 from lobench.engine.config.syntax import Binding, parse_text
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger, split_store_and_name
@@ -127,7 +128,7 @@ class RunFolder:
 
     def contains(self, uri: str) -> bool:
         """Returns whether a checkpoint of the store belongs to this run."""
-        return not self.shares_store or _is_below(uri, self.location)
+        return not self.shares_store or is_below(uri, self.location)
 
     def request_for(self, evaluated_subject: Who) -> GivenCheckpoint:
         """Returns a checkpoint that a watch evaluated, to be evaluated again with the `config.gin` texts of that watch.
@@ -343,16 +344,8 @@ def _store_has_other_runs(folder: str, store: Path) -> bool:
     """Returns whether a store has checkpoints below a folder and also checkpoints elsewhere."""
     with Ledger.open(store, read_only=True) as ledger:
         uris = {sighting.uri for sighting in ledger.sightings().values() if sighting.has_theta}
-    uris_below = {uri for uri in uris if _is_below(uri, folder)}
+    uris_below = {uri for uri in uris if is_below(uri, folder)}
     return bool(uris_below) and uris_below != uris
-
-
-def _is_below(uri: str, folder: str) -> bool:
-    if "://" in uri or "://" in folder:
-        return uri.startswith(f"{folder.rstrip('/')}/")
-    path = Path(uri)
-    folder_path = Path(folder)
-    return path.is_relative_to(folder_path.absolute()) or path.resolve().is_relative_to(folder_path.resolve())
 
 
 def _sessions_of_commands(store: Path) -> dict[str, list[Path]]:

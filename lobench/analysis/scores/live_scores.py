@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +62,17 @@ class StoreScores:
     Args:
       ledger: Ledger of the store.
       suite_paths: Suites whose tuned baselines define the scales.
+      is_of_run: Returns whether a subject is compared with those of the watched run. All subjects set the scales.
     """
 
-    def __init__(self, ledger: Ledger, suite_paths: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        suite_paths: Sequence[Path],
+        is_of_run: Callable[[Subject], bool] = lambda subject: True,
+    ) -> None:
         self._ledger, self._suite_paths = ledger, tuple(suite_paths)
+        self._is_of_run = is_of_run
         self._current_cases: CurrentCases | None = None
         self._current_identities: frozenset[str] = frozenset()
         self._last_event = -1
@@ -98,7 +105,11 @@ class StoreScores:
         if all(entry.score is not None for entry in scored_subjects):
             return scored_subjects
         # The best mean may have changed, and with it all scores.
-        means = [(subject, mean_score(subject, None, scales).mean) for subject in all_subjects]
+        means = [
+            (subject, mean_score(subject, None, scales).mean)
+            for subject in all_subjects
+            if self._is_of_run(subject.subject)
+        ]
         return [entry if entry.score is not None else _with_fallback(entry, scales, means) for entry in scored_subjects]
 
     def _read_subjects(self, hashes: Collection[str]) -> list[StoredSubject]:
@@ -158,7 +169,7 @@ def _score_subject(subject: StoredSubject, scales: Scales) -> LiveScoredSubject:
 def _with_fallback(
     scored_subject: LiveScoredSubject, scales: Scales, means: Sequence[tuple[StoredSubject, float]]
 ) -> LiveScoredSubject:
-    """Returns a subject without a score with its fallback. `means` are the mean scores of all subjects, in order."""
+    """Returns a subject without a score with its fallback. `means` are the mean scores of the run, in order."""
     subject = scored_subject.subject
     earlier_means = [
         (stored_subject.subject, mean)

@@ -15,7 +15,7 @@ from lobench.core.errors import CheckpointError
 from lobench.core.wording import headline, shortened_list
 from lobench.engine.environment import environment_with
 
-__all__ = ["absolute_location", "checkpoint_path"]
+__all__ = ["absolute_location", "checkpoint_path", "is_below"]
 
 _HUB_SCHEME = "hf://"
 _HUB_URI = re.compile(r"hf://(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/@]+))?/(?P<file>[^@]+)")
@@ -27,6 +27,19 @@ _QUIET_ENV = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 def absolute_location(location: str) -> str:
     """Returns a location that is independent of the working directory: an absolute path, or the URL."""
     return location if "://" in location else os.path.abspath(location)
+
+
+def is_below(uri: str, folder: str) -> bool:
+    """Returns whether a path or URL is a folder, in it or below it. Symbolic links are followed.
+
+    >>> is_below("/runs/a/theta_1.npz", "/runs/a"), is_below("/runs/b/theta_1.npz", "/runs/a")
+    (True, False)
+    """
+    if "://" in uri or "://" in folder:
+        return f"{uri}/".startswith(f"{folder.rstrip('/')}/")
+    path = Path(uri)
+    folder_path = Path(folder)
+    return path.is_relative_to(folder_path.absolute()) or path.resolve().is_relative_to(folder_path.resolve())
 
 
 def checkpoint_path(location: str) -> epath.Path:

@@ -35,8 +35,16 @@ class WatchProgress:
         """Reports stored results that are kept although something has changed. By default, logs the line."""
         self.log(line)
 
-    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
-        """Called when the store is open. Call `open_reader` in each thread that reads it, until `closed`."""
+    def opened(
+        self, open_reader: Callable[[], Ledger], suites: Sequence[str], is_of_run: Callable[[Subject], bool]
+    ) -> None:
+        """Called when the store is open. Call `open_reader` in each thread that reads it, until `closed`.
+
+        Args:
+          open_reader: Opens the store.
+          suites: Suites of the watch.
+          is_of_run: Returns whether a stored checkpoint is of the watched run. A store may hold other runs, too.
+        """
 
     def closed(self) -> None: ...
 

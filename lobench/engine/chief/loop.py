@@ -106,7 +106,9 @@ class Chief:
         options: WatchOptions,
         run_variant: Callable[[str], Variant] = lambda uri: Variant(),
         has_run_configs: bool = False,
+        is_of_run: Callable[[Subject], bool] = lambda subject: True,
     ) -> None:
+        self._is_of_run = is_of_run
         self._ledger, self._source, self._has_source = ledger, source or NoSource(), source is not None
         self._deliverer, self._observers = deliverer, Observers(manager, ledger, progress)
         self._progress = progress
@@ -200,7 +202,9 @@ class Chief:
         sha256s = self._subjects.hashes()
         if self._has_source:
             sightings = self._ledger.sightings()
-            sha256s |= {sighting.sha256 for sighting in sightings.values() if sighting.has_theta}
+            sha256s |= {
+                sighting.sha256 for sighting in sightings.values() if sighting.has_theta and self._is_of_run(sighting)
+            }
             superseded = self._ledger.superseded_subjects()
             present_hashes = {sighting.sha256 for sighting in sightings.values() if sighting not in superseded}
             sha256s -= {sighting.sha256 for sighting in superseded} - present_hashes
@@ -225,13 +229,19 @@ class Chief:
 
     def _recover(self) -> None:
         """Continues from the ledger's records, and plans the given subjects."""
-        sightings = self._ledger.sightings()
+        all_sightings = self._ledger.sightings()
+        sightings = {position: subject for position, subject in all_sightings.items() if self._is_of_run(subject)}
+        other_sightings = {
+            position: subject for position, subject in all_sightings.items() if position not in sightings
+        }
         if self._has_source:
             sightings = self._intake.with_current_configs(sightings)
         planned_entries = list(planned_sightings(sightings, self._history)) if self._has_source else []
         planned_entries += self._add_given_subjects()
         unfinished_sightings = [
-            sighting for position, sighting in sightings.items() if not was_finished(position, self._history)
+            sighting
+            for position, sighting in (sightings | other_sightings).items()
+            if not was_finished(position, self._history)
         ]
         self._intake.recover(
             [subject for _, subject, is_done in planned_entries if not is_done], keep=unfinished_sightings

@@ -61,9 +61,17 @@ class CheckpointLines:
       suites: Suites whose tuned baselines are used. The scale of a case without baseline changes with later
         checkpoints. The line then has losses, and compares them with earlier ones on the current scale.
       log: Receives a line and its colour, in the thread.
+      is_of_run: Returns whether a stored subject is of the watched run. Others are left out of comparisons.
     """
 
-    def __init__(self, open_reader: Callable[[], Ledger], suites: Sequence[str], log: LogLine) -> None:
+    def __init__(
+        self,
+        open_reader: Callable[[], Ledger],
+        suites: Sequence[str],
+        log: LogLine,
+        is_of_run: Callable[[Subject], bool] = lambda subject: True,
+    ) -> None:
+        self._is_of_run = is_of_run
         self._open_reader, self._suite_paths, self._log = open_reader, [Path(suite) for suite in suites], log
         self._finished_queue: queue.SimpleQueue[_Finished | None] = queue.SimpleQueue()
         self._ledger: Ledger | None = None
@@ -157,12 +165,13 @@ class CheckpointLines:
         is_first = self._scores is None
         if self._scores is None:
             self._ledger = self._open_reader()
-            self._scores = StoreScores(self._ledger, self._suite_paths)
+            self._scores = StoreScores(self._ledger, self._suite_paths, self._is_of_run)
         scores = self._scores.scores_of(subjects)
         if is_first:
             requested_keys = {subject.key for subject in subjects}
             for earlier_score in self._scores.all_scores():
-                if earlier_score.subject.subject.key in self._finished_before - requested_keys:
+                is_finished = earlier_score.subject.subject.key in self._finished_before - requested_keys
+                if is_finished and self._is_of_run(earlier_score.subject.subject):
                     self._lines.register(earlier_score.subject.subject, earlier_score)
         return {(score.subject.subject.key, score.subject.subject.outer_step): score for score in scores}
 

@@ -251,7 +251,9 @@ class _MethodProgress(PlainProgress):
 
     _methods: MethodCounts
 
-    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
+    def opened(
+        self, open_reader: Callable[[], Ledger], suites: Sequence[str], is_of_run: Callable[[Subject], bool]
+    ) -> None:
         self.start_status_thread()
 
     def cases_known(self, cases: Sequence[CaseInfo]) -> None:

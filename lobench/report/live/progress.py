@@ -114,8 +114,10 @@ class PlainProgress(SilentProgress):
                 "cannot write the output", got=cause(error), next_step="the same command goes on from here"
             ) from error
 
-    def opened(self, open_reader: Callable[[], Ledger], suites: Sequence[str]) -> None:
-        self._lines = CheckpointLines(open_reader, suites, self.log)
+    def opened(
+        self, open_reader: Callable[[], Ledger], suites: Sequence[str], is_of_run: Callable[[Subject], bool]
+    ) -> None:
+        self._lines = CheckpointLines(open_reader, suites, self.log, is_of_run)
         self.start_status_thread()
 
     def start_status_thread(self) -> None:
