@@ -64,8 +64,16 @@ def steps(folder: Path) -> Counter[tuple[int, str]]:
 
 
 def test_nothing_changed_trains_nothing(folder: Path) -> None:
-    assert SHOWN["nothing-new"] in again(folder, "--checkpoints", "all")
+    output = again(folder, "--checkpoints", "all")
+    assert SHOWN["nothing-new"] in output
+    assert SHOWN["resuming-checkpoints-already-evaluated"] + "2 of 2" in output
     assert steps(folder).total() == 4
+
+
+def test_resuming_after_an_edit_of_the_task_counts_no_checkpoint_as_evaluated(folder: Path) -> None:
+    tasks = folder / "tiny" / "tiny_tasks.py"
+    tasks.write_text(tasks.read_text().replace("jnp.sum(params**2)", "2 * jnp.sum(params**2)"))
+    assert SHOWN["resuming-checkpoints-already-evaluated"] + "0 of 2" in again(folder)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("latest", {2: 2}), ("all", {1: 2, 2: 2})])

@@ -160,6 +160,8 @@ class Chief:
             log=progress.log,
         )
         self._dispatch = Dispatch(self._subjects, spool, self._workers, progress)
+        # Subjects of earlier runs, and whether these finished them, until `_announce_resumed`.
+        self._resumed_subjects: list[tuple[Subject, bool]] = []
         self._leased_programs: set[str] = set()  # programs of all leases so far
         self._known_cases, self._variants = known, Variants(known, options.cases)
         self._own_events: list[planner.Event] = []  # caused by the chief's own actions
@@ -253,6 +255,9 @@ class Chief:
             for position, planned_subject, is_done in planned_entries
             if not is_done or self._options.replan
         ]
+        self._resumed_subjects = [
+            (subject, is_done) for position, subject, is_done in planned_entries if position in sightings
+        ]
         self._variants.add([Variant()] if self._is_one_run else [])
         self._variants.add(subject.variant for _, subject in planned_subjects)
         recorded_cases = self._variants.all_recorded_cases((subject for _, subject in planned_subjects), self._history)
@@ -263,10 +268,6 @@ class Chief:
             self._workers.request_cases(variant, is_traced=is_traced, names=self._options.cases)
         for position, subject in planned_subjects:
             self._handle(planner.SubjectSeen(position, subject.key))
-        if num_known := sum(position in sightings for position, _, _ in planned_entries):
-            names = "checkpoints" if self._has_source else self._arrivals.subjects_noun
-            num_evaluated = sum(entry[2] for entry in planned_entries)
-            self._progress.announce(f"resuming: {names} already evaluated: {num_evaluated:,} of {num_known:,}")
         self._run_commands()
         if not self._has_source and not self._arrivals.is_open:
             self._end_run()
@@ -501,8 +502,29 @@ class Chief:
         if first_cases is not None and not self._has_cases:
             self._has_cases = True
             self._progress.cases_known(first_cases)
+        if cases_by_variant:
+            self._announce_resumed()
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
+
+    def _announce_resumed(self) -> None:
+        """Announces how many subjects of earlier runs need no evaluation by the present code, once."""
+        resumed_subjects, self._resumed_subjects = self._resumed_subjects, []
+        if not resumed_subjects:
+            return
+        plan = Plan(self._history)
+        cases_by_variant = self._subjects.cases_by_variant()
+
+        def is_evaluated(subject: Subject) -> bool:
+            cases = cases_by_variant.get(subject.variant.key, ())
+            is_missing = any(True for _ in plan.missing_evaluations(subject.sha256, cases))
+            return bool(cases) and not is_missing and not plan.evaluations_to_retry(subject.sha256, cases)
+
+        num_evaluated = sum(
+            is_evaluated(subject) or (is_done and not self._options.replan) for subject, is_done in resumed_subjects
+        )
+        noun = "checkpoints" if self._has_source else self._arrivals.subjects_noun
+        self._progress.announce(f"resuming: {noun} already evaluated: {num_evaluated:,} of {len(resumed_subjects):,}")
 
     def _accept_code(self, subjects: Sequence[Subject]) -> None:
         """Accepts results made by other code from now on (`--keep-results`), and logs the differences."""
