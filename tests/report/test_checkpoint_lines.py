@@ -13,6 +13,7 @@ from shown import texts_of
 from stores import add
 from tiny import make_run, make_suite, watch
 
+from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
 from lobench.report.live.checkpoint_lines import CheckpointLines
 
@@ -108,6 +109,13 @@ def test_scores_that_cannot_be_made_leave_a_line_that_says_why(tmp_path: Path) -
     next(suite.rglob("*.json")).write_text("{")
     output = lines_of(store, suite)
     assert len(output) == 4 and all(SHOWN["no-score"] in line for line in output)
+
+
+def test_line_of_a_case_without_value_tells_divergence_from_no_result(tmp_path: Path) -> None:
+    diverged = {"train/loss": [math.nan, math.nan]}
+    add(tmp_path / "store", 1, {"a": {"train/loss": [0.5, 0.5]}, "b": diverged, "c": Outcome.POISONED})
+    (line,) = lines_of(tmp_path / "store", tmp_path)
+    assert SHOWN["a-0-5-b-diverged-c"] in line
 
 
 def test_a_line_counts_exploded_seeds_beside_diverged_ones(tmp_path: Path) -> None:

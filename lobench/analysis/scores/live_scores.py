@@ -26,12 +26,13 @@ class Fallback:
 
     Attributes:
       score: Mean score. On cases without a baseline the best stored mean scores 1, so it changes with new results.
-      final_means: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged.
+      final_means: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged, and
+        None if the case has no result.
       earlier_scores: Earlier subjects with the same cases, and their mean scores on this scale.
     """
 
     score: MeanScore
-    final_means: tuple[tuple[str, str, float], ...]
+    final_means: tuple[tuple[str, str, float | None], ...]
     earlier_scores: tuple[tuple[Subject, float], ...]
 
 
@@ -187,9 +188,9 @@ def _with_fallback(
     return dataclasses.replace(scored_subject, fallback=fallback)
 
 
-def _final_mean(cell: Cell) -> float:
+def _final_mean(cell: Cell) -> float | None:
     values = list(cell.finals(cell.case.primary_metric).values())
-    return mean_of(values) if values else math.nan
+    return mean_of(values) if values else None
 
 
 def _generation_and_step(subject: StoredSubject) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from lobench.core.subject import Subject, SubjectKey
 from lobench.core.wording import counted
 from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.store.ledger import Ledger
-from lobench.report.tables.text import subject_name
+from lobench.report.tables.text import final_mean_text, subject_name
 
 if TYPE_CHECKING:
     from lobench.analysis.scores.live_scores import Fallback, LiveScoredSubject, StoreScores
@@ -267,10 +267,11 @@ def _losses(fallback: Fallback, subject: Subject) -> str:
 
     metrics = {metric for _, metric, _ in fallback.final_means}
     metric_prefix = f"{metrics.pop()} " if len(metrics) == 1 else ""
-    loss_texts = [
-        f"{f'{name} ' if len(fallback.final_means) > 1 else ''}{'' if metric_prefix else f'{metric} '}{value:.4g}"
-        for name, metric, value in fallback.final_means[:_NUM_LOSSES]
-    ]
+    loss_texts = []
+    for name, metric, value in fallback.final_means[:_NUM_LOSSES]:
+        case_prefix = f"{name} " if len(fallback.final_means) > 1 else ""
+        own_metric_prefix = "" if metric_prefix else f"{metric} "
+        loss_texts.append(f"{case_prefix}{own_metric_prefix}{final_mean_text(value)}")
     text = metric_prefix + ", ".join(loss_texts) + ", ..." * (len(fallback.final_means) > _NUM_LOSSES)
     if not fallback.earlier_scores or not fallback.score.scores:
         return text

@@ -18,7 +18,7 @@ from lobench.analysis.tables.tabulate import race_notes
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.result import Outcome, mean_of
 from lobench.core.wording import counted, duration_text, one_line, shortened_list
-from lobench.report.tables.text import interval_cell, text_table
+from lobench.report.tables.text import final_mean_text, interval_cell, text_table
 
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
 
@@ -228,10 +228,10 @@ def _without_scores(summary: Summary) -> list[tuple[str, CaseInfo]]:
 
 
 def _mean_cell(subject: StoredSubject, case: CaseInfo) -> str:
-    """Returns the mean final value over the seeds; "-" without one."""
+    """Returns the mean final value over the seeds, "diverged" if a seed diverged; "-" without a result."""
     cell = subject.cells.get(case.identity)
     values = list(cell.final_values.get(case.primary_metric, {}).values()) if cell is not None else []
-    return f"{mean_of(values):.4g}" if values else "-"
+    return final_mean_text(mean_of(values)) if values else "-"
 
 
 def _time_cell(summary: Summary, row: _Row) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "escape_controls",
     "factor_mark",
     "factor_text",
+    "final_mean_text",
     "has_outer_step",
     "interval_cell",
     "markdown_line",
@@ -81,6 +82,13 @@ def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f"
         return "-"
     bounds = "" if math.isnan(interval.lower) else f" [{interval.lower:{form}}, {interval.upper:{form}}]"
     return f"{mark}{interval.mean:{form}}{bounds}"
+
+
+def final_mean_text(value: float | None) -> str:
+    """Formats the mean final value of a case: "diverged" for NaN, "no result" for None."""
+    if value is None:
+        return "no result"
+    return "diverged" if math.isnan(value) else f"{value:.4g}"
 
 
 def p_cell(value: float) -> str:
