@@ -41,15 +41,20 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ablate": {"executor": "inline", "workers": "1"},
 }
 _SERVE = {"lobench view": ["--port", "0"], "tensorboard --logdir": ["--port", "0"]}  # on a port that is free
+_ONE_CORE = Path(__file__).parent / "one_core"
 _SHELL = re.compile(r"[|&;<>$`*(){}]|^\w+=|\\")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Returns the environment of a page's processes: this Python's programs, and what the page has installed."""
+    """Returns the environment of a page's processes: this Python's programs, and what the page has installed.
+
+    They run as on a machine of one core, where `-n auto` needs no process beside the session.
+    """
     found = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    found["PATH"] = ":".join(map(str, filter(None, (programs(), Path(sys.executable).parent, found["PATH"]))))
+    places = (_ONE_CORE, programs(), Path(sys.executable).parent, found["PATH"])
+    found["PATH"] = ":".join(map(str, filter(None, places)))
     found["PYTHONPATH"] = str(folder / ".installed")
-    found["PYTEST_XDIST_AUTO_NUM_WORKERS"] = "1"  # what `-n auto` stands for
+    found["PYTEST_XDIST_AUTO_NUM_WORKERS"] = "0"
     return found
 
 
@@ -78,14 +83,14 @@ class Reader:
             return self._served([*words, *_SERVE[served]])
         if plain and words[0] == "lobench" and "--patch" not in words:  # a patch is bytes
             return self._lobench(words[1:])
-        if plain and words[0] == "pytest" and "-n" not in words:
+        if plain and words[0] == "pytest" and ("-n" not in words or "-n auto" in line):
             with self._as_reader():
-                return pytest_session(*words[1:], cwd=self._folder)
+                return pytest_session(*("0" if word == "auto" else word for word in words[1:]), cwd=self._folder)
         if plain and words[0] == "python" and words[1].endswith(".py"):
             return self._script(words[1:])
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line],
-            cwd=self._folder, env=environment(self._folder), capture_output=True, text=True, check=False,
+            cwd=self._folder, env=_with_inline(environment(self._folder)), capture_output=True, text=True, check=False,
         )  # fmt: skip
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -123,7 +128,7 @@ class Reader:
     @contextlib.contextmanager
     def _as_reader(self) -> Iterator[None]:
         with (
-            mock.patch.dict(os.environ, environment(self._folder)),
+            mock.patch.dict(os.environ, _with_inline(environment(self._folder))),
             mock.patch("lobench.api.settings.num_cores", return_value=1),  # so one worker, where a page says none
         ):
             yield
@@ -142,6 +147,10 @@ class Reader:
             process.terminate()  # a job in the background, as this test may be, has no Ctrl-C
             output += process.stdout.read()
             return Done(0 if process.wait() in (0, 143, -signal.SIGTERM) else process.returncode, output, "")
+
+
+def _with_inline(environment: Mapping[str, str]) -> dict[str, str]:
+    return {**environment, "LOBENCH_TESTS_EXECUTOR": "inline"}
 
 
 @contextlib.contextmanager
