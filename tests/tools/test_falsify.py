@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,21 @@ from reference import ROOT
 from shown import texts_of
 from tiny import killed_chief, make_suite, write_checkpoint
 
+from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.suite import single_spec_called
 from lobench.evaluation.result import Result
 from lobench.testing.metrics import sample_curves
-from lobench.tools.falsify.cell_search import GridAxis, search_cells
+from lobench.tools.falsify.cell_search import CellSearch, CellTest, GridAxis, search_cells
 from lobench.tools.falsify.cells import read_cells
-from lobench.tools.falsify.falsify_settings import SearchRules
-from lobench.tools.falsify.replay import measured_loss
+from lobench.tools.falsify.falsify import FalsifyResult
+from lobench.tools.falsify.falsify_output import falsify_text
+from lobench.tools.falsify.falsify_settings import FalsifySettings, SearchRules
+from lobench.tools.falsify.replay import MeasuredLoss, measured_loss
+from lobench.tools.falsify.written import write_case
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -251,6 +257,38 @@ def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str
         done.returncode == 0 and SHOWN["no-case-was-confirmed"] in done.stdout and SHOWN["does-not-show"] in done.stdout
     )
     assert SHOWN["cells-looked-at-0-tests"] in done.stdout
+
+
+@pytest.mark.parametrize(("label", "has_theta"), [("sgd(); sgd.learning_rate = 0.1", False), ("theta.npz", True)])
+def test_texts_and_files_name_a_checkpoint_only_if_there_is_one(tmp_path: Path, label: str, has_theta: bool) -> None:
+    cells = read_cells(single_spec_called("steep", steep_suite(tmp_path)), Layers(), ["Steep.dim = [2, 4]"])
+    lost = CellTest(
+        cell=tuple(axis.home_index for axis in cells.axes), number=0, factor=1, gap=1.0, p_value=0.0, is_confirmed=True
+    )
+    scale = ScoreScale(kind=ScaleKind.LOG, untrained=1.0, log_unit=1.0, linear_unit=1.0, floor=0.0)
+    result = FalsifyResult(
+        checkpoint_label=label,
+        has_theta=has_theta,
+        case="tiny/steep",
+        against="sgd()",
+        cells=cells,
+        search=CellSearch(first=lost, smallest=lost, stop_reason="smallest", gaps={lost.cell: 1.0}, tests=(lost,)),
+        rules=FalsifySettings(),
+        case_size=(4, 12),
+        smallest_size=(4, 12),
+        is_trained_on=False,
+        is_at_edge=False,
+        block=SeedBlock(start=4, size=4),
+        measured_loss=MeasuredLoss(
+            against="sgd()", metric="train/loss", margin=0.1, behind=1.0, scale=scale, scores={}, score_version=2
+        ),
+    )
+    files = write_case(result, tmp_path / "falsified")
+    for text in (falsify_text(result, files), *(path.read_text() for path in files)):
+        assert has_theta or "checkpoint" not in text
+    replay = next(path for path in files if path.suffix == ".py").read_text()
+    option = "--lobench-checkpoint PATH" if has_theta else f"--lobench-optimizer {shlex.quote(label)}"
+    assert option in replay
 
 
 def test_a_wrapper_is_put_around_the_task_and_one_that_is_there_is_taken_off(tmp_path: Path) -> None:

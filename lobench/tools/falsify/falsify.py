@@ -68,7 +68,8 @@ class FalsifyResult:
     """Result of `falsify`.
 
     Attributes:
-      checkpoint_label: Label of the checkpoint.
+      checkpoint_label: Label of the checkpoint, or of an optimizer.
+      has_theta: Whether it is a checkpoint.
       case: Name of the case, SUITE/CASE.
       against: Optimizer with its tuned setting on the smallest cell, or only its name if no loss was found.
       cells: Cells of the case.
@@ -82,6 +83,7 @@ class FalsifyResult:
     """
 
     checkpoint_label: str
+    has_theta: bool
     case: str
     against: str
     cells: Cells
@@ -168,6 +170,7 @@ def falsify(
     smallest = search_result.smallest
     return FalsifyResult(
         checkpoint_label=subject.label,
+        has_theta=subject.has_theta,
         case=f"{spec.suite}/{spec.name}",
         against=stored_cells.tuned_text(smallest.cell) if smallest is not None else rules.against,
         cells=stored_cells.cells,

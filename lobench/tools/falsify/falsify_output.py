@@ -138,6 +138,14 @@ def _answer_lines(result: FalsifyResult, files: Sequence[Path]) -> list[str]:
     return lines
 
 
+def _origin_text(result: FalsifyResult) -> str:
+    if not result.has_theta:
+        return "where the search began"
+    if result.is_trained_on:
+        return "on which the checkpoint was meta-trained"
+    return "where the search began; whether the checkpoint was meta-trained on it is not known"
+
+
 def _note_lines(result: FalsifyResult) -> list[str]:
     lines = []
     if result.smallest_size is not None:
@@ -147,10 +155,7 @@ def _note_lines(result: FalsifyResult) -> list[str]:
         ratio = f", which is {factor_text(costs[1] / costs[0])} times the cost" if costs[0] != costs[1] else ""
         lines.append(f"the smallest cell trains {smallest}, and the case {home_text}{ratio}")
     if result.search.smallest is not None:
-        origin = "on which the checkpoint was meta-trained"
-        if not result.is_trained_on:
-            origin = "where the search began; whether the checkpoint was meta-trained on it is not known"
-        lines.append(f"steps away and ratio are counted from {result.case}, {origin}")
+        lines.append(f"steps away and ratio are counted from {result.case}, {_origin_text(result)}")
     rules = result.rules
     counts_text = f"{counted(len(result.search.gaps), 'cell')} evaluated"
     tests = f"{counted(len(result.search.tests), 'test')} of level {rules.level:.2g}"

@@ -16,8 +16,8 @@ __all__ = ["require_case_folder", "write_case"]
 
 _TEST_TEMPLATE = '''"""{theta} loses here to {against}.
 
-It is {gap:.3f} behind on the score, p = {p_value:.2g}. The test fails where a checkpoint is behind by more
-than {margin:g}: pytest {file} --lobench-checkpoint PATH, and the checkpoint's bindings with --lobench-gin-param
+It is {gap:.3f} behind on the score, p = {p_value:.2g}. The test fails where {kind} is behind by more
+than {margin:g}: pytest {file} {options}
 """
 
 from pathlib import Path
@@ -81,6 +81,9 @@ def _case_files(result: FalsifyResult, name: str, folder: Path) -> dict[Path, st
     )
     comment = f"# {result.checkpoint_label} loses to {result.against} here."
     replay = folder / f"test_{name}.py"
+    options = "--lobench-checkpoint PATH, and the checkpoint's bindings with --lobench-gin-param"
+    if not result.has_theta:
+        options = f"--lobench-optimizer {shlex.quote(result.checkpoint_label)}"
     text = _TEST_TEMPLATE.format(
         theta=result.checkpoint_label,
         against=result.against,
@@ -88,6 +91,8 @@ def _case_files(result: FalsifyResult, name: str, folder: Path) -> dict[Path, st
         margin=result.rules.margin,
         p_value=test.p_value,
         file=shlex.quote(str(replay)),
+        kind="a checkpoint" if result.has_theta else "an optimizer",
+        options=options,
         name=name,
         scope=re.sub(r"\W+", "_", scope),
     )
