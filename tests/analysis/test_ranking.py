@@ -77,6 +77,25 @@ def test_single_values_are_compared_alike_in_either_order(tmp_path: Path) -> Non
     assert with_third.primary.comparison.overall == worse.primary.comparison.overall
 
 
+def test_two_seeds_of_equal_scores_have_no_interval(tmp_path: Path) -> None:
+    record_values(tmp_path, {1: [1.1, 1.111], 2: [1.2, 1.212], 3: [2.3, 2.323]})
+    summary = summary_of(tmp_path, [])
+    interval = summary.mean_score(1, "primary").interval
+    assert interval.mean < 0 and math.isnan(interval.lower) and math.isnan(interval.upper)
+    assert SHOWN["no-interval-too-few-values"] in ranking_text(summary)
+
+
+@pytest.mark.parametrize(
+    ("factor", "note"), [(1.0, "equal-values-on-all-4-seeds"), (2.0, "equal-differences-on-all-4-seeds")]
+)
+def test_comparison_of_equal_differences_has_a_note(tmp_path: Path, factor: float, note: str) -> None:
+    values = [1.0, 1.1, 1.3, 1.2]
+    record_values(tmp_path, {1: values, 2: [factor * value for value in values]})
+    one, two = summary_of(tmp_path, []).snapshot.subjects
+    (comparison,) = compare_subjects((one, two))
+    assert SHOWN[note] in comparison.primary.notes["s/c"]
+
+
 @pytest.mark.parametrize(("metric", "factor"), [("valid/loss", 1.0), ("valid/accuracy", -1.0)])
 def test_checkpoints_that_only_get_worse_are_ranked_by_their_single_values(
     tmp_path: Path, metric: str, factor: float

@@ -22,6 +22,8 @@ from lobench.core.result import mean_of
 
 __all__ = ["MeanScore", "RankedSubject", "mean_score", "rank_subjects"]
 
+_LEAST_WIDTH = 1e-4  # of an interval of two seeds; smaller ones show the rounding of float32 values
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeanScore:
@@ -72,16 +74,21 @@ class MeanScore:
 
     @functools.cached_property
     def interval(self) -> Interval:
+        """The mean with its 95% bounds. NaN bounds if a case has one seed, or all have two without spread."""
         if not self.scores:
             return Interval()
         least_variances = [self._least_variance(case) for case in self.scores]
         have_items = {index for index, case in enumerate(self.scores) if self.cells[case].case.has_items}
-        return grouped_t_mean(
+        interval = grouped_t_mean(
             list(self.scores.values()),
             self._indices_of_groups,
             least=least_variances if any(least_variances) else (),
             have_items=have_items,
         )
+        # Two equal scores show no variance. A comparison of the two seeds is "too few seeds", too.
+        has_pairs_only = max(map(len, self.scores.values())) == 2
+        has_width = interval.upper - interval.lower > _LEAST_WIDTH
+        return Interval(mean=interval.mean) if has_pairs_only and not has_width else interval
 
     def _least_variance(self, case: str) -> float:
         """Returns the least variance of a seed's score on a case: that of rounding if all seeds agree, else 0."""

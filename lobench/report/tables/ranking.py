@@ -18,7 +18,7 @@ from lobench.analysis.tables.tabulate import race_notes
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.result import Outcome, mean_of
 from lobench.core.wording import counted, duration_text, one_line, shortened_list
-from lobench.report.tables.text import final_mean_text, interval_cell, text_table
+from lobench.report.tables.text import final_mean_text, interval_cell, interval_words, text_table
 
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
 
@@ -131,17 +131,17 @@ def _answer(summary: Summary, rows: Sequence[_Row], best_rows: Sequence[_Row]) -
     if not best_rows:
         return f"{counted(len(rows), kind)}, and none can be ranked: {_why_unranked(summary, rows)}"
     best, *equal_rows = best_rows
-    score = interval_cell(best.score.interval)
+    score = interval_words(best.score.interval)
     extent_text = f"{counted(best.score.num_cases, 'case')} x {_seeds_text(best.score, summary)}"
     if len(rows) == 1:
-        return f"{_row_label(best)}: score {score} (95%), {extent_text}"
+        return f"{_row_label(best)}: score {score}, {extent_text}"
     num_ranked = sum(row.is_ranked for row in rows)
     if num_ranked == 1:
         text = f"{_row_label(best)} is the only one of {counted(len(rows), kind)} that can be ranked"
-        return f"{text}: score {score} (95%), {extent_text}"
+        return f"{text}: score {score}, {extent_text}"
     unranked_text = f" ({len(rows) - num_ranked} more cannot be ranked)" if num_ranked < len(rows) else ""
     text = f"{_row_label(best)} is the best of {counted(num_ranked, kind)}{unranked_text}"
-    text = f"{text}: score {score} (95%), {extent_text}"
+    text = f"{text}: score {score}, {extent_text}"
     if equal_rows:
         return f"{text}; not significantly worse: {shortened_list([_row_label(row) for row in equal_rows], _MAX_NAMED)}"
     worse_text = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"

@@ -30,6 +30,7 @@ __all__ = [
     "final_mean_text",
     "has_outer_step",
     "interval_cell",
+    "interval_words",
     "markdown_line",
     "markdown_table",
     "overhead_cell",
@@ -82,6 +83,12 @@ def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f"
         return "-"
     bounds = "" if math.isnan(interval.lower) else f" [{interval.lower:{form}}, {interval.upper:{form}}]"
     return f"{mark}{interval.mean:{form}}{bounds}"
+
+
+def interval_words(interval: Interval) -> str:
+    """Formats a 95% interval for a sentence: `0.52 [0.44, 0.60] (95%)`."""
+    level_text = "no interval: too few values" if math.isnan(interval.lower) else "95%"
+    return f"{interval_cell(interval)} ({level_text})"
 
 
 def final_mean_text(value: float | None) -> str:

@@ -106,7 +106,7 @@ def interval_text(interval: Interval | MeanDifference) -> str:
     if math.isnan(interval.mean):
         return "n/a"
     if math.isnan(interval.lower):
-        return f"{format_number(round(interval.mean, 3))} (no interval: a case has one value)"
+        return f"{format_number(round(interval.mean, 3))} (no interval: too few values)"
     return interval_cell(interval)
 
 

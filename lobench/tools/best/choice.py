@@ -12,7 +12,7 @@ from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
 from lobench.core.wording import counted, one_line
-from lobench.report.tables.text import has_outer_step, interval_cell, text_table
+from lobench.report.tables.text import has_outer_step, interval_cell, interval_words, text_table
 
 __all__ = ["Best", "BestRecord", "Candidate", "best_text"]
 
@@ -185,7 +185,7 @@ def _answer_lines(choice: Best) -> list[str]:
     bound = f"their share is at most {100 * max_share:.0f}% (95% confidence)"
     share = f"; {num_lost} of {counted(num_all, 'seed')} diverged or exploded, {bound}"
     missing = f"; without a result: {counted(report.num_lost, 'seed')}" if report.num_lost else ""
-    score = f"score {interval_cell(report.score)} (95%) on seeds from {choice.first_further_seed} on"
+    score = f"score {interval_words(report.score)} on seeds from {choice.first_further_seed} on"
     return [
         f"{best}; {score}{share}{missing}",
         f"report this score and this share; {optimistic}",

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
-from lobench.report.tables.text import interval_cell, text_table
+from lobench.report.tables.text import interval_cell, interval_words, text_table
 from lobench.tools.budget.budget import Budgets, Lead, SearchBudget
 
 __all__ = ["BudgetRecord", "budget_record", "budget_text"]
@@ -97,9 +97,7 @@ def _answer_lines(budgets: Budgets) -> list[str]:
         (search,) = budgets.searches
         best = f"{search.method}: the best of {counted(search.num_trials, 'trial')} has a mean score of "
         best += f"{_expected_best_text(search, search.num_trials)} on the seeds that chose it (optimistic)"
-        fresh_text = (
-            "" if math.isnan(search.fresh.mean) else f"; score {interval_cell(search.fresh)} (95%) on fresh seeds"
-        )
+        fresh_text = "" if math.isnan(search.fresh.mean) else f"; score {interval_words(search.fresh)} on fresh seeds"
         return [best + fresh_text]
     lines = ["; ".join(_lead_texts(budgets, is_shown=True)) or "no search is shown to lead"]
     if higher := _lead_texts(budgets, is_shown=False):
