@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -332,6 +333,25 @@ def test_reader_after_an_edit_of_a_script_says_that_other_code_made_its_curves(t
     for more in ((), ("--cases",)):
         done = lobench_here("results", *options, *more, cwd=folder)
         assert SHOWN["result-was-train-py"] in done.stdout, done.stdout
+
+
+def test_json_results_of_a_script_and_of_its_former_code_differ_in_code_and_changed_files(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    assert lobench_here("run", "script.gin", cwd=folder).returncode == 0
+    edit(folder, "script")
+    assert lobench_here("run", "script.gin", cwd=folder).returncode == 0
+    done = lobench_here("results", "--store", ".lobench/script", "--format", "json", cwd=folder)
+    former, present = sorted(json.loads(done.stdout), key=lambda record: record["recorded_at"])
+    assert former["label"] == present["label"]
+    assert former["changed_files"] == ["train.py"] and present["changed_files"] == []
+    assert former["code"] and present["code"] and former["code"] != present["code"]
+
+
+def test_json_results_of_an_edited_task_name_the_changed_file(edited_watch: tuple[Path, Path]) -> None:
+    suite, run = edited_watch
+    done = lobench_here("results", "--store", run / "lobench_results" / suite.name, "--format", "json")
+    records = json.loads(done.stdout)
+    assert all(record["code"] and record["changed_files"] == ["tiny_tasks.py"] for record in records)
 
 
 def test_results_in_python_after_an_edit_warn_of_those_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:

@@ -19,7 +19,7 @@ from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
 from lobench.core.program import describe_programs
 from lobench.core.wording import convert_errors, one_line, shortened_list
-from lobench.engine.store.edited_code import edited_code, edited_code_line
+from lobench.engine.store.edited_code import ResultCodes, edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
@@ -53,21 +53,21 @@ def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable
     """
     from lobench.report.tables.result_records import result_records
 
-    row_by_code = dict[tuple[str, ...], EvaluationRow]()  # one for each code: all rows may not fit into memory
+    is_edited = False
 
     def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
-        for row in _matching_rows(store, pattern, ledger.evaluations()):
-            yield from result_records([row], with_curves=curves)
-            code = (row.key.code,) if row.key.code else tuple(seen.uri for seen in row.sightings if seen.is_imported)
-            if code and code not in row_by_code:
-                row_by_code[code] = replace(row, payload=None, attached_curves=None)
+        nonlocal is_edited
+        rows = _matching_rows(store, pattern, ledger.evaluations())
+        for record in result_records(rows, ResultCodes(ledger), with_curves=curves):
+            is_edited = is_edited or bool(record["changed_files"])
+            yield record
         yield from _unread_records(ledger)
 
     with tempfile.SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
         is_written = convert_errors(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
         with is_written, Ledger.open(store, read_only=True) as ledger:
             file.writelines(json_parts("results", all_records(ledger)))
-            if edited_code(ledger, row_by_code.values()):
+            if is_edited:
                 rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
                 warn(_other_code_line(ledger, rows))
         file.write("\n")

@@ -20,6 +20,7 @@ from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.stats.speedup import Speedup, SpeedupReference
 from lobench.core.errors import StoreError
 from lobench.core.result import Outcome
+from lobench.engine.store.edited_code import ResultCodes
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
 from lobench.report.page.page import render_page, write_page
@@ -168,7 +169,7 @@ def test_every_number_of_the_table_is_one_of_results(store: Path, page: Page) ->
     ledger = Ledger.open(store, read_only=True)
     expected = {
         (r["case"]["name"], r["checkpoint"]["outer_step"]): r
-        for r in result_records(ledger.evaluations(), with_curves=False)
+        for r in result_records(ledger.evaluations(), ResultCodes(ledger), with_curves=False)
     }
     ledger.close()
     names = [column["name"] for column in data["columns"]]

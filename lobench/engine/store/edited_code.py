@@ -14,12 +14,13 @@ from importlib import metadata
 from pathlib import Path
 
 from lobench.core.code import other_code_line, split_code
+from lobench.core.subject import Subject
 from lobench.engine.config.source_files import CODE_SUFFIXES, parse_source_file
 from lobench.engine.file_stamps import FileStamp, is_stamp_reliable, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["edited_code", "edited_code_line"]
+__all__ = ["ResultCodes", "edited_code", "edited_code_line"]
 
 
 def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tuple[str, ...]]:
@@ -35,8 +36,7 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
       Names by `EvaluationKey.code`. For results of a script (`Method.command`), whose key has no code, by
       `Subject.uri`, which contains the beginning of its code.
     """
-    files = _PresentFiles(ledger)
-    names_by_code = dict[str, tuple[str, ...]]()
+    result_codes = ResultCodes(ledger)
     codes = set[str]()
     uris = set[str]()
     for row in rows:
@@ -44,16 +44,45 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
             codes.add(row.key.code)
         else:
             uris.update(sighting.uri for sighting in row.sightings if sighting.is_imported)
-    for code in sorted(codes):
-        differing_names = (files.changed_since(part_id) for part_id in split_code(code) if part_id)
-        if names := tuple(dict.fromkeys(name for names_of_part in differing_names for name in names_of_part)):
-            names_by_code[code] = names
-    scripts = ledger.script_codes() if uris else []
-    for uri in sorted(uris):
-        codes_of_uri = [code for name, code in scripts if _has_code(uri, name, code)]
-        if codes_of_uri and (names := files.changed_since(codes_of_uri[-1])):
-            names_by_code[uri] = names
-    return names_by_code
+    names_by_code = {code: result_codes.changed_files_of_code(code) for code in sorted(codes)}
+    names_by_uri = {uri: result_codes.changed_files_of_code(result_codes.code_of_script(uri)) for uri in sorted(uris)}
+    return {key: names for key, names in (names_by_code | names_by_uri).items() if names}
+
+
+class ResultCodes:
+    """Code of results, and the files that changed since. Each code is compared with the present files once.
+
+    Args:
+      ledger: Ledger of the store.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._files = _PresentFiles(ledger)
+        self._names_by_code: dict[str, tuple[str, ...]] = {}
+        self._codes_by_uri: dict[str, str] = {}
+
+    def code_of(self, row: EvaluationRow, subject: Subject) -> str:
+        """Returns the user's code that made a result; "" if it is unknown."""
+        return row.key.code or (self.code_of_script(subject.uri) if subject.is_imported else "")
+
+    def code_of_script(self, uri: str) -> str:
+        """Returns the code of a script, by the uri of its imported curves; "" if it is unknown."""
+        if uri not in self._codes_by_uri:
+            codes = [code for name, code in self._script_codes if _has_code(uri, name, code)]
+            self._codes_by_uri[uri] = codes[-1] if codes else ""
+        return self._codes_by_uri[uri]
+
+    def changed_files_of_code(self, code: str) -> tuple[str, ...]:
+        """Returns the names of the files and packages that differ from a code now; () if none is known to differ."""
+        if code not in self._names_by_code:
+            differing_names = (self._files.changed_since(part_id) for part_id in split_code(code) if part_id)
+            self._names_by_code[code] = tuple(dict.fromkeys(name for names in differing_names for name in names))
+        return self._names_by_code[code]
+
+    @functools.cached_property
+    def _script_codes(self) -> list[tuple[str, str]]:
+        return self._ledger.script_codes()
 
 
 def edited_code_line(rows: Iterable[EvaluationRow], names_by_code: Mapping[str, Collection[str]]) -> str:

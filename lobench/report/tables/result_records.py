@@ -12,6 +12,7 @@ from lobench.core.metric import Direction
 from lobench.core.result import Curves, Outcome, mean_of
 from lobench.core.step_cost import Overhead, StepCost, StepSeconds
 from lobench.core.subject import Subject, SubjectKind
+from lobench.engine.store.edited_code import ResultCodes
 from lobench.engine.store.ledger import EvaluationRow
 
 __all__ = ["ResultRecord", "ResultRecords", "result_records", "unread_records"]
@@ -81,6 +82,10 @@ class ResultRecord(TypedDict):
     num_compilations: int | None
     program_version: str | None
     program: str | None
+    code: Annotated[str | None, "Fingerprint of the user's code that made the result. null: unknown."]
+    changed_files: Annotated[
+        list[str], "Files of that code that have changed since. []: none is known to have changed."
+    ]
     experiment: str | None
     trial: str | None
     session: str | None
@@ -104,15 +109,15 @@ _COST_FIELDS = (
 _FIELDS = (
     "optimizer", "role", "primary_metric", "num_inner_steps", "diverged", "diverged_at", "exploded", "compile_seconds",
     "wall_seconds", "ahead_seconds", *_COST_FIELDS, "num_params", "num_compilations", "program_version", "program",
-    "experiment", "trial", "session", "recorded_at", "provenance",
+    "code", "experiment", "trial", "session", "recorded_at", "provenance",
 )  # fmt: skip
 
 
-def result_records(rows: Iterable[EvaluationRow], *, with_curves: bool) -> Iterator[ResultRecord]:
+def result_records(rows: Iterable[EvaluationRow], codes: ResultCodes, *, with_curves: bool) -> Iterator[ResultRecord]:
     """Yields a record for each evaluation and sighting. NaN and infinities become None, because JSON lacks them."""
     for row in rows:
         for subject in row.sightings:
-            yield _record(row, subject, with_curves)
+            yield _record(row, subject, codes, with_curves)
 
 
 def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collection[str]) -> Iterator[ResultRecord]:
@@ -145,6 +150,7 @@ def unread_records(events: Iterable[tuple[str, Mapping[str, Any]]], uris: Collec
                 "message": message,
                 "metrics": {},
                 "eval_steps": [],
+                "changed_files": [],
             }
             yield cast(ResultRecord, record)
 
@@ -155,8 +161,9 @@ def _record_label(subject: Subject) -> str:
     return f"{subject.run}/{subject.label}" if is_file and subject.run else subject.label
 
 
-def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRecord:
+def _record(row: EvaluationRow, subject: Subject, codes: ResultCodes, with_curves: bool) -> ResultRecord:
     curves = row.curves
+    code = codes.code_of(row, subject)
     provenance = dataclasses.asdict(curves.provenance) if curves else None
     import_origin = provenance.pop("imported") if provenance else None  # origin of imported curves
     record: ResultRecord = {
@@ -191,6 +198,8 @@ def _record(row: EvaluationRow, subject: Subject, with_curves: bool) -> ResultRe
         "num_compilations": curves.num_compilations if curves else None,
         "program_version": row.key.program_version,
         "program": str(row.program),
+        "code": code or None,
+        "changed_files": list(codes.changed_files_of_code(code)),
         "experiment": row.labels.experiment,
         "trial": row.labels.trial,
         "session": row.labels.session,
