@@ -27,7 +27,7 @@ with contextlib.suppress(ImportError):
     settings.register_profile("lobench", settings.get_profile("search"), derandomize=True)
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
-from forked import ALL, fork_processes
+from forked import ALL, adopt_server, fork_processes
 from left_behind import as_before
 from lowered import share_contexts
 
@@ -236,10 +236,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # What modules and tests are made of stays to the end: nobody looks for garbage among it. Of a test process on cold
     # caches that was a tenth.
     gc.disable()
+    fork_processes()
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         given = os.environ.get("PYTEST_ADDOPTS", "")
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
-        fork_processes()
+        adopt_server()
 
 
 @pytest.hookimpl(optionalhook=True)  # `-p no:xdist` goes without
@@ -263,6 +264,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             self.workqueue.move_to_end(max(self.workqueue, key=self._weight), last=False)
             super()._assign_work_unit(node)
 
+        @functools.cache  # noqa: B019 - of one scheduler; a file waits with all of its tests until it is assigned
         def _weight(self, scope: str) -> tuple[bool, bool, int]:
             starts = scope == ray or any(word in _text(scope) for word in ("subprocess", "import tiny", "from tiny"))
             return scope == ray, starts, sum(20 if _is_long(test) else 1 for test in self.workqueue[scope])

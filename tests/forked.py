@@ -103,7 +103,7 @@ if code < 0:
 os._exit(code)
 """
 _CAN_FORK = sys.platform == "linux" and platform.machine() in _SYS_CLONE
-# In a forked session of pytest, another copy of this file may have replaced `subprocess.Popen`.
+# In a forked session of pytest, the server's copy of this file may have replaced `subprocess.Popen`.
 _ORIGINAL = next(one for one in subprocess.Popen.__mro__ if one.__module__ == "subprocess")
 _ARGUMENTS = list(inspect.signature(_ORIGINAL._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 
@@ -112,6 +112,14 @@ def fork_processes() -> None:
     """Makes `subprocess` in this process fork what can be forked; a second call changes nothing."""
     if _CAN_FORK and subprocess.Popen is _ORIGINAL:
         subprocess.Popen = _Popen  # type: ignore[misc]
+
+
+def adopt_server() -> None:
+    """Uses, in a forked worker of xdist, the server that the worker began with; it may start others too."""
+    if subprocess.Popen is not _ORIGINAL and subprocess.Popen is not _Popen:
+        theirs = subprocess.Popen._execute_child.__globals__["_servers"]  # type: ignore[attr-defined]
+        subprocess.Popen = _Popen  # type: ignore[misc]
+        _servers.update(theirs)
 
 
 def python(
@@ -268,10 +276,10 @@ class _Server:
         end, theirs = socket.socketpair()
         if os.fork() == 0:
             _take([os.open(os.devnull, os.O_RDWR)] * 3 + [theirs.fileno()], range(4))
-            _serve(socket.socket(fileno=3))
+            _listen(socket.socket(fileno=3))
             os._exit(0)
         theirs.close()
-        return cls(end)
+        return cls(end, "\0" + end.recv(100).decode())
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int | None:
         """Returns the id of a new process; None if the server made none."""
@@ -342,6 +350,15 @@ def _forked(asked: Mapping[str, Any], *, starts: bool) -> int | None:
     }
     standard = [number if descriptor == -1 else descriptor for number, descriptor in enumerate(given)]
     return server.ask(request, [*standard, *asked["pass_fds"]])
+
+
+def _listen(end: socket.socket) -> None:
+    """Serves a process, and `programs`, whom it tells the address."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("")  # Linux gives it a name
+        listener.listen()
+        end.sendall(listener.getsockname()[1:])
+        _serve(end, listener)
 
 
 def _serve(end: socket.socket, listener: socket.socket | None = None) -> None:
@@ -559,13 +576,11 @@ def _import() -> None:
         os.environ.pop(name, None)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # in what is forked; tracing creates many objects and little garbage
 
 
 if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
     _import()
-    with socket.socket(fileno=int(sys.argv[1])) as given, socket.socket(socket.AF_UNIX) as listening:
-        listening.bind("")  # Linux gives it a name
-        listening.listen()
-        given.sendall(listening.getsockname()[1:])
-        _serve(given, listening)
+    with socket.socket(fileno=int(sys.argv[1])) as given:
+        _listen(given)

@@ -26,12 +26,15 @@ _others: dict[str, Any] = {}  # modules that are no suites, by name; thousands, 
 
 def forget_suites(kept: Collection[str] = ()) -> None:
     """Forgets modules that lie in temp folders, but those named, and what they registered: others have their names."""
+    if sys.modules == _others:  # most tests import nothing, and a test in three looks three times
+        return
     new = [(name, module) for name, module in list(sys.modules.items()) if _others.get(name) is not module]
     suites = {name for name, module in new if _is_suite(module)}
-    _others.update((name, module) for name, module in new if name not in suites)
-    gone = suites.difference(kept)
+    gone = {name for name in suites if name not in kept}
     for name in gone:
         del sys.modules[name]
+    _others.clear()
+    _others.update((name, module) for name, module in sys.modules.items() if name not in suites)
     if not gone or "gin" not in sys.modules:
         return
     from gin import config as gin
@@ -96,16 +99,16 @@ def _are_same(was: Any, now: Any) -> bool:
 def as_before() -> Iterator[list[str]]:
     """Makes this process afterwards what it was; yields a list that tells then what was different."""
     output: list[str] = []
-    before, modules, figures = [(part, part.read()) for part in _PARTS], set(sys.modules), _figures()
+    before, figures = {part: dict(part.read()) for part in _PARTS}, _figures()
     try:
         yield output
     finally:
-        for part, was in before:
+        for part, was in before.items():
             if names := part.changed(was):
                 part.write(was)
                 if names := [name for name in names if not name.startswith(_IMPORTED)]:
                     output.append(f"{part.name}: {', '.join(names)}")
-        forget_suites(modules)
+        forget_suites(before[_MODULES])
         for number in _figures() - figures:
             sys.modules["matplotlib.pyplot"].close(number)
 
@@ -225,10 +228,11 @@ def _set_matplotlib(was: dict[str, Any]) -> None:
 # What libraries set when they are imported, and lobench before it imports scipy: it says nothing of who imported them.
 _IMPORTED = ("TF_CPP_", "TPU_SKIP_MDS_QUERY", "OPENBLAS_", "KMP_", "TORCHINDUCTOR_", "PYGAME_HIDE_SUPPORT_PROMPT")
 _FLAGS = ("_CONFIG_IS_LOCKED", "_INTERACTIVE_MODE")
+_MODULES = _Part("modules that are gone or others", lambda: sys.modules, _set_modules, grows=True, goes=_is_suite)
 _PARTS = (
     _Part("the process", _process, _set_process),
     _Part("the environment", _environment, _set_environment),
-    _Part("modules that are gone or others", lambda: dict(sys.modules), _set_modules, grows=True, goes=_is_suite),
+    _MODULES,
     _Part("gin", _gin, _set_gin),
     _Part("what is registered with gin", _registered, _set_registered, grows=True),
     _Part("jax's settings", _jax, _set_jax, grows=True),
