@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import sqlite3
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import lobench
+from reader import environment as variables
 from shown import texts_of
 from tiny import make_run, make_suite
 
@@ -26,11 +26,8 @@ NAMES = {"suite": "my_skeleton_2", "task": "X", "optimizer": "MyLOpt", "sink": "
 
 def in_shell(command: str, folder: Path, **environment: str) -> str:
     """Runs a command as a person would in a folder of their own, and returns what it said."""
-    words = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    words |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, shell=True, cwd=folder, env=words | environment, capture_output=True, text=True, check=False
-    )
+    words = {**variables(folder), **environment}
+    done = subprocess.run(command, shell=True, cwd=folder, env=words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
