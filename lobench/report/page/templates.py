@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,11 +74,16 @@ def render_template(
 
 
 def _template(folder: Path, name: str) -> jinja2.Template:
+    return _environment(folder).get_template(name)
+
+
+@functools.cache
+def _environment(folder: Path) -> jinja2.Environment:
+    """Returns an environment, which keeps the templates that it has compiled."""
     import jinja2
 
     loader = jinja2.FileSystemLoader([folder, _TEMPLATES])
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.get_template(name)
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
 
 
 def charts_html(figures: Sequence[Figure], kind: str = "wide") -> Markup:
