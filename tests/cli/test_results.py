@@ -117,14 +117,15 @@ def test_json_is_written_row_by_row_and_no_row_is_kept(tmp_path: Path, monkeypat
     read, counts = Ledger.evaluations, list[int]()
 
     def counted(ledger: Ledger) -> Iterator[EvaluationRow]:
-        for row in read(ledger):
-            counts.append(sum(isinstance(one, EvaluationRow) for one in gc.get_objects()))
+        for number, row in enumerate(read(ledger)):
+            if number in (0, 9):  # a look at all objects takes a quarter of a second
+                counts.append(sum(type(one) is EvaluationRow for one in gc.get_objects()))
             yield row
 
     monkeypatch.setattr(Ledger, "evaluations", counted)
     with json_chunks(tmp_path, "*", curves=False) as parts:
-        assert len(json.loads("".join(parts))) == len(counts) == 10
-    assert max(counts) - min(counts) <= 2, counts
+        assert len(json.loads("".join(parts))) == 10
+    assert len(counts) == 2 and abs(counts[1] - counts[0]) <= 2, counts
 
 
 def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path) -> None:

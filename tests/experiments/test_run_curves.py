@@ -143,7 +143,12 @@ def by_mlflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def by_wandb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     wandb = wandb_for(monkeypatch)
     settings = wandb.Settings(
-        silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new"
+        silent=True,
+        console="off",
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_save_requirements=False,
+        reinit="create_new",
     )
     for number, (case, name, seed) in enumerate(GRID):
         config = {"problem": case, "rule": name, "seed": seed}

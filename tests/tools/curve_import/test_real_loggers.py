@@ -120,6 +120,7 @@ def wandb_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 console="off",
                 x_disable_stats=True,
                 x_disable_meta=True,
+                x_save_requirements=id == "first",  # that takes as long as all else
                 x_sync_dir_suffix=suffix,
                 reinit="create_new",
             )
@@ -271,7 +272,12 @@ def test_two_problems_of_mlflows_are_no_seeds_of_one_method(tmp_path: Path, monk
 def test_two_problems_of_wandbs_are_no_seeds_of_one_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = wandb_for(monkeypatch)
     settings = wandb.Settings(
-        silent=True, console="off", x_disable_stats=True, x_disable_meta=True, reinit="create_new"
+        silent=True,
+        console="off",
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_save_requirements=False,
+        reinit="create_new",
     )
     for problem, name, seed in GRID:
         config = {"problem": problem, "seed": seed, "opt": {"lr": 0.1}}
