@@ -33,13 +33,10 @@ _EVALUATING = ("watch", "run", "compare", "tune", "ablate", "best", "bisect", "f
 
 
 @contextlib.contextmanager
-def _evaluating_here(words: list[str]) -> Iterator[None]:
-    """Has a command evaluate in this process, unless it names an executor or several workers."""
-    with contextlib.ExitStack() as stack:
-        if "--workers" not in words or words[words.index("--workers") + 1] == "1":
-            defaults = {name: {"workers": "1", "executor": "inline"} for name in _EVALUATING}
-            settings = {"default_map": defaults, **cli.context_settings}  # a page's reader has defaults of their own
-            stack.enter_context(mock.patch.dict(cli.context_settings, settings))
+def _evaluating(**defaults: str) -> Iterator[None]:
+    """Has commands evaluate with other defaults than their own."""
+    settings = {"default_map": dict.fromkeys(_EVALUATING, defaults), **cli.context_settings}
+    with mock.patch.dict(cli.context_settings, settings):  # a page's reader has defaults of their own
         yield
 
 
@@ -49,11 +46,15 @@ def functions_evaluate_here() -> contextlib.AbstractContextManager[object]:
 
 
 def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
-    """Runs a command of `lobench` to its exit, in a folder; what it says to programs must keep its schema."""
+    """Runs a command of `lobench` to its exit, in a folder; what it says to programs must keep its schema.
+
+    It has one worker, unless it names others: as many as there are cores would start for a single case, too.
+    """
     out, err, code = io.StringIO(), io.StringIO(), 0
     words = list(map(str, arguments))
     with (
         traceless(),
+        _evaluating(workers="1"),
         contextlib.chdir(cwd or "."),
         mock.patch.object(sys, "argv", ["lobench", *words]),
         contextlib.redirect_stdout(out),
@@ -73,7 +74,9 @@ def lobench_here(*arguments: str | Path, cwd: Path | None = None) -> Done:
 
     Several workers, and those of `--executor local`, are processes.
     """
-    with _evaluating_here(list(map(str, arguments))):
+    words = list(map(str, arguments))
+    is_here = "--workers" not in words or words[words.index("--workers") + 1] == "1"
+    with _evaluating(workers="1", executor="inline") if is_here else contextlib.nullcontext():
         return lobench(*arguments, cwd=cwd)
 
 

@@ -225,16 +225,16 @@ def _passed(text: str) -> int:
 
 
 def run_text(folder: Path, *options: str) -> str:
-    """Returns what `lobench run` prints."""
+    """Returns what `lobench run` prints, in a process of its own and with a worker."""
     return _lobench(folder, "lobench.cli", "run", "experiment.gin", "--workers", "1", *options)
 
 
 def _run(folder: Path) -> int:
-    return _passed(run_text(folder))
+    return _passed(_here(folder, "run", "experiment.gin"))
 
 
 def _script(folder: Path) -> int:
-    return _passed(_lobench(folder, "lobench.cli", "run", "script.gin", "--workers", "1"))
+    return _passed(_here(folder, "run", "script.gin"))
 
 
 def _torch(folder: Path) -> int:
