@@ -39,8 +39,7 @@ class Slope(lobench.Task):
     def loss(self, params, key, data):
         return jnp.sum(params) * far.slope()
 """
-FAR = "import farther\n\ndef slope():\n    return farther.SLOPE\n"
-FILES = {"tiny.gin": GIN, "near.py": NEAR, "far.py": FAR, "farther.py": "SLOPE = 2.0\n"}
+FARTHER = "SLOPE = 2.0\n"
 
 
 def write(suite: Path, **files: str) -> None:
@@ -82,9 +81,14 @@ FOUND = SHOWN["an-executable-is-there"]
 
 
 @pytest.mark.long
-def test_a_warm_process_takes_the_executable_and_an_edit_two_imports_away_is_seen(tmp_path: Path) -> None:
-    suite = tmp_path / "suite"
-    write(suite, **{name.replace(".", "_"): text for name, text in FILES.items()})
+def test_a_warm_process_takes_the_executable_an_edit_two_imports_away_is_seen_and_the_check_finds_what_no_hash_tells(
+    tmp_path: Path,
+) -> None:
+    """Whether a file is there is asked without a trace: only tracing again can tell."""
+    suite, flag = tmp_path / "suite", tmp_path / "flag"
+    factor = f"2.5 if os.path.exists({str(flag)!r}) else 1.0"
+    far = f"import os\nimport farther\n\ndef slope():\n    return farther.SLOPE * ({factor})\n"
+    write(suite, tiny_gin=GIN, near_py=NEAR, far_py=far, farther_py=FARTHER)
     cold, output = evaluated(suite)
     assert FOUND not in output and len(kept(suite)) == 2, output
     warm, output = evaluated(suite)
@@ -92,29 +96,21 @@ def test_a_warm_process_takes_the_executable_and_an_edit_two_imports_away_is_see
     without, output = evaluated(suite, "--lobench-no-executables")
     assert FOUND not in output and without == cold
 
-    write(suite, farther_py="SLOPE = 3.0\n")
+    write(suite, farther_py=FARTHER.replace("2.0", "3.0"))
     edited, output = evaluated(suite)
     assert FOUND not in output and edited == [1.5 * cold[0], *edited[1:]] and edited != cold
+    flag.touch()
+    checked, output = evaluated(suite, LOBENCH_EXECUTABLES="checked")
+    assert FOUND in output and SHOWN["is-not-what-its-case"] in output
+    assert checked[0] == 2.5 * edited[0]
+    flag.unlink()
 
-    write(suite, farther_py=FILES["farther.py"])
+    write(suite, farther_py=FARTHER)
     for path in kept(suite):  # damaged: it is made again
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     again, output = evaluated(suite)
     assert again == cold and FOUND not in output
-
-
-@pytest.mark.long
-def test_what_no_hash_tells_is_found_by_the_check_and_not_used(tmp_path: Path) -> None:
-    """Whether a file is there is asked without a trace: only tracing again can tell."""
-    suite, flag = tmp_path / "suite", tmp_path / "flag"
-    far = f"import os\n\ndef slope():\n    return 5.0 if os.path.exists({str(flag)!r}) else 2.0\n"
-    write(suite, tiny_gin=GIN, near_py=NEAR, far_py=far)
-    cold, _ = evaluated(suite)
-    flag.touch()
-    checked, output = evaluated(suite, LOBENCH_EXECUTABLES="checked")
-    assert FOUND in output and SHOWN["is-not-what-its-case"] in output
-    assert checked[0] == 2.5 * cold[0]
 
 
 @pytest.mark.long
