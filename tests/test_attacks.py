@@ -62,7 +62,7 @@ from lobench_pbt.trial import Refusal, Refused
 from report_store import make_store
 from shown import texts_of
 from stores import add
-from tiny import make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite
 
 SHOWN = texts_of("lobench")
 
@@ -200,7 +200,7 @@ def test_a_service_ends_amid_attacks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["import x", "import inside.x", "# Parameters for x.Opt:"])
 def test_what_lies_in_a_run_is_not_run(text: str, tmp_path: Path) -> None:
-    run, suite = make_run(tmp_path, -3.0), make_suite(tmp_path)
+    run, suite = make_run(tmp_path, -3.0), make_suite(tmp_path, ONE_CASE)
     (run / "inside").mkdir()
     for file in (run / "x.py", run / "inside" / "x.py"):
         file.write_text(f"open({str(tmp_path / 'it ran')!r}, 'w')\n")
@@ -213,11 +213,11 @@ def test_what_lies_in_a_run_is_not_run(text: str, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_among_foreign_files_is_found(tmp_path: Path) -> None:
-    run, suite = make_run(tmp_path, -3.0), make_suite(tmp_path)
+    run, suite = make_run(tmp_path, -3.0), make_suite(tmp_path, ONE_CASE)
     for place in range(100_000):
         os.close(os.open(run / f"sample_{place}.txt", os.O_CREAT | os.O_WRONLY))
     done = lobench("watch", ".", "--suite", suite, "--once", "--executor", "inline", cwd=run)
-    assert done.returncode == 0 and "done: 2 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "done: 1 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("how", ["declared", "packed"])
@@ -227,7 +227,7 @@ def test_a_theta_of_gigabytes_is_refused(how: str, tmp_path: Path) -> None:
     method, length = (zipfile.ZIP_STORED, 64) if how == "declared" else (zipfile.ZIP_DEFLATED, 3 << 28)
     with zipfile.ZipFile(tmp_path / "theta.npz", "w", method, compresslevel=1) as archive:
         archive.writestr("w.npy", header.getvalue() + bytes(length))
-    suite = make_suite(tmp_path)
+    suite = make_suite(tmp_path, ONE_CASE)
     (tmp_path / "config.gin").write_text("Case.learned_optimizer = @LearnableSGD()\n")
     done = lobench("compare", "theta.npz", "sgd()", "--suite", suite, cwd=tmp_path)
     assert done.returncode and SHOWN["too-large-for-a-theta"] in done.stderr, done.stdout + done.stderr

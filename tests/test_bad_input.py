@@ -16,6 +16,7 @@ from shown import texts_of
 from tiny import (
     GIN,
     KILLED_CHIEF,
+    ONE_CASE,
     PATIENCE,
     content,
     make_run,
@@ -272,7 +273,7 @@ def lobench_result_sinks():
 
 @pytest.mark.parametrize(("leave", "text"), [("sys.exit(7)", "7"), ("os._exit(7)", "os._exit(7)")])
 def test_a_conftest_that_exits_when_it_is_imported_and_what_was_left_out(leave: str, text: str, tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
     (suite / "conftest.py").write_text(f"import os, sys\nif 'watch' in sys.argv:\n    {leave}\n")
     (run / "half\n2.npz").write_bytes(b"PK")
     (run / "half\n2.npz.done").touch()  # nobody waits for the rest of it

@@ -13,7 +13,7 @@ import pytest
 from forked import ANEW, TORCH, programs, python, started
 from reference import ROOT
 from shown import texts_of
-from tiny import make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite
 
 from lobench.engine.config.user_code import code_fingerprint
 
@@ -74,7 +74,7 @@ def test_forked_process_has_the_modules_that_its_environment_asks_for() -> None:
 
 @FORKS
 def test_command_of_lobench_and_its_workers_are_forked_with_a_session_of_their_own(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path / "run", -2.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path / "run", -2.0)
     with lobench("watch", run, "--suite", suite, "--workers", "1", "--verbose", start_new_session=True) as watch:
         try:
             assert watch.stdout is not None

@@ -113,7 +113,7 @@ def test_a_workers_death_at_ninety_percent_costs_at_most_one_interval(
 def begun(run: Path, suite: Path) -> subprocess.Popen[str]:
     """Starts a watch, and returns it when the state of step 90 is there and its worker waits."""
     process = subprocess.Popen(
-        watch_command(run, suite, "--once", "--store", str(run / "store")),
+        watch_command(run, suite, "--once", "--workers", "1", "--store", str(run / "store")),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

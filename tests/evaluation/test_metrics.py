@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from shown import texts_of
-from tiny import make_run, make_suite, results, watch
+from tiny import ONE_CASE, make_run, make_suite, results, watch
 
 from lobench.core.errors import PluginError
 from lobench.core.metric import Direction, UnknownDirection
@@ -137,7 +137,7 @@ BESIDE = "def area(curves):\n    return {'train/area': curves.mean('train/loss')
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    suite = make_suite(tmp_path)
+    suite = make_suite(tmp_path, ONE_CASE)
     (suite / "conftest.py").write_text(CONFTEST)
     (suite / "beside.py").write_text(BESIDE)
     return suite
@@ -179,6 +179,6 @@ def test_and_for_pytest(suite: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(suite), "-q"]
     options = ["--lobench-checkpoint", str(checkpoint), "--lobench-store", str(tmp_path / "store")]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
     check(tmp_path / "store")
     assert SHOWN["metric-broken-of-plugin"] in done.stdout

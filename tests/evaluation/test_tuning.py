@@ -157,11 +157,11 @@ def test_algoperf_keeps_a_winner_for_each_study(suite: Path) -> None:
 
 
 def test_an_optimizer_without_a_learning_rate_is_trained_as_it_is(suite: Path) -> None:
-    command = ("baseline", str(suite), "--case", "a", "--seeds", "2", "--optimizer", "lbfgs", "--optimizer")
-    for (*words, protocol), one in ((("--grid", "velo"), "polyak_sgd"), (("--grid", "defaults"), "prodigy")):
-        done = lobench(*command, one, *words, protocol)
+    for protocol, optimizers in {"velo": ("lbfgs", "polyak_sgd"), "defaults": ("prodigy",)}.items():
+        options = [word for name in optimizers for word in ("--optimizer", name)]
+        done = lobench("baseline", suite, "--case", "a", "--seeds", "2", *options, "--grid", protocol)
         assert done.returncode == 0, done.stderr
-        for name in ("lbfgs", one):
+        for name in optimizers:
             assert SHOWN["tiny-gin-a-as-it"].format(name=name) in done.stdout and SHOWN["point-in"] in done.stdout
             file = suite / "baselines" / f"{name}-{protocol}.json"
             case = Baseline.load(file).cases["tiny.gin:a"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import pytest_session
 from shown import texts_of
-from tiny import make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite
 
 from lobench.analysis.store.snapshot import read_store
 from lobench.engine.store.ledger import Ledger
@@ -42,14 +42,14 @@ def session(folder: Path, *options: str) -> None:
 
 
 def test_items_that_pytest_repeat_repeats_are_one_case(tmp_path: Path) -> None:
-    make_suite(tmp_path)
+    make_suite(tmp_path, ONE_CASE)
     make_run(tmp_path, -1.5)
     session(tmp_path, "--count=3")
     with Ledger.open(tmp_path / "store", read_only=True) as ledger:
         rows, (plan,) = list(ledger.evaluations()), ledger.planned_subjects()
     nodes = sorted(row.case.node_id for row in rows)
-    assert nodes == ["tiny/test_tiny.py::test_tiny[a]", "tiny/test_tiny.py::test_tiny[b]"]
-    assert [one.name for one in plan.cases] == ["tiny/a", "tiny/b"]
+    assert nodes == ["tiny/test_tiny.py::test_tiny[a]"]
+    assert [one.name for one in plan.cases] == ["tiny/a"]
     identities = {row.case.identity for row in rows}
     session(tmp_path)
     with Ledger.open(tmp_path / "store", read_only=True) as ledger:
@@ -69,12 +69,12 @@ def test_items_that_pytest_forked_would_fork_are_refused_with_the_reason(tmp_pat
 
 
 def test_items_with_a_parameter_of_the_suite_are_two_cases_whose_bits_count_once(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path)
+    suite = make_suite(tmp_path, ONE_CASE)
     make_run(tmp_path, -1.5)
     (suite / "conftest.py").write_text(FLAVOURS)
     (suite / "test_tiny.py").write_text(TEST)
     session(tmp_path)
     snapshot = read_store(tmp_path / "store")
-    assert len(snapshot.rows) == 4 and [case.name for case in snapshot.cases] == ["a", "b"]
-    assert len(snapshot.subjects[0].cells) == 2
-    assert len(snapshot.left_out.repeated_cases) == 2 and snapshot.left_out.former_cases == ()
+    assert len(snapshot.rows) == 2 and [case.name for case in snapshot.cases] == ["a"]
+    assert len(snapshot.subjects[0].cells) == 1
+    assert len(snapshot.left_out.repeated_cases) == 1 and snapshot.left_out.former_cases == ()

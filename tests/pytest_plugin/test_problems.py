@@ -8,13 +8,13 @@ from pathlib import Path
 
 from commands import Done, pytest_session
 from shown import texts_of
-from tiny import GIN, TASKS, make_run, make_suite, results
+from tiny import GIN, ONE_CASE, TASKS, make_run, make_suite, results
 
 SHOWN = texts_of("pytest")
 
 
 def test_a_misspelled_binding_of_a_trainers_and_flags_that_come_too_late(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
     (suite / "late_flags.py").write_text("import os\nos.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=false'\n")
     (suite / "tiny.gin").write_text("import late_flags\n" + (suite / "tiny.gin").read_text())
     (run / "config.gin").write_text("LearnableSGD.log_rate = 1\nCase.learned_optimizer = @LearnableSGD()\n")

@@ -20,7 +20,7 @@ import pytest
 from commands import Done, lobench
 from reference import ROOT
 from shown import texts_of
-from tiny import make_suite
+from tiny import ONE_CASE, make_suite
 
 from lobench import CheckpointError
 from lobench.engine.checkpoints.places import checkpoint_path
@@ -162,7 +162,7 @@ def test_weights_of_the_hub_are_read_and_then_without_a_network(hub: str, tmp_pa
 
 @needs_hub
 def test_a_comparison_names_a_checkpoint_by_its_place_in_the_hub(hub: str, tmp_path: Path) -> None:
-    make_suite(tmp_path)
+    make_suite(tmp_path, ONE_CASE)
     who = f"{PLACE}; Case.learned_optimizer = @Celo2()"
     done = run("compare", "adam()", who, "--suite", "tiny", "--format", "json", cwd=tmp_path, HF_ENDPOINT=hub)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import CASES, EVENTS, POLICIES, World, play
 from shown import texts_of
-from tiny import make_run, make_suite, watch
+from tiny import ONE_CASE, make_run, make_suite, watch
 
 from lobench.core.errors import StoreError
 from lobench.core.planner import Finished, History, Planner, Size, Tick, WorkerReady
@@ -127,7 +127,7 @@ def test_commands_are_in_the_log() -> None:
 
 
 def test_doctor_replays_a_watch_and_says_where_it_would_decide_otherwise(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0, -2.0)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0, -2.0)
     for _ in range(2):
         done = watch(run, suite, "--once", "--checkpoints", "all", "--store", str(tmp_path / "store"))
         assert done.returncode == 0, done.stdout + done.stderr
