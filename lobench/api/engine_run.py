@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Protocol
 
 from lobench.analysis.scores.baseline_places import record_suites
 from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
-from lobench.api.settings import LOCAL_EXECUTORS, WatchSettings, num_cores, num_workers
+from lobench.api.settings import LOCAL_EXECUTORS, WatchSettings, num_cores, num_workers, unused_store
 from lobench.api.utilisation import UtilisationProgress
 from lobench.core.containment import contain_plugins
 from lobench.core.errors import CheckpointError
@@ -127,6 +128,8 @@ def run_rounds(
             if not num_rounds:
                 before_first()
                 store = settings.store_folder
+                if line := _unused_store_line(settings, store):
+                    progress.warn(line)
                 stack.enter_context(removed_if_refused(store))
             options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
             ending = _run_round(options, store, components, source, requests, progress, extension)
@@ -150,6 +153,20 @@ def run_rounds(
     worker_count = num_workers(settings.workers)
     utilisation = measuring.advice(num_workers=worker_count, num_cores=num_cores() if is_here else worker_count)
     return WatchOutcome(store=store, ending=ending, left_out=left_out, utilisation=utilisation)
+
+
+def _unused_store_line(settings: WatchSettings, store: Path) -> str:
+    """Returns a line on an earlier store of the watched run that this watch may not write; "" if there is none."""
+    if settings.store or not settings.location:
+        return ""
+    earlier_store = unused_store(settings.location, settings.watch_name)
+    if earlier_store is None:
+        return ""
+    show = shlex.join(["lobench", "results", "--store", str(earlier_store)])
+    return (
+        f"the store of this run, {earlier_store}, is read-only or another user's: its results are not used, and new "
+        f"ones go to {store}; `{show}` shows it"
+    )
 
 
 def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:

@@ -41,6 +41,7 @@ __all__ = [
     "min_workers",
     "num_cores",
     "num_workers",
+    "unused_store",
 ]
 
 LOCAL_EXECUTORS = ("local", "inline")  # executors whose workers run on this machine
@@ -395,20 +396,45 @@ def default_store(location: str, name: str) -> Path:
       UsageError: The location does not exist.
     """
     if "://" not in location:
-        folder = Path(location)
-        if not retried(folder.exists, retries_forbidden=False):
-            raise UsageError("no run found", where=location, next_step=similar_path_advice(location))
-        if not path_exists(folder, kind="folder") or path_exists(folder / "_CHECKPOINT_METADATA"):
-            folder = folder.parent
+        folder = _folder_of_run(location)
         is_own = retried(folder.stat, retries_forbidden=False).st_uid == os.geteuid() and may_write(folder)
-        store = folder / "lobench_results" / name
-        stores = (folder / "lobench" / name, store)
-        existing = next((store for store in stores if path_exists(store / "ledger.sqlite", kind="file")), None)
+        existing = _store_in(folder, name)
         if existing is not None and (is_own or _is_of_users_group(existing)):
             return existing
         if is_own:
-            return store
+            return folder / "lobench_results" / name
     return Path(".lobench") / name
+
+
+def unused_store(location: str, name: str) -> Path | None:
+    """Returns the store beside a run's checkpoints if `default_store` does not use it; None without such a store.
+
+    It is read-only, for example in an archive, or another user's.
+
+    Raises:
+      UsageError: The location does not exist.
+    """
+    existing = None if "://" in location else _store_in(_folder_of_run(location), name)
+    return existing if existing != default_store(location, name) else None
+
+
+def _folder_of_run(location: str) -> Path:
+    """Returns the folder of a run's checkpoints, which is around the location if that is a checkpoint.
+
+    Raises:
+      UsageError: The location does not exist.
+    """
+    folder = Path(location)
+    if not retried(folder.exists, retries_forbidden=False):
+        raise UsageError("no run found", where=location, next_step=similar_path_advice(location))
+    is_run = path_exists(folder, kind="folder") and not path_exists(folder / "_CHECKPOINT_METADATA")
+    return folder if is_run else folder.parent
+
+
+def _store_in(folder: Path, name: str) -> Path | None:
+    """Returns the store in the folder of a run, also one of an earlier version; None without one."""
+    stores = (folder / "lobench" / name, folder / "lobench_results" / name)
+    return next((store for store in stores if path_exists(store / "ledger.sqlite", kind="file")), None)
 
 
 def _is_of_users_group(store: Path) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.api.evaluate import StoreEvaluator
-from lobench.api.resolve import RunFolder, find_run
-from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, as_texts, default_store
+from lobench.api.resolve import RunFolder, find_run, is_store
+from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, as_texts, default_store, unused_store
+from lobench.core.errors import UsageError
 from lobench.core.settings_field import keywords_in
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.shipped import find_suite
@@ -24,11 +25,13 @@ class WatchedRun:
       run: The run.
       suites: Suites of the watch, as paths.
       store: Store of the watch.
+      unused_store: Store beside the checkpoints that is not used, because it cannot be written; see `unused_store`.
     """
 
     run: RunFolder
     suites: tuple[str, ...]
     store: Path
+    unused_store: Path | None = None
 
     @classmethod
     def find(
@@ -46,8 +49,28 @@ class WatchedRun:
         """
         suite_paths = tuple(str(find_suite(suite)) for suite in as_texts(suites))
         run = find_run(str(location), None if store is None else Path(store))
-        folder = Path(store) if store else default_store(run.location, name or Path(suite_paths[0]).resolve().stem)
-        return cls(run=run, suites=suite_paths, store=folder)
+        if store:
+            return cls(run=run, suites=suite_paths, store=Path(store))
+        name = name or Path(suite_paths[0]).resolve().stem
+        return cls(
+            run=run,
+            suites=suite_paths,
+            store=default_store(run.location, name),
+            unused_store=unused_store(run.location, name),
+        )
+
+    def require_store(self) -> None:
+        """Checks that the only store of the run is not one that cannot be written.
+
+        Raises:
+          UsageError: It is: evaluations of the tool would go below it.
+        """
+        if self.unused_store is not None and not is_store(self.store):
+            raise UsageError(
+                "the store of this run is read-only or another user's",
+                where=str(self.unused_store),
+                next_step="copy it, and name the copy with --store",
+            )
 
     def evaluator(self, tool: str, progress: WatchProgress, options: EvaluationKeywords) -> StoreEvaluator:
         """Returns an evaluator of the run's checkpoints. Its store is below the watch's, which may be in use."""

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from commands import lobench
+from commands import lobench, lobench_here
 from forked import python
 from shown import texts_of
 from stores import add
-from tiny import make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite, watch_here
 
-from lobench.api.settings import default_store
+from lobench.api.settings import default_store, unused_store
 from lobench.cli import group
 
 SHOWN = texts_of("lobench")
@@ -147,6 +147,32 @@ def test_default_store_of_root_in_another_users_folder_is_elsewhere(tmp_path: Pa
     add(tmp_path / "lobench_results" / "quick", 1, {"a": {"train/loss": [1.0]}})
     os.chown(tmp_path, 65534, 65534)
     assert default_store(str(tmp_path), "quick") == Path(".lobench") / "quick"
+
+
+def test_unused_store_is_the_one_beside_checkpoints_that_became_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
+    assert unused_store(str(run), "tiny") is None
+    add(run / "lobench_results" / "tiny", 1, {"a": {"train/loss": [1.0]}})
+    assert unused_store(str(run), "tiny") is None
+    monkeypatch.setattr("lobench.api.settings.may_write", lambda path: False)
+    assert unused_store(str(run), "tiny") == run / "lobench_results" / "tiny"
+    monkeypatch.chdir(tmp_path)
+    done = lobench_here("best", run, "--suite", suite)
+    assert done.returncode == 2 and SHOWN["store-is-read-only"] in done.stderr and "lobench_results/tiny" in done.stderr
+
+
+def test_watch_of_a_run_whose_store_became_read_only_names_that_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
+    add(run / "lobench_results" / "tiny", 1, {"a": {"train/loss": [1.0]}})
+    monkeypatch.setattr("lobench.api.settings.may_write", lambda path: False)
+    monkeypatch.chdir(tmp_path)
+    done = watch_here(run, suite, "--once")
+    assert done.returncode == 0, done.stderr
+    assert f"`lobench results --store {run}/lobench_results/tiny`" in done.stdout
 
 
 def test_a_command_whose_reader_is_gone_ends_quietly_and_is_no_verdict() -> None:

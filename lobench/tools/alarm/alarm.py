@@ -137,6 +137,7 @@ def alarm(
     folder = watched_run.store
     progress = progress or default_progress()
     if is_over is None and not is_store(folder):
+        watched_run.require_store()
         raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(suite_paths, progress)
     settings = WatchSettings(

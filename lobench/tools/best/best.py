@@ -87,6 +87,7 @@ def best(
     """
     check_keywords("best", options, EvaluationKeywords)
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
+    watched_run.require_store()
     run = watched_run.run
     suite_paths = watched_run.suites
     store = watched_run.store

@@ -108,6 +108,7 @@ def bisect(
     from_step = settings.from_step
     to_step = settings.to_step
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
+    watched_run.require_store()
     run, suite_paths = watched_run.run, watched_run.suites
     given_location = location
     location = run.location
