@@ -106,8 +106,10 @@ main()
 """
 
 
-def chief(gated: Gated, cluster: Cluster, store: Path, *options: str) -> subprocess.Popen[str]:
-    arguments = watch_command(gated.run, gated.suite, *cluster.options(), *options)[3:]
+def chief(
+    gated: Gated, cluster: Cluster, store: Path, *options: str, suite: Path | None = None
+) -> subprocess.Popen[str]:
+    arguments = watch_command(gated.run, suite or gated.suite, *cluster.options(), *options)[3:]
     words = ("-c", SHORT_SILENCE, *arguments, "--store", str(store))
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = started(*words, **output, env=cluster.environment)
@@ -213,9 +215,10 @@ def session_of_two(suite: Path, checkpoint: Path, store: Path) -> None:
 def test_suite_of_every_kind_of_case_has_equal_results_everywhere_and_nodes_get_each_file_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """On two nodes, in the local pool, in a notebook, and in sessions of pytest on two processes.
+    """On two nodes, in the local pool, in a notebook, and in a session of pytest on two processes.
 
-    Waiting checkpoints are computed together, and workers import modules of the chief's folder.
+    Waiting checkpoints are computed together, and workers import modules of the chief's folder, from where the path of
+    the store begins.
     """
     project = tmp_path / "project"
     project.mkdir()
@@ -229,9 +232,9 @@ def test_suite_of_every_kind_of_case_has_equal_results_everywhere_and_nodes_get_
     local = lobench_command(*words, *LOCAL, "--store", tmp_path / "local", cwd=project)
     nodes = [cluster.nodes["head"], cluster.second]
     before = [set(node.sent("suites") + node.sent("theta")) for node in nodes]
-    command = [sys.executable, "-m", "lobench.cli", *map(str, words), *cluster.options(), "--once", "--store"]
+    command = [sys.executable, "-m", "lobench.cli", *map(str, words), *cluster.options(), "--once"]
     done = subprocess.run(
-        [*command, str(tmp_path / "ray")],
+        [*command, "--store", "../ray"],
         cwd=project,
         env=cluster.environment,
         capture_output=True,
@@ -243,17 +246,17 @@ def test_suite_of_every_kind_of_case_has_equal_results_everywhere_and_nodes_get_
     assert content(tmp_path / "ray") == content(tmp_path / "local")
     assert together(tmp_path / "ray") == together(tmp_path / "local")
     assert together(tmp_path / "ray").items() >= {("bowl", step): f"{step} of 2" for step in (1, 2)}.items()
-    thetas = {f"{record['checkpoint']['sha256']}.npz" for record in results(tmp_path / "ray")}
+    checkpoints = [record["checkpoint"] for record in results(tmp_path / "ray")]
+    thetas = {f"{checkpoint['sha256']}.npz": checkpoint["outer_step"] for checkpoint in checkpoints}
     for node, known in zip(nodes, before, strict=True):
-        assert set(node.sent("theta")) - known <= thetas
+        assert set(node.sent("theta")) - known <= {*thetas}
         assert len(set(node.sent("suites")) - known) == 1
     assert any(node.sent("xla_cache") for node in nodes)  # of the one that trains
     notebook(run, suite, tmp_path / "notebook")
-    for checkpoint in sorted(run.glob("theta_*.npz")):
-        session_of_two(suite, checkpoint, tmp_path / "pytest")
+    session_of_two(suite, run / "theta_2.npz", tmp_path / "pytest")
     found = recorded(tmp_path / "ray")
-    for name in ("notebook", "pytest"):
-        assert recorded(tmp_path / name) == found, name
+    assert recorded(tmp_path / "notebook") == found
+    assert recorded(tmp_path / "pytest") == [one for one in found if thetas[f"{one[1]}.npz"] == 2]
     assert [one[0] for one in found if one[3] == "failed"] == ["test_size[2]", "test_size[3]"]
     assert {name: len(items) for name, *_, items, _ in found} == {
         "bowl": 0, "x": 0, "test_size[2]": 0, "test_size[3]": 0, "qa": 5, "test_items": 4,
@@ -303,14 +306,19 @@ def test_a_watch_that_loses_a_node_and_then_ray_loses_nothing_and_records_nothin
     assert content(tmp_path / "store") == gated.local()
 
 
-def test_a_node_that_cannot_run_workers_is_left_out(cluster: Cluster, gated: Gated, tmp_path: Path) -> None:
+def test_a_node_that_cannot_run_workers_is_left_out_and_a_case_wider_than_the_others_waits_for_one(
+    cluster: Cluster, gated: Gated, tmp_path: Path
+) -> None:
     """It lacks what workers are made of. The other reasons are in `test_sweep.py` and the test of a refused watch."""
+    suite = shutil.copytree(gated.suite, tmp_path / "gated")
+    with (suite / "gated.gin").open("a") as file:
+        file.write('wide/Case.command = "true"\nwide/Case.num_cpus = 2\n')
     if "second" in cluster.nodes:
         cluster.nodes["second"].kill()
     (tmp_path / "empty" / "lobench_ray").mkdir(parents=True)
     (tmp_path / "empty" / "lobench_ray" / "__init__.py").touch()
     bad = cluster.start_node("empty", PYTHONPATH=str(tmp_path / "empty"))
-    process = chief(gated, cluster, tmp_path / "store", "--once")
+    process = chief(gated, cluster, tmp_path / "store", "--once", suite=suite)
     try:
         assert process.stdout is not None
         printed = iter(process.stdout.readline, "")
@@ -318,29 +326,13 @@ def test_a_node_that_cannot_run_workers_is_left_out(cluster: Cluster, gated: Gat
         assert re.search(NAME, line) and "lobench_ray.slot" in line, line
         assert any(SHOWN["core-on-1-node"] in line for line in printed)
         gated.release()
-        ending(process)
-    finally:
-        bad.kill()
-    assert content(tmp_path / "store") == gated.local()
-
-
-def test_a_case_wider_than_every_node_waits_for_one_and_the_watch_says_so(
-    cluster: Cluster, gated: Gated, tmp_path: Path
-) -> None:
-    gated.release()
-    suite = shutil.copytree(gated.suite, tmp_path / "gated")
-    with (suite / "gated.gin").open("a") as file:
-        file.write('wide/Case.command = "true"\nwide/Case.num_cpus = 2\n')
-    run, store = gated.run, tmp_path / "store"
-    command = watch_command(run, suite, *cluster.options(), "--once", "--store", str(store))
-    process = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True)
-    try:
         printed_until(process, lambda text: SHOWN["no-node-has-2-cores"] in text and text.count("passed") == 2)
-    finally:
         process.terminate()
         process.communicate(timeout=PATIENT)
+    finally:
+        bad.kill()
     assert process.returncode == 130
-    assert {record["case"]["name"] for record in results(store)} == {"a", "bb"}
+    assert content(tmp_path / "store") == gated.local()
 
 
 def test_leases_of_what_is_frozen_run_out_and_its_late_result_is_not_taken(

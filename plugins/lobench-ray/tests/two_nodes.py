@@ -25,9 +25,21 @@ PATIENT = 900.0  # seconds; on a machine that does nothing else a test takes 10
 RAY = """
 import sys
 sys.modules |= {'ray.serve': None, 'grpc': None}
+from ray._private import services
 from ray._private.node import Node
 from ray.scripts.scripts import main
 Node.start_api_server = lambda *_, **__: None  # the dashboard's process, which a head starts without a dashboard too
+# In place of the two agents of each node, for runtime environments and metrics that nobody asks for: programs that end
+# with the node. It is told ports, on which nobody listens, or it would wait for those of the agents.
+agents = {'dashboard_agent_command': 'cat', 'runtime_env_agent_command': 'cat', 'dashboard_agent_listen_port': '1'}
+agents |= {'metrics-agent-port': '1', 'metrics_export_port': '1', 'runtime_env_agent_port': '1'}
+start = services.start_ray_process
+def start_without_agents(command, kind, *rest, **options):
+    if kind == 'raylet':
+        own = [word for word in command if word.partition('=')[0].removeprefix('--') not in agents]
+        command = [*own, *(f'--{name}={value}' for name, value in agents.items())]
+    return start(command, kind, *rest, **options)
+services.start_ray_process = start_without_agents
 main()
 """
 
@@ -54,14 +66,15 @@ class Held(Noisy):
 
 
 class Held:
-    """A suite of two cases that stop in the middle of the work, see `HELD`."""
+    """A suite of one case whose evaluations stop in the middle of the work, see `HELD`."""
 
     def __init__(self, folder: Path, *, num_starts: int) -> None:
         self.folder = folder
         self.suite = noisy_suite(folder)
         with (self.suite / "tiny_tasks.py").open("a") as file:
             file.write(HELD)
-        gin = (self.suite / "tiny.gin").read_text().replace("@Noisy", "@Held").replace("Noisy.dim", "Held.dim")
+        lines = (self.suite / "tiny.gin").read_text().splitlines(keepends=True)
+        gin = "".join(line for line in lines if not line.startswith("b/")).replace("@Noisy", "@Held")
         self.gin = f"{gin}Held.folder = '{folder}'\nHeld.num_starts = {num_starts}\n"
         (self.suite / "tiny.gin").write_text(self.gin)
         self.release()
@@ -142,6 +155,7 @@ class Cluster:
             "RAY_USAGE_STATS_ENABLED": "0",
             # The first driver is not to wait for a process that may have died at its start, until it is given up.
             "RAY_prestart_worker_first_driver": "0",
+            "RAY_enable_pipe_based_agent_to_parent_health_check": "1",  # what stands for agents reads that pipe
             "RAY_worker_niceness": "0",  # at Ray's 15 what it starts hardly runs beside busy processes
             # A frozen node is found out soon, or new slots are placed on it.
             "RAY_health_check_initial_delay_ms": "1000",

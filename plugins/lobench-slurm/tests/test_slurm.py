@@ -121,9 +121,9 @@ def test_results_of_trainings_commands_and_tests_are_those_of_the_local_pool(in_
     )
     executors = {"local": ("--workers", "1"), "slurm": ("--executor", "slurm:host=127.0.0.1", "--workers", "0:1")}
     for name, options in executors.items():
-        command = watch_command(run, suite, *options, "--once", "--store", str(tmp_path / name))
+        command = watch_command(run, suite, *options, "--once", "--store", name)  # below the folder of the watch
         environment = {**os.environ, **in_slurm.environment}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
     assert content(tmp_path / "slurm") == content(tmp_path / "local")
     assert sorted(sorted(result.get("items", [])) for result in results(tmp_path / "slurm", "--curves")) == [
