@@ -23,6 +23,7 @@ import markupsafe
 import numpy as np
 import optax
 import pytest
+from commands import functions_evaluate_here
 from stores import add
 
 import lobench
@@ -107,7 +108,11 @@ def test_public_names_have_examples_that_hold(module: str, tmp_path: Path, monke
             lacking.append(name)
             continue
         example = doctest.DocTestParser().get_doctest(one.__doc__, dict(known), name, inspect.getsourcefile(one), 0)
-        with mock.patch.dict(os.environ):  # a worker sets variables
-            runner.run(example, out=report.append)
+        with (
+            mock.patch.dict(os.environ),
+            functions_evaluate_here(),
+            mock.patch("lobench.api.settings.num_cores", lambda: 1),
+        ):
+            runner.run(example, out=report.append)  # evaluations set variables
     assert not runner.failures, "".join(report)
     assert not lacking, f"{module} without an example: {', '.join(lacking)}"

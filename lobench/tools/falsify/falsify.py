@@ -128,7 +128,7 @@ def falsify(
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
 
     >>> theta = "run/theta_3.npz"
-    >>> found = lobench.falsify(theta, suite="quadratic.gin", grid="defaults", most_cells=2, seeds=4, executor="inline")
+    >>> found = lobench.falsify(theta, suite="quadratic.gin", grid="defaults", most_cells=1, seeds=4, executor="inline")
     >>> found.search.smallest is None
     True
     """
