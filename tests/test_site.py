@@ -5,11 +5,10 @@ from __future__ import annotations
 import html
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import ALL, python
 from reference import ROOT
 from shown import texts_of
 
@@ -24,16 +23,15 @@ def refuse(self, address, *rest):
 
 socket.socket.connect = socket.socket.connect_ex = refuse
 """
+BUILD = f"{NO_NETWORK}\nfrom mkdocs.__main__ import cli\n\ncli()"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    (folder / "sitecustomize.py").write_text(NO_NETWORK)
+    environment = {**os.environ, **ALL, "NO_MKDOCS_2_WARNING": "1"}
     # With --quiet, warnings would not be counted, and --strict would have no effect.
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = python("-c", BUILD, "build", "--strict", "--site-dir", folder / "site", cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "site"
 

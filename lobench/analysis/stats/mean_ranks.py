@@ -56,15 +56,25 @@ def mean_ranks(subject_scores: Sequence[Scores], groups: Sequence[Sequence[str]]
     # Sums of halves are exact in any order, and below 2^23 also in float32, which takes half the memory.
     dtype = np.float32 if len(cases) * len(subject_scores) < 1 << 23 else np.float64
     draw_counts = []  # how often a resample has each draw of a case
+    ranks_by_draw = []
+    ranks_by_resample = []  # where each resample has a draw of its own, after how often it has the case
     for index, (ranks, rows) in enumerate(resampled_ranks):
+        case_counts = np.count_nonzero(drawn_cases == index, axis=1).astype(dtype)
+        if len(ranks) == _NUM_RESAMPLES:
+            ranks_by_resample.append((case_counts[:, None], ranks[rows].astype(dtype)))
+            continue
         counts_of_case = np.zeros((_NUM_RESAMPLES, len(ranks)), dtype)
-        counts_of_case[np.arange(_NUM_RESAMPLES), rows] = np.count_nonzero(drawn_cases == index, axis=1)
+        counts_of_case[np.arange(_NUM_RESAMPLES), rows] = case_counts
         draw_counts.append(counts_of_case)
-    all_counts = np.concatenate(draw_counts, axis=1)
-    all_ranks = np.concatenate([ranks for ranks, _ in resampled_ranks]).astype(dtype)
+        ranks_by_draw.append(ranks.astype(dtype))
+    all_counts = np.concatenate(draw_counts, axis=1) if draw_counts else np.zeros((_NUM_RESAMPLES, 0), dtype)
+    all_ranks = np.concatenate(ranks_by_draw) if ranks_by_draw else np.zeros((0, len(subject_scores)), dtype)
     bounds = list[tuple[float, float]]()
     for start in range(0, len(subject_scores), _MAX_SIDES):
-        rank_sums = all_counts @ all_ranks[:, start : start + _MAX_SIDES]
+        sides = slice(start, start + _MAX_SIDES)
+        rank_sums = all_counts @ all_ranks[:, sides]
+        for counts_of_resample, ranks_of_resample in ranks_by_resample:
+            rank_sums += counts_of_resample * ranks_of_resample[:, sides]
         lower, upper = np.percentile(rank_sums.astype(np.float64) / len(cases), _PERCENTS, axis=0)
         bounds += zip(lower.tolist(), upper.tolist(), strict=True)
     means_and_bounds = zip(ranks_of(means).mean(0).tolist(), bounds, strict=True)
