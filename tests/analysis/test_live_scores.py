@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -50,7 +51,7 @@ def _row(subject: Subject, name: str, finals: tuple[float, float], at: float) ->
         diverged_at=tuple(-1 if math.isfinite(final) else 7 for final in finals),
         provenance=Provenance(bindings=_BINDINGS.format(name, ord(name))),
     )
-    block, case = SeedBlock(start=0, size=2), case_info(name)
+    block, case = SeedBlock(start=0, size=2), dataclasses.replace(case_info(name), num_seeds=2)
     event = EvaluationFinished(subject=subject, case=case, seed_block=block, outcome=Outcome.PASSED, curves=curves)
     return evaluation_row_of(event, at)
 

@@ -111,6 +111,14 @@ def test_scores_that_cannot_be_made_leave_a_line_that_says_why(tmp_path: Path) -
     assert len(output) == 4 and all(SHOWN["no-score"] in line for line in output)
 
 
+def test_best_so_far_is_no_checkpoint_that_lacks_a_seed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for step, loss in ((1, 0.4), (2, 0.1), (3, 0.3)):
+        add(store, step, {"a": {"train/loss": [loss, 1.1 * loss]}})
+    add(store, 2, {"a": Outcome.ERROR}, start=2)
+    assert SHOWN["above-the-best-so-far-outer-step-1"] in lines_of(store, tmp_path)[-1]
+
+
 def test_line_of_a_case_without_value_tells_divergence_from_no_result(tmp_path: Path) -> None:
     diverged = {"train/loss": [math.nan, math.nan]}
     add(tmp_path / "store", 1, {"a": {"train/loss": [0.5, 0.5]}, "b": diverged, "c": Outcome.POISONED})

@@ -28,7 +28,7 @@ class Fallback:
       score: Mean score. On cases without a baseline the best stored mean scores 1, so it changes with new results.
       final_means: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged, and
         None if the case has no result.
-      earlier_scores: Earlier subjects with the same cases, and their mean scores on this scale.
+      earlier_scores: Earlier subjects with the same cases and all planned seeds, and their mean scores on this scale.
     """
 
     score: MeanScore
@@ -177,6 +177,7 @@ def _with_fallback(
         for stored_subject, mean in means
         if _generation_and_step(stored_subject) < _generation_and_step(subject)
         and stored_subject.cells.keys() == subject.cells.keys()
+        and not stored_subject.num_missing
         and math.isfinite(mean)
     ]
     cells = sorted(subject.cells.values(), key=lambda cell: (cell.case.suite, cell.case.name))

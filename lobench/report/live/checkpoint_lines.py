@@ -185,13 +185,16 @@ class _Lines:
         self._best_by_cases: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
 
     def register(self, subject: Subject, subject_score: LiveScoredSubject) -> str:
-        """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first."""
+        """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first.
+
+        A subject that lacks a planned seed is not the best, as in rankings.
+        """
         if subject_score.score is None or (mean := subject_score.score.interval.mean) != mean:
             return ""
         cases = frozenset(subject_score.score.scores)
         self._means.append(mean)
         best = self._best_by_cases.get(cases)
-        if best is None or mean > best[0]:
+        if (best is None or mean > best[0]) and not subject_score.subject.num_missing:
             self._best_by_cases[cases] = (mean, subject_name(subject))
         if best is None:
             return ""
