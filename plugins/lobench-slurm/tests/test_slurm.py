@@ -94,7 +94,7 @@ def test_a_watch_whose_jobs_slurm_ends_and_which_is_killed_has_the_ledger_of_a_l
         first.wait()
         suite.release()
     second = subprocess.run(
-        [*command, "--workers", "0:2"], env=environment, capture_output=True, text=True, timeout=PATIENCE
+        [*command, "--workers", "0:1"], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     output, _ = local.communicate(timeout=PATIENCE)
     assert local.returncode == 0, output
