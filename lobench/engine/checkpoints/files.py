@@ -9,10 +9,9 @@ import stat
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from etils import epath
 
 from lobench.core.checkpoint import (
     COUNTER_NAMES,
@@ -25,6 +24,9 @@ from lobench.core.checkpoint import (
 )
 from lobench.core.errors import CheckpointError, CheckpointGone, LobenchError
 from lobench.core.wording import cause
+
+if TYPE_CHECKING:
+    from etils import epath
 
 __all__ = [
     "content_of",

@@ -7,13 +7,15 @@ import importlib
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
-
-from etils import epath
 
 from lobench.core.errors import CheckpointError
 from lobench.core.wording import headline, shortened_list
 from lobench.engine.environment import environment_with
+
+if TYPE_CHECKING:
+    from etils import epath
 
 __all__ = ["absolute_location", "checkpoint_path", "is_below"]
 
@@ -60,12 +62,18 @@ def checkpoint_path(location: str) -> epath.Path:
     if location.startswith(_HUB_SCHEME):
         return _download_from_hub(location)
     try:
-        return epath.Path(location)
+        return _epath(location)
     except KeyError as error:  # etils knows no such scheme
         scheme = location.partition("://")[0]
         raise CheckpointError(
             f"nothing reads {scheme}:// here", where=location, next_step="--source NAME, of the plugin that has it"
         ) from error
+
+
+def _epath(path: str | Path) -> epath.Path:
+    from etils import epath  # imports unittest and asyncio, and a worker that trains opens no path
+
+    return epath.Path(path)
 
 
 @functools.cache
@@ -82,7 +90,7 @@ def _download_from_hub(uri: str) -> epath.Path:
         ) from error
     revision = unquote(match["revision"] or "main")
     try:
-        return epath.Path(hf_hub_download(match["repository"], match["file"], revision=revision))
+        return _epath(hf_hub_download(match["repository"], match["file"], revision=revision))
     except Exception as error:
         raise CheckpointError("not to be had from the hub", where=uri, got=headline(error)) from error
 
@@ -108,7 +116,7 @@ def _download_from_wandb(uri: str) -> epath.Path:
             cached_files = [cache_folder / match["file"]] if match["file"] else list(cache_folder.rglob("*"))
             cached_files = [path for path in cached_files if path.is_file()]
             if cached_files:
-                return epath.Path(cached_files[0])
+                return _epath(cached_files[0])
         if is_offline:
             next_step = "ask for it once without WANDB_MODE=offline"
             raise CheckpointError("not in wandb's cache", where=uri, got="WANDB_MODE=offline", next_step=next_step)
@@ -123,7 +131,7 @@ def _download_from_wandb(uri: str) -> epath.Path:
                     got=match["file"] or shortened_list(names, 4),
                     expected=f"one of {shortened_list(names, 8)}",
                 )
-            return epath.Path(artifact.get_entry(file).download(str(cache_folder)))
+            return _epath(artifact.get_entry(file).download(str(cache_folder)))
         except CheckpointError:
             raise
         except Exception as error:

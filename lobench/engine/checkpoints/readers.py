@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from etils import epath
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, index_in_name, theta_sha256
 from lobench.core.errors import CheckpointError, CheckpointGone, PickleRefused, PluginError, ReaderFailure
@@ -34,6 +33,8 @@ from lobench.hookspecs import CheckpointReader
 from lobench.plugins import BrokenPlugin
 
 if TYPE_CHECKING:
+    from etils import epath
+
     from lobench.plugins import PluginManager
 
 __all__ = [

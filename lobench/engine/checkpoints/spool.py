@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from etils import epath
 
 from lobench.core.checkpoint import (
     Checkpoint,
@@ -36,6 +36,9 @@ from lobench.engine.store.database import unusable_store
 from lobench.engine.whole_file import sync, write_whole
 from lobench.hookspecs import CheckpointReader
 from lobench.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from etils import epath
 
 __all__ = ["Spool", "checkpoint_sha256", "dump_theta", "files_fingerprint", "holds_theta", "load_theta"]
 
@@ -159,7 +162,7 @@ class Spool:
         arrival: Callable[[str], int],
     ) -> Checkpoint:
         """Reads a copy, and stores its theta."""
-        content = reader.read(epath.Path(copy))
+        content = reader.read(checkpoint_path(str(copy)))
         leaves = with_float32_leaves(content.leaves)  # npz cannot store bfloat16
         generation = seen_checkpoint.generation if content.generation is None else content.generation
         content = dataclasses.replace(content, leaves=leaves, generation=generation)

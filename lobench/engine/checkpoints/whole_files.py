@@ -14,9 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO
-
-from etils import epath
+from typing import IO, TYPE_CHECKING
 
 from lobench.core.checkpoint import Checkpoint, CheckpointContent, index_in_name
 from lobench.core.errors import CheckpointError, CheckpointGone
@@ -32,6 +30,9 @@ from lobench.engine.checkpoints.files import (
 from lobench.engine.checkpoints.places import absolute_location, checkpoint_path
 from lobench.engine.checkpoints.readers import SafetensorsReader
 from lobench.hookspecs import CheckpointReader
+
+if TYPE_CHECKING:
+    from etils import epath
 
 __all__ = [
     "BY_CONTENT",
