@@ -13,6 +13,7 @@ from lobench.core.wording import shortened_list
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store_error
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.series import watched_folder
 
 __all__ = ["wait_for_evaluations"]
 
@@ -76,11 +77,19 @@ def _warn_of_no_store(store: Path) -> None:
 
 
 def _num_pending(store: Path) -> int:
-    """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
+    """Returns the number of checkpoints of a store that are neither evaluated nor skipped.
+
+    If a watch of another run left some behind, they are not counted: the present watch leaves them out, too.
+    """
     if not path_exists(store / "ledger.sqlite", kind="file"):
         if (error := no_store_error(store)).expected:  # for example, a run's folder was given in place of its store
             raise error
         _warn_of_no_store(store)
         return 0
     with Ledger.open(store, read_only=True) as ledger:
-        return sum(not is_finished for _, _, is_finished in ledger.run_standings())
+        pending_subjects = [subject for _, subject, is_finished in ledger.run_standings() if not is_finished]
+        if not pending_subjects or ledger.experiments():  # sessions of an experiment have folders of their own
+            return len(pending_subjects)
+        *_, newest_subject = ledger.sightings().values()
+        folder = watched_folder(newest_subject)
+        return sum(watched_folder(subject) == folder for subject in pending_subjects)
