@@ -20,7 +20,7 @@ from imported import curve, write_csv
 from programs import document, validator
 from shown import texts_of
 from stores import add
-from tiny import make_run, make_suite
+from tiny import ONE_CASE, make_run, make_suite
 
 from lobench.cli import cli
 from lobench.cli.exit_codes import ExitCode
@@ -155,17 +155,17 @@ def without_prose(schema: Any) -> Any:
 
 
 def test_trainings_are_told_to_programs(tmp_path: Path) -> None:
-    suite, run = make_suite(tmp_path), make_run(tmp_path, -1.5, -1.4)
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -1.5, -1.4)
     words = ["watch", run, "--suite", suite, "--store", tmp_path / "store", "--executor", "inline"]
     costs = output(*words, "--dry-run")
-    assert costs["num_evaluations"] == 2 and not costs["cases"][0]["is_recorded"]
+    assert costs["num_evaluations"] == 1 and not costs["cases"][0]["is_recorded"]
     watched = output(*words, "--once", "--checkpoints", "all")
-    assert watched["outcomes"] == {"passed": 4} and len(watched["subjects"]) == 2 and watched["num_left"] == 0
+    assert watched["outcomes"] == {"passed": 2} and len(watched["subjects"]) == 2 and watched["num_left"] == 0
     (tmp_path / "x.gin").write_text("Experiment.suites = ['tiny']\nplain/Method.optimizer = @sgd()\n")
     plan = output("run", "x.gin", "--check", cwd=tmp_path)
-    assert plan["num_missing"] == 2 and plan["methods"][0]["cases_never_run"]
+    assert plan["num_missing"] == 1 and plan["methods"][0]["cases_never_run"]
     ran = output("run", "x.gin", "--executor", "inline", cwd=tmp_path)
-    assert ran["num_done"] == 2 and {one["case"] for one in ran["methods"]} >= {"a", "b"} and not ran["interrupted"]
+    assert ran["num_done"] == 1 and {one["case"] for one in ran["methods"]} >= {"a"} and not ran["interrupted"]
     tune = ["tune", "tiny", "--optimizer", "sgd", "--vary", "learning_rate = [0.01, 0.1]"]
     assert "sgd" in output(*tune, "--print", cwd=tmp_path)["gin"]
     assert output(*tune, "--check", cwd=tmp_path)["methods"][0]["num_trials"] == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import lobench
 from shown import texts_of
 from tiny import PATIENCE, make_suite
 
@@ -112,7 +113,6 @@ def test_a_meta_training_that_is_killed_or_fails_ends_nothing_else_and_a_restart
     assert num_evaluations == 3
 
     before = trained(folder / "store")
-    again = start(folder)
-    output, _ = again.communicate(timeout=PATIENCE)
-    assert again.returncode == 3 and SHOWN["nothing-new"] in output, output
+    again = lobench("run", "x.gin", "--workers", "2", "--store", "store", cwd=folder)
+    assert again.returncode == 3 and SHOWN["nothing-new"] in again.stdout, again.stdout + again.stderr
     assert trained(folder / "store") == before

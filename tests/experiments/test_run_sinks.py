@@ -126,7 +126,7 @@ def test_each_number_of_methods_and_sessions_is_in_every_sink_once_under_its_nam
     (tmp_path / "train.py").write_text(TRAINER)
     np.savez(tmp_path / "theta.npz", log_lr=np.float32(-3), one_minus_momentum=np.float32(-1))
     sinks = [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--sink", name)]
-    words = ["run", "x.gin", "--store", "store", "--workers", "1", *sinks]
+    words = ["run", "x.gin", "--store", "store", "--executor", "inline", *sinks]
     killed = lobench(*words, cwd=tmp_path)
     assert SHOWN["killed-by-signal-9"] in killed.stdout + killed.stderr
     done = lobench(*words, "--retry-errors", cwd=tmp_path)
@@ -157,7 +157,7 @@ def test_watch_of_population_writes_a_run_for_each_member_and_for_each_restart_o
 
     write("trial_0", -3)
     write("trial_1", -2)
-    words = ["watch", "population", "--suite", "./tiny", "--checkpoints", "all", "--once", "--workers", "1"]
+    words = ["watch", "population", "--suite", "./tiny", "--checkpoints", "all", "--once", "--executor", "inline"]
     words += [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--sink", name)]
     done = lobench(*words, cwd=tmp_path)
     assert done.returncode == 0 and SHOWN["not-written"] not in done.stdout, done.stdout + done.stderr
@@ -188,7 +188,9 @@ def test_a_sink_says_which_methods_share_a_run_and_what_later_sessions_do_not_ad
     output = []
     for num_sessions in (1, 2):
         (tmp_path / "x.gin").write_text(text.format(num_sessions))
-        done = lobench("run", "x.gin", "--store", "store", "--workers", "1", "--sink", "tensorboard", cwd=tmp_path)
+        done = lobench(
+            "run", "x.gin", "--store", "store", "--executor", "inline", "--sink", "tensorboard", cwd=tmp_path
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         output.append([line for line in done.stdout.splitlines() if line.startswith("sink ")])
     (shared,) = output[0]
