@@ -18,8 +18,8 @@
 | a package there | tests/test_attacks.py::test_what_lies_in_a_run_is_not_run[import inside.x] |
 | a comment that names it | tests/test_attacks.py::test_what_lies_in_a_run_is_not_run[# Parameters for x.Opt:] |
 | 30,000 foreign files in a run's folder | tests/test_attacks.py::test_a_checkpoint_among_foreign_files_is_found |
-| an npz that declares gigabytes | tests/test_attacks.py::test_a_theta_larger_than_its_file_is_refused[declared] |
-| an npz that unpacks to 200 times its size | tests/test_attacks.py::test_a_theta_larger_than_its_file_is_refused[packed] |
+| an npz that declares gigabytes | tests/test_attacks.py::test_a_theta_beyond_its_file_is_refused[declared] |
+| an npz that unpacks to 200 times its size | tests/test_attacks.py::test_a_theta_beyond_its_file_is_refused[packed] |
 | a table that unpacks to gigabytes | tests/test_attacks.py::test_a_file_is_refused_in_a_line[bomb.csv.gz] |
 | a table without an end | tests/test_attacks.py::test_a_file_is_refused_in_a_line[endless.csv] |
 | a pipe as a table | tests/test_attacks.py::test_a_file_is_refused_in_a_line[pipe.csv] |
@@ -221,7 +221,7 @@ def test_a_checkpoint_among_foreign_files_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["declared", "packed"])
-def test_a_theta_larger_than_its_file_is_refused(how: str, tmp_path: Path) -> None:
+def test_a_theta_beyond_its_file_is_refused(how: str, tmp_path: Path) -> None:
     num_declared, length = (1 << 33, 64) if how == "declared" else (75 << 20, 300 << 20)
     method = zipfile.ZIP_STORED if how == "declared" else zipfile.ZIP_DEFLATED
     header = io.BytesIO()
