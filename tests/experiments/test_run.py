@@ -283,7 +283,7 @@ def test_methods_that_bind_their_own_phases_are_rows_of_one_table_and_live_lines
         f"{name}1/Phase.num_inner_steps = {first}\n{name}2/Phase.num_inner_steps = {10 - first}\n"
         for name, (rate, first) in methods.items()
     )
-    (folder / "x.gin").write_text(f"{SUITE}Experiment.num_sessions = 2\nExperiment.fixed = []\n{bindings}")
+    (folder / "x.gin").write_text(f"{SUITE}Experiment.num_sessions = 3\nExperiment.fixed = []\n{bindings}")
     done = run(folder, "--store", "store", "--case", "tiny.a")
     assert done.returncode == 0, done.stderr
     live = re.findall(r"^(slow|fast): 1 of 1 evaluations, score (\S+ \[\S+ \S+\])", done.stdout, re.M)
