@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 from commands import lobench
 from etils import epath
+from forked import python
 from imported import held
 from shown import texts_of
 from stores import add
@@ -59,8 +58,8 @@ main()
 def test_an_interrupt_while_a_gzipped_file_is_read_is_an_interrupt(at: int, tmp_path: Path) -> None:
     rows = b"".join(b"adam,a,0,%d,loss,0.5\n" % step for step in range(20_000))
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(HEADER + rows))
-    words = [sys.executable, "-c", INTERRUPTED, "import", str(tmp_path / "a.csv.gz"), "--store", "store", str(at)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    words = ("-c", INTERRUPTED, "import", tmp_path / "a.csv.gz", "--store", "store", str(at))
+    done = python(*words, cwd=tmp_path, timeout=PATIENCE)
     assert done.returncode == 130 and not (tmp_path / "store").exists(), done.stderr
 
 

@@ -10,14 +10,13 @@ import re
 import runpy
 import shlex
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from commands import lobench
+from forked import python
 from imported import held, write_csv
 from shown import texts_of
 
@@ -116,7 +115,8 @@ def converted(file: Path, tmp_path: Path) -> Path:
     text = str(refused.value)
     assert "\n" not in text
     words = shlex.split(text[text.index("python -c") :])
-    subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, check=True, timeout=300)
+    done = python(*words[1:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     (found,) = tmp_path.glob("*.csv")
     return found
 

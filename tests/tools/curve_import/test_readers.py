@@ -8,13 +8,12 @@ import math
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from forked import python
 from imported import HEADER, curve, held, write_csv
 from shown import texts_of
 
@@ -308,7 +307,8 @@ def test_a_table_with_a_column_for_each_run_is_told_how_to_convert_it(
     text = refusal(tmp_path / f"wide.{kind}", case="c")
     code = re.search(r"it has a column for each run; (python -c .*) writes a row for each value", text)
     assert code, text
-    subprocess.run([sys.executable, *shlex.split(code[1])[1:]], check=True)
+    done = python(*shlex.split(code[1])[1:])
+    assert done.returncode == 0, done.stderr
     assert taken(tmp_path / "wide_rows.csv", case="c", metrics=("loss",)) == {
         ("adam", "imported/c", 0): {"loss": [(0, 2.3), (100, 0.5)]},
         ("sgd", "imported/c", 3): {"loss": [(0, 2.3), (100, 0.75)]},
