@@ -117,7 +117,7 @@ def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_tw
         words += ["--executor", "inline"] if num_workers == "1" else []
         done = killed_chief(commit, after, *words, cwd=folder)
         assert done.returncode == -9, done.stdout + done.stderr
-    output_of(folder, "run", "x.gin", "--workers", num_workers, "--store", "killed")
+    run(folder, store="killed")
     assert trials(folder / "killed") == trials(folder / "undisturbed")
     assert content(folder / "killed") == content(folder / "undisturbed"), "each evaluation is there once"
     assert set(members(folder / "killed")) == set(members(folder / "undisturbed"))

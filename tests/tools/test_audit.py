@@ -153,7 +153,9 @@ def test_false_ones_escape_at_the_hypergeometric_rate() -> None:
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the flag is of x86-64")
 def test_another_instruction_set_is_consistent_and_a_changed_result_of_it_differs(tmp_path: Path) -> None:
     suite = make_suite(tmp_path, _ONE_CASE)
-    command = watch_command(make_run(tmp_path, -3.0, -2.0), suite, "--once", "--checkpoints", "all")
+    command = watch_command(
+        make_run(tmp_path, -3.0, -2.0), suite, "--once", "--checkpoints", "all", "--executor", "inline"
+    )
     environment = {**os.environ, "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
     store = tmp_path / "elsewhere"
     subprocess.run([*command, "--store", str(store)], env=environment, check=True, capture_output=True)
