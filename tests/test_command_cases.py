@@ -97,6 +97,8 @@ def test_watch_of_commands_records_each_outcome_without_jax(tmp_path: Path, run:
         "--once",
         "--checkpoints",
         "latest",
+        "--workers",
+        "1",
     ]
     for command, code in (
         (watch, 3),

@@ -87,7 +87,7 @@ end/Phase.num_inner_steps = 2
 end/Phase.optimizer = @adam()
 end/adam.learning_rate = 0.001
 grid/Case.task = @Bowl()
-grid/Case.axes = {"dim": [3, 4], "horizon": [5, 10]}
+grid/Case.axes = {"dim": [3, 4], "horizon": [5]}
 grid/Bowl.dim = %dim
 grid/Case.num_inner_steps = %horizon
 split/Case.task = @SplitDigits()
@@ -103,7 +103,7 @@ plain = Case(num_seeds=2, eval_every=5, optimizer="adam(learning_rate=0.1)")
 cool = Phase(num_inner_steps=4, opt_state="reset", optimizer="sgd(learning_rate=0.01)")
 end = Phase(num_inner_steps=2, optimizer="adam(learning_rate=0.001)")
 phased = plain.replace(task=Bowl(), phases=[Phase(num_inner_steps=6), cool, end])
-grid = plain.replace(task="Bowl(dim=%dim)", num_inner_steps="%horizon", axes={"dim": [3, 4], "horizon": (5, 10)})
+grid = plain.replace(task="Bowl(dim=%dim)", num_inner_steps="%horizon", axes={"dim": [3, 4], "horizon": (5,)})
 split = plain.replace(task="SplitDigits()", phases="task_sequence(num_tasks=5)", num_inner_steps=10)
 
 
@@ -111,14 +111,14 @@ split = plain.replace(task="SplitDigits()", phases="task_sequence(num_tasks=5)",
 def test_tiny(case, evaluate):
     evaluate(case)
 """
-CELLS = {f"grid-dim{dim}-horizon{horizon}" for dim in (3, 4) for horizon in (5, 10)}
+CELLS = {f"grid-dim{dim}-horizon5" for dim in (3, 4)}
 
 
 def test_phases_axes_and_streams_in_python_are_the_cases_of_gin(tmp_path: Path) -> None:
     suite, found = make_suite(tmp_path, gin=PARTS_IN_GIN), list[dict[tuple[str, str], tuple[Any, ...]]]()
     for written in ("gin", "python"):
         done = pytest_session(suite, "-q", "--lobench-store", tmp_path / written, cwd=tmp_path)
-        assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout + done.stderr
         found.append(recorded(tmp_path / written))
         (suite / "tiny.gin").unlink(missing_ok=True)
         (suite / "test_tiny.py").write_text(PARTS_IN_PYTHON)
