@@ -307,6 +307,7 @@ program_of(case, task).run({{}}, BLOCK, saves=states, on_progress=lambda step: s
 """
 
 
+@pytest.mark.usefixtures("any_program_is_forked")
 def test_a_policy_whose_process_was_killed_goes_on_in_the_middle_of_a_rollout(tmp_path: Path) -> None:
     here = Path(__file__).parent
     code = KILLED.format(here=str(here), tests=str(here.parent), folder=str(tmp_path))
