@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import dataclasses, itertools
 import jax, jax.numpy as jnp, numpy as np, optax
@@ -107,6 +109,7 @@ for number, settings in enumerate([(0.1, 0.5), (0.2, 0.9)]):
 """
 
 
+@pytest.mark.usefixtures("any_program_is_forked")
 def test_what_is_spread_is_what_its_parts_are_alone() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
