@@ -69,9 +69,9 @@ def main() -> None:
         assert served.stdout is not None
         address = served.stdout.readline().split()[-4]
         print(f"lobench view is ready after {time.perf_counter() - started:.1f} s")
-        _say("lobench view", [_opened(browser.new_page(), address) for _ in range(repeats)])
-        page = browser.new_page()
-        _opened(page, address)
+        pages = [browser.new_page() for _ in range(repeats)]
+        _say("lobench view", [_opened(page, address) for page in pages])
+        page = pages[-1]
         page.evaluate("location.hash = '#/evaluations'")
         page.locator("#evaluations tbody tr").first.wait_for()
         words = ["case1", "case1 adam", "failed", "nothing of it", ""]

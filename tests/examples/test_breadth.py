@@ -26,7 +26,9 @@ def test_it_has_every_suite_and_every_required_optimizer() -> None:
 def test_a_part_of_it_runs_without_an_error(tmp_path: Path) -> None:
     part = ('Experiment.suites = ["../../suites/reference"]', "Case.num_inner_steps = 3", "Case.eval_every = 3")
     methods = ("sophia", "psgd_kron", "celo")
-    results = lobench.run(EXPERIMENT, store=str(tmp_path), methods=methods, gin_params=part, workers=1)
+    results = lobench.run(
+        EXPERIMENT, store=str(tmp_path), methods=methods, gin_params=part, executor="inline", workers=1
+    )
     found = results.evaluations()
     assert len(found) == len(methods) and found["wall_seconds"].notna().all(), found["message"].tolist()
     assert set(found["outcome"]) <= {"passed", "failed"}, "a verdict may fail after so few steps"
