@@ -8,6 +8,7 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from forked import programs
 from shown import texts_of
 from tiny import make_run, make_suite, results, watch
 
@@ -36,7 +37,8 @@ def test_the_command_of_a_failure_gives_the_same_numbers_in_pytest(tmp_path: Pat
     )
 
     command = again.removeprefix("  again: ") + " -p no:cacheprovider --color no --junitxml=junit.xml"
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    places = (programs(), Path(sys.executable).parent, os.environ["PATH"])
+    path = os.pathsep.join(str(place) for place in places if place)
     tested = subprocess.run(
         command, shell=True, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
     )
