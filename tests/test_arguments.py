@@ -59,8 +59,14 @@ class Scaled(LearnedOptimizer):
 """
 
 
-def run(*words: str | Path, cwd: Path, **environment: str) -> str:
-    given = {**ENVIRONMENT, "LOBENCH_CACHE_DIR": str(cwd / "cache"), **environment}
+def run(*words: str | Path, cwd: Path, chooses_cache: bool = False, **environment: str) -> str:
+    """Runs a program.
+
+    Args:
+      chooses_cache: Whether its workers choose the folder of jax's cache, which is the same one. They are not forked.
+    """
+    own = {} if chooses_cache else {"JAX_COMPILATION_CACHE_DIR": str(cwd / "cache" / "xla_cache")}
+    given = {**ENVIRONMENT, "LOBENCH_CACHE_DIR": str(cwd / "cache"), **own, **environment}
     done = python(*words, timeout=PATIENCE, cwd=cwd, env=given)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -170,10 +176,11 @@ def test_the_next_command_and_a_default_compile_nothing_new(place: Path) -> None
     common = ("--suite", "tiny", "--workers", "1")
     own = {"PYTHONPATH": str(place)}
     cli = ("-m", "lobench.cli")
-    run(*cli, "watch", "run", *common, "--once", "--checkpoints", "all", "--store", "w", cwd=place, **own)
+    watch = ("watch", "run", *common, "--once", "--checkpoints", "all", "--store", "w")
+    run(*cli, *watch, cwd=place, chooses_cache=True, **own)
     assert sum(row["num_compilations"] for row in results(place / "w")) > 0
     run(*cli, "best", "run", *common, "--store", "w", cwd=place, **own)
     bound = ("--once", "--gin-param", "OwnScaled.scale = 0.5", "--store", "bound")
-    run(*cli, "watch", "run/theta_1.npz", *common, *bound, cwd=place, **own)
+    run(*cli, "watch", "run/theta_1.npz", *common, *bound, cwd=place, chooses_cache=True, **own)
     for store in ("w/best", "w/best/winner", "bound"):
         assert [row["num_compilations"] for row in results(place / store)] == [0] * len(results(place / store)), store
