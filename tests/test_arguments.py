@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,7 +175,7 @@ def test_the_next_command_and_a_default_compile_nothing_new(place: Path) -> None
     for step in (1, 2):
         np.savez(folder / f"theta_{step}.npz", log_rate=np.float32(-step), outer_step=step)
     common = ("--suite", "tiny", "--workers", "1")
-    own = {"PYTHONPATH": str(place)}
+    own: dict[str, Any] = {"PYTHONPATH": str(place)}
     cli = ("-m", "lobench.cli")
     watch = ("watch", "run", *common, "--once", "--checkpoints", "all", "--store", "w")
     run(*cli, *watch, cwd=place, chooses_cache=True, **own)
