@@ -54,9 +54,6 @@ TASKS = {  # as in the example's fitness.gin and report.gin: tasks, and seeds of
 }
 
 
-_initial_theta = jax.jit(initial_theta)
-
-
 def final_loss(task: Any, theta: Any, key: jax.Array) -> jax.Array:
     """Trains once and returns the mean loss of four batches after the last step."""
     init_key, data_key, eval_key = jax.random.split(key, 3)
@@ -88,7 +85,7 @@ def train(states: dict[int, Any], trial: StudyTrial) -> tuple[Any, Any]:
     if trial.parent_ids:
         theta, moments = states[trial.parent_ids[0]]
     else:
-        theta = _initial_theta(trial.seed)
+        theta = initial_theta(trial.seed)
         moments = optax.scale_by_adam().init(jax.flatten_util.ravel_pytree(theta)[0])
     rate, sigma = (jnp.float32(trial.params[f"meta_train.{name}"]) for name in ("learning_rate", "sigma"))
     for step in range(trial.start_step, trial.end_step):
