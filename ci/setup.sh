@@ -21,7 +21,7 @@ if [ "$(cat "$stamp_file" 2>/dev/null || true)" != "$stamp" ]; then
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   .venv/bin/python ci/install.py --constraint "$constraints" \
     --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"
-  # On all cores, and without what nothing here imports. Some files are templates and no Python.
+  # On all cores, and without large packages that tests hardly import. Some files are templates and no Python.
   unused='/(tests?|databricks|mypyc?|rllib)/|/ray/(data|llm|serve|train|tune)/|/torch/(_inductor|testing)/|/sympy/physics/'
   .venv/bin/python -m compileall -qq -j 0 -x "$unused" .venv/lib >/dev/null 2>&1 || true
   echo "$stamp" > "$stamp_file"

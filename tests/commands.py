@@ -29,13 +29,13 @@ class Done:
 
 
 # Commands that evaluate and take an executor.
-_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "best", "bisect", "falsify", "alarm", "evolve", "keep")
+EVALUATING = ("watch", "run", "compare", "tune", "ablate", "best", "bisect", "falsify", "alarm", "evolve", "keep")
 
 
 @contextlib.contextmanager
 def _evaluating(**defaults: str) -> Iterator[None]:
     """Has commands evaluate with other defaults than their own."""
-    settings = {"default_map": dict.fromkeys(_EVALUATING, defaults), **cli.context_settings}
+    settings = {"default_map": dict.fromkeys(EVALUATING, defaults), **cli.context_settings}
     with mock.patch.dict(cli.context_settings, settings):  # a page's reader has defaults of their own
         yield
 
@@ -48,8 +48,8 @@ def functions_evaluate_here() -> contextlib.AbstractContextManager[object]:
 def lobench(*arguments: str | Path, cwd: Path | None = None) -> Done:
     """Runs a command of `lobench` to its exit, in a folder; what it says to programs must keep its schema.
 
-    On this machine it has one worker, unless it names others: as many as there are cores would start for a single case,
-    too. Executors on other machines refuse a command that names no number.
+    On this machine it has one worker, unless it names others: by default one for each core would start, for a single
+    case too. Executors on other machines refuse a command that names no number.
     """
     out, err, code = io.StringIO(), io.StringIO(), 0
     words = list(map(str, arguments))

@@ -230,7 +230,7 @@ def run_text(folder: Path, *options: str) -> str:
 
 
 def _run(folder: Path) -> int:
-    return _passed(_here(folder, "run", "experiment.gin"))
+    return _passed(run_text(folder))
 
 
 def _script(folder: Path) -> int:

@@ -43,7 +43,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ALL", "ANEW", "STATISTICS", "TORCH", "fork_processes", "programs", "python", "started"]
+__all__ = ["ALL", "ANEW", "STATISTICS", "TORCH", "adopt_server", "fork_processes", "programs", "python", "started"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 ALL = {"LOBENCH_TESTS_FORK": "all"}  # in the environment of a forked process

@@ -159,7 +159,7 @@ def program() -> str:
 if __name__ == "__main__":
     os.environ.update(NPROC="1", JAX_PLATFORMS="cpu")
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(20_000, 20, 20)  # tracing creates many objects and little garbage
     print(json.dumps({"program": program(), "bits": (now := bits())}))
     if "--write" in sys.argv:
         kept = json.loads(FILE.read_text()) if FILE.is_file() else {}

@@ -28,13 +28,14 @@ def forget_suites(kept: Collection[str] = ()) -> None:
     """Forgets modules that lie in temp folders, but those named, and what they registered: others have their names."""
     if sys.modules == _others:  # most tests import nothing, and a test in three looks three times
         return
-    new = [(name, module) for name, module in list(sys.modules.items()) if _others.get(name) is not module]
+    modules = dict(sys.modules)  # another thread may import meanwhile
+    new = [(name, module) for name, module in modules.items() if _others.get(name) is not module]
     suites = {name for name, module in new if _is_suite(module)}
     gone = {name for name in suites if name not in kept}
     for name in gone:
         del sys.modules[name]
     _others.clear()
-    _others.update((name, module) for name, module in sys.modules.items() if name not in suites)
+    _others.update((name, module) for name, module in modules.items() if name not in suites)
     if not gone or "gin" not in sys.modules:
         return
     from gin import config as gin

@@ -351,7 +351,7 @@ def test_json_results_of_an_edited_task_name_the_changed_file(edited_watch: tupl
     suite, run = edited_watch
     done = lobench_here("results", "--store", run / "lobench_results" / suite.name, "--format", "json")
     records = json.loads(done.stdout)
-    assert all(record["code"] and record["changed_files"] == ["tiny_tasks.py"] for record in records)
+    assert records and all(record["code"] and record["changed_files"] == ["tiny_tasks.py"] for record in records)
 
 
 def test_results_in_python_after_an_edit_warn_of_those_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:

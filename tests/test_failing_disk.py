@@ -25,7 +25,7 @@ def test_watch_on_a_disk_that_fails_for_a_second_evaluates_everything(tmp_path: 
     calls = ALL_CALLS if call == "all" else (call,)
     environment = failing_disk(tmp_path, *calls, paths=(f"{run}/theta_", f"{store}/spool/"), numbers=NUMBERS)
     does_worker_fail = call in ("open", "read", "all")
-    executor = ("--executor", "local" if does_worker_fail else "inline")  # a worker reads alone
+    executor = ("--executor", "local" if does_worker_fail else "inline")  # a worker only reads
     options = ("--once", "--checkpoints", "all", "--workers", "1", *executor)
     command = watch_command(run, suite, *options, "--store", str(store))
     done = python(*command[1:], timeout=PATIENCE, cwd=tmp_path, env=environment)

@@ -56,11 +56,10 @@ def is_forked(pid: int) -> bool:
 
 
 @FORKS
-def test_worker_of_xdist_is_forked_and_forks_with_the_server_that_it_began_with() -> None:
-    assert is_forked(os.getpid()) == ("PYTEST_XDIST_WORKER" in os.environ)
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="this process is no worker of xdist")
+def test_worker_of_xdist_is_forked_and_has_forked_children() -> None:
+    assert is_forked(os.getpid())
     assert python("-c", "import os; print(os.getppid())").stdout == f"{os.getpid()}\n"
-    servers = [each for each in psutil.Process().children() if each.is_running() and is_forked(each.pid)]
-    assert 1 <= len(servers) <= 2, "one that imports what tests ask for, and that which it is forked from"
 
 
 @FORKS

@@ -112,12 +112,12 @@ def test_a_search_that_is_killed_again_and_again_has_the_same_trials_and_none_tw
     text = SEARCH.replace("@ic_grid()", f"@{search}()") + lines + "tuned/Method.wave = 2\n"
     (folder / "x.gin").write_text(text)
     run(folder, store="undisturbed")
+    options = ["--workers", num_workers, "--store", "killed"]
+    options += ["--executor", "inline"] if num_workers == "1" else []
     for commit, after in (("5", "0"), ("12", "1")):
-        words = ["run", "x.gin", "--workers", num_workers, "--store", "killed"]
-        words += ["--executor", "inline"] if num_workers == "1" else []
-        done = killed_chief(commit, after, *words, cwd=folder)
+        done = killed_chief(commit, after, "run", "x.gin", *options, cwd=folder)
         assert done.returncode == -9, done.stdout + done.stderr
-    run(folder, store="killed")
+    lobench("run", "x.gin", *options, cwd=folder)
     assert trials(folder / "killed") == trials(folder / "undisturbed")
     assert content(folder / "killed") == content(folder / "undisturbed"), "each evaluation is there once"
     assert set(members(folder / "killed")) == set(members(folder / "undisturbed"))

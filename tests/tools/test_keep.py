@@ -364,7 +364,7 @@ def test_keep_of_a_change_that_the_command_does_not_use_says_so(repository: Path
     assert done.returncode == 1 and SHOWN["does-not-use-what-was"] in json.loads(done.stdout)["decision"]["reason"]
 
 
-KILLS = 3
+EXECUTORS_OF_KILLED = ("inline", "local", "inline")
 
 
 @pytest.mark.long
@@ -375,20 +375,18 @@ def test_keep_that_is_killed_at_random_moments_decides_as_one_that_is_not(reposi
     (repository / "train.py").write_text(SCRIPT.replace("\nlr", f"\n{script}lr").replace("LR", "0.3"))
     options = ("--metric", "val_loss", "--curves", "{out}/metrics.json", "--format", "json")
     words = [sys.executable, "-m", "lobench.cli", "keep", "--command", COMMAND, "--against", "git:HEAD", *options]
-    words += ["--executor", "inline"]  # other executors start a worker in each round
 
-    def begun(store: Path) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*words, "--store", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
+    def begun(store: Path, executor: str = "inline") -> subprocess.Popen[bytes]:  # others start a worker in each round
+        command = [*words, "--store", str(store), "--executor", executor]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
     began = time.monotonic()
     whole = json.loads(begun(tmp_path / "whole").communicate()[0])["decision"]
     seconds = time.monotonic() - began
     num_runs = len(counted.read_text().split())
     rng = random.Random(0)
-    for _ in range(KILLS):
-        process = begun(tmp_path / "killed")
+    for executor in EXECUTORS_OF_KILLED:
+        process = begun(tmp_path / "killed", executor)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0, seconds))
         os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
@@ -403,4 +401,6 @@ def test_keep_that_is_killed_at_random_moments_decides_as_one_that_is_not(reposi
     for code, (_, err) in zip(codes, said, strict=True):
         assert code == 0 or b"another `lobench keep` decides in this store" in err
     assert len(results(tmp_path / "killed")) == len(results(tmp_path / "whole"))
-    assert len(counted.read_text().split()) <= 2 * num_runs + KILLS, "only the runs that were killed are repeated"
+    assert len(counted.read_text().split()) <= 2 * num_runs + len(EXECUTORS_OF_KILLED), (
+        "only the runs that were killed are repeated"
+    )

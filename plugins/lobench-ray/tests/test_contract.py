@@ -18,7 +18,6 @@ class TestRay(ExecutorContract):
     patience_seconds = PATIENT
     most_cpus = 1  # of each node of the cluster
     address = ""
-    test_a_watch_evaluates_with_it = None  # type: ignore[assignment]  # `test_ray.py` watches a suite of every kind of case with it
 
     @pytest.fixture(autouse=True)
     def _join(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

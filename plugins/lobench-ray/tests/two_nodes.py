@@ -30,16 +30,18 @@ from ray._private.node import Node
 from ray.scripts.scripts import main
 Node.start_api_server = lambda *_, **__: None  # the dashboard's process, which a head starts without a dashboard too
 # In place of the two agents of each node, for runtime environments and metrics that nobody asks for: programs that end
-# with the node. It is told ports, on which nobody listens, or it would wait for those of the agents.
+# with the node. The node is given their ports, without a listener, or it would wait until the agents tell them. The
+# Ray that a watch starts itself has its agents.
 agents = {'dashboard_agent_command': 'cat', 'runtime_env_agent_command': 'cat', 'dashboard_agent_listen_port': '1'}
 agents |= {'metrics-agent-port': '1', 'metrics_export_port': '1', 'runtime_env_agent_port': '1'}
-start = services.start_ray_process
+start = getattr(services, 'start_ray_process', None)  # private: another Ray may have none, and starts agents
 def start_without_agents(command, kind, *rest, **options):
     if kind == 'raylet':
         own = [word for word in command if word.partition('=')[0].removeprefix('--') not in agents]
         command = [*own, *(f'--{name}={value}' for name, value in agents.items())]
     return start(command, kind, *rest, **options)
-services.start_ray_process = start_without_agents
+if start is not None:
+    services.start_ray_process = start_without_agents
 main()
 """
 

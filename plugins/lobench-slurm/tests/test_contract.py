@@ -25,7 +25,6 @@ from lobench.testing.executors import ExecutorContract
 class TestSlurm(ExecutorContract):
     factory = "lobench_slurm.executor:SlurmExecutor"
     most_cpus = min(os.cpu_count() or 1, 2)
-    test_a_watch_evaluates_with_it = None  # type: ignore[assignment]  # `test_slurm.py` watches trainings, commands and tests with it
 
     @pytest.fixture(autouse=True)
     def _in_slurm(self, in_slurm: OneNode) -> None:

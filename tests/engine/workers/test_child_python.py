@@ -50,7 +50,7 @@ def watch(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_watch(littered: Path) -> None:
-    """What the run's config names is not run either, nor a module that the suite has, too."""
+    """Nor is a module run from there that the run's config names, or that the suite has too."""
     for name in ("mine", "tiny_tasks"):
         (littered / f"{name}.py").write_text(f"raise SystemExit('{name}.py of the current folder was run')\n")
     with (littered / "config.gin").open("a") as config:
