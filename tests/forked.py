@@ -74,7 +74,9 @@ _READ_AT_IMPORT = ("JAX_", "OMP_", "OPENBLAS_", "MKL_", "PYTHON", "LD_", _ALSO_I
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _SET_LATER = (_CACHE, "JAX_PLATFORMS")  # a forked process gives jax their values, as jax does when it is imported
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-_CLONE_PARENT, _SYS_CLONE = 0x8000, {"x86_64": 56, "aarch64": 220}
+_PR_GET_TID_ADDRESS = 40
+_CLONE_PARENT, _CLONE_CHILD_SETTID, _CLONE_CHILD_CLEARTID = 0x8000, 0x1000000, 0x200000
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _TOLD_BY_GROUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _MOST_SERVERS = 2  # each holds 200 MB
 # Program of `programs`: asks the server for a process with its own input and output, and ends with its exit code.
@@ -431,8 +433,13 @@ def _sibling() -> int:
     """Forks as `os.fork` does, except that the new process is a child of this one's parent, which can wait for it."""
     python = ctypes.PyDLL(None)
     python.PyOS_BeforeFork()
-    numbers = (_SYS_CLONE[platform.machine()], _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
-    pid = python.syscall(*map(ctypes.c_long, numbers))
+    # Where the C library keeps the number of this thread, to which it sends signals: it is another in the new process.
+    own_number = ctypes.c_void_p()
+    python.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(own_number))
+    flags = _CLONE_PARENT | signal.SIGCHLD | (_CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID if own_number.value else 0)
+    place = own_number.value or 0
+    last = (place, 0) if platform.machine() == "x86_64" else (0, place)
+    pid = python.syscall(*map(ctypes.c_long, (_SYS_CLONE[platform.machine()], flags, 0, 0, *last)))
     if pid == 0:
         python.PyOS_AfterFork_Child()
     else:

@@ -22,6 +22,15 @@ SHOWN = texts_of("lobench")
 FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
 
 
+INTERRUPT = """
+import os, signal, threading
+signal.signal(signal.SIGUSR1, lambda number, frame: os._exit(5))
+threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGUSR1)).start()
+signal.alarm(60)
+signal.pause()
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "returncode", "stderr"),
     [
@@ -30,6 +39,7 @@ FORKS = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked
         ("import os; os._exit(4)", 4, ""),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
         ("import threading; threading.Timer(0.01, print, ['late']).start()", 0, ""),
+        (INTERRUPT, 5, ""),
     ],
 )
 def test_forked_process_ends_as_one_that_is_started_anew(code: str, returncode: int, stderr: str) -> None:
