@@ -13,7 +13,6 @@ from lobench.core.wording import shortened_list
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import no_store_error
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.series import watched_folder
 
 __all__ = ["wait_for_evaluations"]
 
@@ -28,6 +27,10 @@ def wait_for_evaluations(store: str | Path, *, max_pending: int = 0, timeout: fl
     the watch was killed, the trainer waits until another watch continues, or until the timeout. It does not wait for a
     store that does not exist yet, because the watch may start later; but it issues a `UserWarning`, once per store,
     because the path may be wrong.
+
+    The checkpoints of all runs in the store count. A watch does not evaluate those of other runs, so if the watch of
+    another run into the same store was interrupted, continue it first, give each run a store of its own, or set a
+    timeout.
 
     Example:
         save(step)
@@ -77,19 +80,11 @@ def _warn_of_no_store(store: Path) -> None:
 
 
 def _num_pending(store: Path) -> int:
-    """Returns the number of checkpoints of a store that are neither evaluated nor skipped.
-
-    If a watch of another run left some behind, they are not counted: the present watch leaves them out, too.
-    """
+    """Returns the number of checkpoints of a store that are neither evaluated nor skipped."""
     if not path_exists(store / "ledger.sqlite", kind="file"):
         if (error := no_store_error(store)).expected:  # for example, a run's folder was given in place of its store
             raise error
         _warn_of_no_store(store)
         return 0
     with Ledger.open(store, read_only=True) as ledger:
-        pending_subjects = [subject for _, subject, is_finished in ledger.run_standings() if not is_finished]
-        if not pending_subjects or ledger.experiments():  # sessions of an experiment have folders of their own
-            return len(pending_subjects)
-        *_, newest_subject = ledger.sightings().values()
-        folder = watched_folder(newest_subject)
-        return sum(watched_folder(subject) == folder for subject in pending_subjects)
+        return sum(not is_finished for _, _, is_finished in ledger.run_standings())

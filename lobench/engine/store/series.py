@@ -15,16 +15,8 @@ from typing import NamedTuple
 from lobench.core.checkpoint import index_in_name
 from lobench.core.subject import Subject
 
-__all__ = [
-    "ArrivalNumbers",
-    "CheckpointSeries",
-    "has_step_in_name",
-    "numbered_by_arrival",
-    "series_of",
-    "watched_folder",
-]
+__all__ = ["ArrivalNumbers", "CheckpointSeries", "has_step_in_name", "numbered_by_arrival", "series_of"]
 
-_NOT_IN_RUN_NAMES = re.compile(r"(generation|attempt)_.*")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -52,23 +44,6 @@ class CheckpointSeries(NamedTuple):
 def series_of(subject: Subject) -> CheckpointSeries:
     folder, name = _folder_and_name(subject.uri)
     return CheckpointSeries(subject.run, subject.generation, f"{folder}{_NUMBER.sub('*', name)}", subject.variant.key)
-
-
-def watched_folder(subject: Subject) -> str:
-    """Returns the watched folder of a checkpoint: its own, without the part that names its run and generation.
-
-    >>> from lobench.core.checkpoint import Checkpoint
-    >>> theta = Checkpoint(uri="/runs/a/generation_2/trial_7/theta_1.npz", sha256="0" * 64, outer_step=1, run="trial_7")
-    >>> watched_folder(Subject.of_checkpoint(theta))
-    '/runs/a'
-    """
-    folders = _folder_and_name(subject.uri)[0].rstrip("/").split("/")
-    names = [name for name in subject.run.split("/") if name not in ("", ".")]
-    while folders and (_NOT_IN_RUN_NAMES.fullmatch(folders[-1]) or (names and names[-1] == folders[-1])):
-        if names and names[-1] == folders[-1]:
-            names.pop()
-        folders.pop()
-    return "/".join(folders)
 
 
 def has_step_in_name(uri: str) -> bool:
