@@ -42,6 +42,7 @@ __all__ = [
     "num_cores",
     "num_workers",
     "unused_store",
+    "unused_store_line",
 ]
 
 LOCAL_EXECUTORS = ("local", "inline")  # executors whose workers run on this machine
@@ -409,13 +410,22 @@ def default_store(location: str, name: str) -> Path:
 def unused_store(location: str, name: str) -> Path | None:
     """Returns the store beside a run's checkpoints if `default_store` does not use it; None without such a store.
 
-    It is read-only, for example in an archive, or another user's.
+    Such a store is read-only, or another user's.
 
     Raises:
       UsageError: The location does not exist.
     """
     existing = None if "://" in location else _store_in(_folder_of_run(location), name)
     return existing if existing != default_store(location, name) else None
+
+
+def unused_store_line(earlier_store: Path, store: Path) -> str:
+    """Returns the line that names the store of `unused_store`, and the one used in its place."""
+    results_command = shlex.join(["lobench", "results", "--store", str(earlier_store)])
+    return (
+        f"the store of this run, {earlier_store}, is read-only or another user's: its results are not used, and new "
+        f"ones go to {store}; `{results_command}` shows it"
+    )
 
 
 def _folder_of_run(location: str) -> Path:

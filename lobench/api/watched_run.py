@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.api.evaluate import StoreEvaluator
 from lobench.api.resolve import RunFolder, find_run, is_store
-from lobench.api.settings import EvaluateIntoKeywords, EvaluationKeywords, as_texts, default_store, unused_store
+from lobench.api.settings import (
+    EvaluateIntoKeywords,
+    EvaluationKeywords,
+    as_texts,
+    default_store,
+    unused_store,
+    unused_store_line,
+)
 from lobench.core.errors import UsageError
 from lobench.core.settings_field import keywords_in
 from lobench.engine.chief.interfaces import WatchProgress
@@ -59,13 +66,20 @@ class WatchedRun:
             unused_store=unused_store(run.location, name),
         )
 
-    def require_store(self) -> None:
-        """Checks that the only store of the run is not one that cannot be written.
+    def log_unused_store(self, log: Callable[[str], None]) -> None:
+        """Logs a line on a store of the run that is not used, if there is one."""
+        if self.unused_store is not None:
+            log(unused_store_line(self.unused_store, self.store))
+
+    def require_store(self, log: Callable[[str], None]) -> None:
+        """Raises if the run's only store cannot be written. Logs a line if another store is used in its place.
 
         Raises:
-          UsageError: It is: evaluations of the tool would go below it.
+          UsageError: The only store is read-only or another user's.
         """
-        if self.unused_store is not None and not is_store(self.store):
+        if is_store(self.store):
+            self.log_unused_store(log)
+        elif self.unused_store is not None:
             raise UsageError(
                 "the store of this run is read-only or another user's",
                 where=str(self.unused_store),

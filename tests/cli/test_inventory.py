@@ -159,8 +159,15 @@ def test_unused_store_is_the_one_beside_checkpoints_that_became_read_only(
     monkeypatch.setattr("lobench.api.settings.may_write", lambda path: False)
     assert unused_store(str(run), "tiny") == run / "lobench_results" / "tiny"
     monkeypatch.chdir(tmp_path)
-    done = lobench_here("best", run, "--suite", suite)
-    assert done.returncode == 2 and SHOWN["store-is-read-only"] in done.stderr and "lobench_results/tiny" in done.stderr
+    for tool in ("best", "alarm"):
+        done = lobench_here(tool, run, "--suite", suite)
+        assert done.returncode == 2 and SHOWN["store-is-read-only"] in done.stderr, done.stderr
+        assert "lobench_results/tiny" in done.stderr
+    done = lobench_here("bisect", run, "--suite", suite, "--case", "a")  # needs no store
+    assert SHOWN["bisecting-takes-two"] in done.stderr and SHOWN["store-is-not-used"] in done.stdout + done.stderr
+    add(Path(".lobench", "tiny"), 1, {"a": {"train/loss": [1.0]}})  # may be another run's
+    done = lobench_here("alarm", run, "--suite", suite)
+    assert SHOWN["store-is-not-used"] in done.stdout + done.stderr
 
 
 def test_watch_of_a_run_whose_store_became_read_only_names_that_store(

@@ -120,7 +120,8 @@ def alarm(
       options: Options of `lobench alarm`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and those of an
         evaluation, such as `workers`, the `sinks` that receive alarms, and the `gin_params` of the watch.
     Raises:
-      UsageError: An argument is invalid, or no case has fresh seeds, on which `regress` and `overfit` are confirmed.
+      UsageError: An argument is invalid, the run's only store is read-only or another user's, or no case has fresh
+        seeds, on which `regress` and `overfit` are confirmed.
       StoreError: The run has no store of a watch.
       StoreBusy: Another call follows the run.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -136,9 +137,10 @@ def alarm(
     suite_paths = watched_run.suites
     folder = watched_run.store
     progress = progress or default_progress()
-    if is_over is None and not is_store(folder):
-        watched_run.require_store()
-        raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
+    if is_over is None:
+        watched_run.require_store(progress.log)
+        if not is_store(folder):
+            raise StoreError("no store of a watch found", where=str(folder), next_step="`lobench watch` makes one")
     manager = plugins_of(suite_paths, progress)
     settings = WatchSettings(
         location=run.location, suites=suite_paths, name=name, sinks=as_texts(options.get("sinks", ()))

@@ -74,8 +74,8 @@ def best(
     Returns:
       The best checkpoint. Its record is added to `best.json` in the store.
     Raises:
-      UsageError: No subject has the metric, the store has no checkpoint to choose from, or no case has fresh
-        seeds.
+      UsageError: No subject has the metric, the store has no checkpoint to choose from or is read-only, or no case has
+        fresh seeds.
       UnknownDirection: The metric's direction is not declared.
       StoreError: The folder is not a store, or its `best.json` is damaged.
       LobenchError: No candidate could be evaluated again.
@@ -87,11 +87,11 @@ def best(
     """
     check_keywords("best", options, EvaluationKeywords)
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
-    watched_run.require_store()
+    reporter = progress or default_progress()
+    watched_run.require_store(reporter.log)
     run = watched_run.run
     suite_paths = watched_run.suites
     store = watched_run.store
-    reporter = progress or default_progress()
     cases: tuple[str, ...] = ()  # all
     evaluator = watched_run.evaluator("best", RoundProgress(reporter), options)
 

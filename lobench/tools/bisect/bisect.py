@@ -108,13 +108,13 @@ def bisect(
     from_step = settings.from_step
     to_step = settings.to_step
     watched_run = WatchedRun.find(location, suites, store=store, name=name)
-    watched_run.require_store()
     run, suite_paths = watched_run.run, watched_run.suites
     given_location = location
     location = run.location
     run_params = (*run.bindings, *gin_params)
     given_store, store = store, watched_run.store
     progress = progress or default_progress()
+    watched_run.log_unused_store(progress.log)
     names = names_of_case(case, suite_paths)
     specs = specs_called([case], *suite_paths, with_tests=True)
     evaluator = watched_run.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
