@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,11 @@ def test_watch_of_a_second_run_in_a_store_leaves_the_first_out(folders: tuple[Pa
     output = watch_here(second, suite, "--until-step", "2", *options)
     assert output.returncode == 0 and "outer step 2" in output.stdout
     assert SHOWN["resuming-checkpoints-already-evaluated"] not in output.stdout
-    worst, best = [line for line in output.stdout.splitlines() if line.startswith("outer step")]
+    worst, best = [line for line in output.stdout.splitlines() if re.match(r"outer step \d+: ", line)]
     assert texts_of("report")["the-best-so-far"] not in worst
     assert "(outer step 1, " in best
+    (answer,) = [line for line in output.stdout.splitlines() if SHOWN["best-of-2-checkpoints"] in line]
+    assert answer.startswith("b/theta_2.npz "), "the run alone, whose names are those in the store"
     assert (
         SHOWN["resuming-checkpoints-already-evaluated"] + "2 of 2"
         in watch_here(second, suite, "--once", *options).stdout

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +16,12 @@ from typing import Protocol
 
 from lobench.analysis.scores.baseline_places import record_suites
 from lobench.api.components import WatchComponents, components_of, make_deliverer, worker_config
-from lobench.api.settings import LOCAL_EXECUTORS, WatchSettings, num_cores, num_workers, unused_store
+from lobench.api.settings import LOCAL_EXECUTORS, WatchSettings, num_cores, num_workers, unused_store, unused_store_line
 from lobench.api.utilisation import UtilisationProgress
 from lobench.core.containment import contain_plugins
 from lobench.core.errors import CheckpointError
 from lobench.core.result import Outcome
-from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject
+from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, is_of_any_run
 from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.file_spool import FileSpool
 from lobench.engine.checkpoints.given import has_run_configs, run_variant
@@ -72,12 +71,14 @@ class WatchOutcome:
       ending: Counts and problems, as the chief reports them.
       left_out: Reasons by path, for files that are not (yet) complete checkpoints.
       utilisation: Advice if cores or devices were idle or overloaded; "" otherwise.
+      is_of_run: Returns whether a stored checkpoint is of the watched run. A store may hold other runs, too.
     """
 
     store: Path
     ending: WatchSummary
     left_out: Mapping[str, str]
     utilisation: str = ""
+    is_of_run: Callable[[Subject], bool] = is_of_any_run
 
 
 def run_rounds(
@@ -128,8 +129,10 @@ def run_rounds(
             if not num_rounds:
                 before_first()
                 store = settings.store_folder
-                if line := _unused_store_line(settings, store):
-                    progress.warn(line)
+                if not settings.store and settings.location:
+                    earlier_store = unused_store(settings.location, settings.watch_name)
+                    if earlier_store is not None:
+                        progress.warn(unused_store_line(earlier_store, store))
                 stack.enter_context(removed_if_refused(store))
             options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
             ending = _run_round(options, store, components, source, requests, progress, extension)
@@ -152,20 +155,12 @@ def run_rounds(
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     worker_count = num_workers(settings.workers)
     utilisation = measuring.advice(num_workers=worker_count, num_cores=num_cores() if is_here else worker_count)
-    return WatchOutcome(store=store, ending=ending, left_out=left_out, utilisation=utilisation)
-
-
-def _unused_store_line(settings: WatchSettings, store: Path) -> str:
-    """Returns a line on an earlier store of the watched run that this watch may not write; "" if there is none."""
-    if settings.store or not settings.location:
-        return ""
-    earlier_store = unused_store(settings.location, settings.watch_name)
-    if earlier_store is None:
-        return ""
-    show = shlex.join(["lobench", "results", "--store", str(earlier_store)])
-    return (
-        f"the store of this run, {earlier_store}, is read-only or another user's: its results are not used, and new "
-        f"ones go to {store}; `{show}` shows it"
+    return WatchOutcome(
+        store=store,
+        ending=ending,
+        left_out=left_out,
+        utilisation=utilisation,
+        is_of_run=_run_membership(settings) if has_source else is_of_any_run,
     )
 
 
@@ -218,7 +213,7 @@ def _run_round(
     make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
-    is_of_run = _run_membership(settings) if source is not None else _is_of_any_run
+    is_of_run = _run_membership(settings) if source is not None else is_of_any_run
     with (
         Ledger.open(folder, name=settings.watch_name, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, components.manager, ledger, folder, progress)) as deliverer,
@@ -276,10 +271,10 @@ def _run_round(
 def _run_membership(settings: WatchSettings) -> Callable[[Subject], bool]:
     """Returns a function that tells checkpoints of the watched run from those of other runs in its store.
 
-    A plugin's source may give its checkpoints any path, so that all of the store count as its own.
+    A plugin's source may give its checkpoints any path, so all checkpoints of the store count.
     """
     if settings.source not in _FOLDER_SOURCES:
-        return _is_of_any_run
+        return is_of_any_run
     location = absolute_location(settings.location)
 
     @functools.cache
@@ -293,10 +288,6 @@ def _run_membership(settings: WatchSettings) -> Callable[[Subject], bool]:
         return subject.uri == location or is_folder_of_run(subject.uri.rpartition("/")[0])
 
     return is_of_run
-
-
-def _is_of_any_run(subject: Subject) -> bool:
-    return True
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[...
     if outcome.utilisation:
         log(outcome.utilisation)
     if ending.outcomes and not settings.quiet:
-        for line in _best_lines(outcome.store):
+        for line in _best_lines(outcome.store, outcome.is_of_run):
             log(line)
     for line in retry_lines(ending):
         log(line)
@@ -123,13 +123,17 @@ def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[...
         log(line, "red")
 
 
-def _best_lines(store: Path) -> list[str]:
-    """Returns the first lines of `lobench results`: the best of a store; [] if nothing can be ranked."""
-    from lobench.analysis.comparisons.summary import summary_of_methods
+def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
+    """Returns the first lines of `lobench results`, of the watched run alone; [] if nothing can be ranked."""
+    from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.methods import read_methods
     from lobench.report.tables.ranking import best_lines
 
     with contextlib.suppress(LobenchError):  # the results are recorded, and `lobench results` says what is wrong
-        return best_lines(summary_of_methods(store))
+        snapshot = read_methods(store, summarized=True)
+        if not snapshot.experiment.method_names:
+            snapshot = snapshot.part_with(is_of_run)
+        return best_lines(summary_of(store, snapshot=snapshot))
     return []
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "SubjectKind",
     "Variant",
     "canonical_optimizer",
+    "is_of_any_run",
     "optimizer_bindings",
     "optimizer_sha256",
 ]
@@ -198,6 +199,11 @@ class Subject:
             generation=self.generation,
             run=self.run,
         )
+
+
+def is_of_any_run(subject: Subject) -> bool:
+    """Returns True: membership of a run where the checkpoints of all runs count."""
+    return True
 
 
 def _checkpoint_label(uri: str, sha256: str, variant: Variant) -> str:

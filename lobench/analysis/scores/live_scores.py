@@ -12,7 +12,7 @@ from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
 from lobench.core.result import mean_of
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, is_of_any_run
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import Plans
@@ -70,7 +70,7 @@ class StoreScores:
         self,
         ledger: Ledger,
         suite_paths: Sequence[Path],
-        is_of_run: Callable[[Subject], bool] = lambda subject: True,
+        is_of_run: Callable[[Subject], bool] = is_of_any_run,
     ) -> None:
         self._ledger, self._suite_paths = ledger, tuple(suite_paths)
         self._is_of_run = is_of_run

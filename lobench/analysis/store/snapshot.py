@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,21 @@ class Snapshot:
     def groups(self) -> MethodGroups:
         """Subjects as runs and single subjects."""
         return method_groups_of(self.subjects, are_methods=bool(self.experiment.method_names))
+
+    def part_with(self, is_included: Callable[[Subject], bool]) -> Snapshot:
+        """Returns the part with some of the subjects, on the scales of the whole store. Not for experiments."""
+        indices = [index for index, subject in enumerate(self.subjects) if is_included(subject.subject)]
+        if len(indices) == len(self.subjects):
+            return self
+        subjects = tuple(self.subjects[index] for index in indices)
+        identities = {identity for subject in subjects for identity in subject.cells}
+        return dataclasses.replace(
+            self,
+            subjects=subjects,
+            cases=tuple(case for case in self.cases if case.identity in identities),
+            labels=tuple(self.labels[index] for index in indices),
+            all_stored_subjects=self.all_stored_subjects or self.subjects,
+        )
 
     def cell(self, subject_index: int, case_index: int) -> Cell | None:
         """Returns the results of a subject on a case, given by their indices; None if it was not evaluated."""

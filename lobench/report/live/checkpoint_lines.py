@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from lobench.core.case import common_replicate_noun
 from lobench.core.errors import LobenchError
-from lobench.core.subject import Subject, SubjectKey
+from lobench.core.subject import Subject, SubjectKey, is_of_any_run
 from lobench.core.wording import counted
 from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.store.ledger import Ledger
@@ -69,7 +69,7 @@ class CheckpointLines:
         open_reader: Callable[[], Ledger],
         suites: Sequence[str],
         log: LogLine,
-        is_of_run: Callable[[Subject], bool] = lambda subject: True,
+        is_of_run: Callable[[Subject], bool] = is_of_any_run,
     ) -> None:
         self._is_of_run = is_of_run
         self._open_reader, self._suite_paths, self._log = open_reader, [Path(suite) for suite in suites], log
