@@ -18,7 +18,7 @@ from lobench.core.code import changed_code_line, split_code
 from lobench.core.errors import LobenchError, SuiteError
 from lobench.core.planner import Plan
 from lobench.core.result import Curves, Outcome
-from lobench.core.subject import RequestedSubject, Subject, Variant
+from lobench.core.subject import RequestedSubject, Subject, Variant, is_of_any_run
 from lobench.core.wording import counted, shortened_list
 from lobench.engine.checkpoints.intake import Intake, skipped_line
 from lobench.engine.checkpoints.source import NoSource
@@ -106,7 +106,7 @@ class Chief:
         options: WatchOptions,
         run_variant: Callable[[str], Variant] = lambda uri: Variant(),
         has_run_configs: bool = False,
-        is_of_run: Callable[[Subject], bool] = lambda subject: True,
+        is_of_run: Callable[[Subject], bool] = is_of_any_run,
     ) -> None:
         self._is_of_run = is_of_run
         self._ledger, self._source, self._has_source = ledger, source or NoSource(), source is not None
@@ -502,10 +502,16 @@ class Chief:
         if first_cases is not None and not self._has_cases:
             self._has_cases = True
             self._progress.cases_known(first_cases)
-        if cases_by_variant:
+        if cases_by_variant and self._resumed_variants() <= self._subjects.cases_by_variant().keys():
             self._announce_resumed()
         for variant, cases in cases_by_variant.items():
             self._handle(planner.CasesKnown(cases, variant))
+
+    def _resumed_variants(self) -> set[str]:
+        """Returns the keys of the variants whose cases `_announce_resumed` needs."""
+        return {
+            subject.variant.key for subject, is_done in self._resumed_subjects if not is_done or self._options.replan
+        }
 
     def _announce_resumed(self) -> None:
         """Announces how many subjects of earlier runs need no evaluation by the present code, once."""
