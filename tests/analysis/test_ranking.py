@@ -86,14 +86,28 @@ def test_two_seeds_of_equal_scores_have_no_interval(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "note"), [(1.0, "equal-values-on-all-4-seeds"), (2.0, "equal-differences-on-all-4-seeds")]
+    ("factor", "last", "note"),
+    [
+        (1.0, 1.2, "equal-values-on-all-4-seeds"),
+        (1.0, math.nan, "equal-values-on-the-3-seeds"),
+        (2.0, 1.2, "equal-differences-on-all-4-seeds"),
+    ],
 )
-def test_comparison_of_equal_differences_has_a_note(tmp_path: Path, factor: float, note: str) -> None:
-    values = [1.0, 1.1, 1.3, 1.2]
+def test_comparison_of_equal_differences_has_a_note(tmp_path: Path, factor: float, last: float, note: str) -> None:
+    values = [1.0, 1.1, 1.3, last]
     record_values(tmp_path, {1: values, 2: [factor * value for value in values]})
     one, two = summary_of(tmp_path, []).snapshot.subjects
     (comparison,) = compare_subjects((one, two))
     assert SHOWN[note] in comparison.primary.notes["s/c"]
+
+
+def test_comparison_of_clipped_scores_has_a_note_on_scores(tmp_path: Path) -> None:
+    for step, finals in enumerate(([3.0, 3.1, 3.2, 3.3], [3.5, 3.6, 3.7, 3.8], [1.9] * 4)):
+        add(tmp_path, step, {"c": {"train/loss": finals}})
+    summary = summary_of(tmp_path, [])
+    worse, worst, _ = summary.snapshot.subjects
+    (comparison,) = compare_subjects((worse, worst), scales=summary.scales)
+    assert SHOWN["equal-scores-on-all-4-seeds"] in comparison.primary.notes["s/c"]
 
 
 @pytest.mark.parametrize(("metric", "factor"), [("valid/loss", 1.0), ("valid/accuracy", -1.0)])

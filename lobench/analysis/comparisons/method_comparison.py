@@ -549,7 +549,7 @@ def _case_note(
     ):  # else `missing_seeds_note` has the number of common seeds
         notes.append("{} of {} and {}".format(counted(num_common, f"common {replicate}"), *final_values.num_seeds))
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
-    notes += filter(None, [_equality_note(values.samples, paired, replicate)])
+    notes += filter(None, [_equality_note(values, paired, replicate)])
     if not values.is_of_finals:
         if num_silent := are_uninformative(
             final_values.values_a, final_values.values_b, scale, starts=final_values.starts[0]
@@ -560,14 +560,17 @@ def _case_note(
     return "; ".join(notes)
 
 
-def _equality_note(samples: Samples, paired: MeanDifference, replicate: str) -> str:
+def _equality_note(values: PairedValues, paired: MeanDifference, replicate: str) -> str:
     """Returns a note on an interval that shows no variance, because all differences are equal; else ""."""
+    samples = values.samples
     converged = samples.converged()
     if not samples.is_paired or paired.method == "mcnemar" or math.isnan(paired.lower) or converged.has_spread:
         return ""
     seeds_text = f"on all {counted(len(converged), replicate)}"
-    if paired.mean == 0:
-        return f"equal values {seeds_text}"
+    if len(converged) < len(samples):
+        seeds_text = f"on the {counted(len(converged), replicate)} that converge"
+    if converged.are_equal:
+        return f"equal {'values' if values.is_of_finals else 'scores'} {seeds_text}"
     return f"equal differences {seeds_text}: the interval shows rounding only"
 
 

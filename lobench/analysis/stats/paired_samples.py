@@ -158,8 +158,16 @@ class Samples:
     def has_spread(self) -> bool:
         """Whether the converged seeds differ by more than the rounding of a float32."""
         spreads = [self._differences()] if self.is_paired else [self.a, self.b]
-        least = max(RELATIVE_TOLERANCE * _largest_magnitude((*self.a, *self.b)), 4 * self.precision)
-        return any(max(values) - min(values) > least for values in spreads)
+        return any(max(values) - min(values) > self._tolerance for values in spreads)
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether the two values of no pair differ by more than the rounding of a float32."""
+        return all(abs(difference) <= self._tolerance for difference in self._differences())
+
+    @property
+    def _tolerance(self) -> float:
+        return max(RELATIVE_TOLERANCE * _largest_magnitude((*self.a, *self.b)), 4 * self.precision)
 
     @property
     def has_one_value(self) -> bool:
