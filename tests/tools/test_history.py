@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,6 +56,12 @@ def test_equal_bits_are_no_change_whatever_the_program(tmp_path: Path) -> None:
     found = history_of([tmp_path], "a")
     assert changes(found) == []
     assert found.new_programs == [5]
+
+
+def test_two_seeds_of_equal_scores_have_no_interval(tmp_path: Path) -> None:
+    add(tmp_path, 0, {"a": {"train/loss": [0.51234567] * 2}}, optimizer="adam()")
+    (run,) = history_of([tmp_path], "a").runs
+    assert math.isfinite(run.score.mean) and math.isnan(run.score.lower)
 
 
 def test_a_new_program_is_a_line_and_named_at_a_change(tmp_path: Path) -> None:

@@ -14,15 +14,13 @@ from dataclasses import dataclass, field
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.aggregates import iqm_interval
-from lobench.analysis.stats.intervals import Interval, common_seeds_of, grouped_t_mean
+from lobench.analysis.stats.intervals import Interval, common_seeds_of, grouped_t_mean, without_equal_pairs
 from lobench.analysis.stats.proportions import most_share
 from lobench.analysis.store.case_groups import case_groups
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.result import mean_of
 
 __all__ = ["MeanScore", "RankedSubject", "mean_score", "rank_subjects"]
-
-_LEAST_WIDTH = 1e-4  # of an interval of two seeds; smaller ones show the rounding of float32 values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +83,7 @@ class MeanScore:
             least=least_variances if any(least_variances) else (),
             have_items=have_items,
         )
-        # Two equal scores show no variance. A comparison of the two seeds is "too few seeds", too.
-        has_pairs_only = max(map(len, self.scores.values())) == 2
-        has_width = interval.upper - interval.lower > _LEAST_WIDTH
-        return Interval(mean=interval.mean) if has_pairs_only and not has_width else interval
+        return without_equal_pairs(interval, max(map(len, self.scores.values())))
 
     def _least_variance(self, case: str) -> float:
         """Returns the least variance of a seed's score on a case: that of rounding if all seeds agree, else 0."""

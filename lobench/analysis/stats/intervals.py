@@ -33,6 +33,7 @@ __all__ = [
     "num_examples",
     "stratified_t",
     "stratified_t_mean",
+    "without_equal_pairs",
 ]
 
 IntervalMethod = Literal["t", "log-t", "logit-t", "exact", "bootstrap", "newcombe", "sign"]
@@ -41,6 +42,10 @@ _TAIL_PROBABILITY = 0.025  # probability beyond each bound of a 95% interval
 _LEAST_EXAMPLES, _MOST_EXAMPLES = 4, 1000
 _MOST_DIGITS = 6  # significant digits of a value that was logged as text
 _HALF_BITS = (8, 11)  # significant bits of bfloat16 and float16
+# Width up to which an interval of a mean of two scores shows rounding only. The t quantile of one degree makes it 12.7
+# times their difference, which is below 8e-6 then: that of float32 losses (6e-8 of a loss) on a scale whose unit is a
+# hundredth of the loss.
+_LEAST_WIDTH_OF_PAIR = 1e-4
 # Log variance above which the log-normal interval of a loss stops growing, so that seeds of other orders of magnitude
 # give bounds that can be read.
 _MOST_LOG_VARIANCE = 2.0
@@ -169,6 +174,22 @@ def grouped_t_mean(
     interval = stratified_t(estimates, confidence, [len(group) / len(cells) for group in groups])
     shift = mean - interval.mean
     return Interval(mean=mean, lower=interval.lower + shift, upper=interval.upper + shift, degrees=interval.degrees)
+
+
+def without_equal_pairs(interval: Interval, num_seeds: int) -> Interval:
+    """Returns the interval of a mean score, without bounds if it is of two seeds whose scores show no variance.
+
+    A comparison of two such seeds is undecided, too.
+
+    Args:
+      interval: Interval of the mean score.
+      num_seeds: Number of seeds; of several cases, the largest.
+
+    >>> without_equal_pairs(stratified_t_mean([[0.5, 0.5]]), 2).lower
+    nan
+    """
+    has_width = interval.upper - interval.lower > _LEAST_WIDTH_OF_PAIR
+    return Interval(mean=interval.mean) if num_seeds == 2 and not has_width else interval
 
 
 def common_seeds_of(cells: Sequence[Mapping[int, float]]) -> list[int]:

@@ -16,7 +16,7 @@ from lobench.analysis.comparisons.run_history import find_stores
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import DIVERGED_SCORE
 from lobench.analysis.stats.change_point import ChangePointPosterior, Probe, fall_posterior
-from lobench.analysis.stats.intervals import Interval, stratified_t_mean
+from lobench.analysis.stats.intervals import Interval, stratified_t_mean, without_equal_pairs
 from lobench.analysis.store.names import match_name, subject_index_named
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import StoredSubject, last_subject
@@ -321,7 +321,7 @@ def _case_run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float
         program=row.program,
         subject=subject.label,
         scores=tuple(scores),
-        score=stratified_t_mean([scores], least=[least_variance]),
+        score=without_equal_pairs(stratified_t_mean([scores], least=[least_variance]), len(scores)),
     )
 
 
