@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lobench.core.subject import Subject
 
 __all__ = [
+    "NO_INTERVAL",
     "code_block",
     "description_list",
     "escape_controls",
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 _Cells: TypeAlias = Sequence[Sequence[str]]
+NO_INTERVAL = "no interval: too few values"
 _GAP = "  "  # between columns
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"  # end of shortened names; one column wide
 _LEAST_WIDTH = 40
@@ -86,9 +88,10 @@ def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f"
 
 
 def interval_words(interval: Interval) -> str:
-    """Formats a 95% interval for a sentence: `0.52 [0.44, 0.60] (95%)`."""
-    level_text = "no interval: too few values" if math.isnan(interval.lower) else "95%"
-    return f"{interval_cell(interval)} ({level_text})"
+    """Formats a 95% interval for a sentence: `0.52 [0.44, 0.60] (95%)`; `-` without a mean."""
+    if math.isnan(interval.mean):
+        return interval_cell(interval)
+    return f"{interval_cell(interval)} ({NO_INTERVAL if math.isnan(interval.lower) else '95%'})"
 
 
 def final_mean_text(value: float | None) -> str:

@@ -23,7 +23,7 @@ from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
 from lobench.core.wording import counted, duration_text, one_line
 from lobench.drawing.svg import format_number
-from lobench.report.tables.text import interval_cell, p_cell, subjects_in_words
+from lobench.report.tables.text import NO_INTERVAL, interval_cell, p_cell, subjects_in_words
 
 __all__ = [
     "MANY_LOOKS",
@@ -106,7 +106,7 @@ def interval_text(interval: Interval | MeanDifference) -> str:
     if math.isnan(interval.mean):
         return "n/a"
     if math.isnan(interval.lower):
-        return f"{format_number(round(interval.mean, 3))} (no interval: too few values)"
+        return f"{interval_cell(interval)} ({NO_INTERVAL})"
     return interval_cell(interval)
 
 
