@@ -259,16 +259,18 @@ def test_without_a_loss_it_says_that_none_was_shown(fallen: tuple[Path, dict[str
     assert SHOWN["cells-looked-at-0-tests"] in done.stdout
 
 
-@pytest.mark.parametrize(("label", "has_theta"), [("sgd(); sgd.learning_rate = 0.1", False), ("theta.npz", True)])
-def test_texts_and_files_name_a_checkpoint_only_if_there_is_one(tmp_path: Path, label: str, has_theta: bool) -> None:
+@pytest.mark.parametrize(
+    ("label", "optimizer"), [("slow", "sgd(); sgd.learning_rate = 0.1"), ("theta.npz", "")], ids=["optimizer", "theta"]
+)
+def test_texts_and_files_name_a_checkpoint_only_if_there_is_one(tmp_path: Path, label: str, optimizer: str) -> None:
     cells = read_cells(single_spec_called("steep", steep_suite(tmp_path)), Layers(), ["Steep.dim = [2, 4]"])
     lost = CellTest(
         cell=tuple(axis.home_index for axis in cells.axes), number=0, factor=1, gap=1.0, p_value=0.0, is_confirmed=True
     )
     scale = ScoreScale(kind=ScaleKind.LOG, untrained=1.0, log_unit=1.0, linear_unit=1.0, floor=0.0)
     result = FalsifyResult(
-        checkpoint_label=label,
-        has_theta=has_theta,
+        subject_label=label,
+        optimizer=optimizer,
         case="tiny/steep",
         against="sgd()",
         cells=cells,
@@ -285,9 +287,9 @@ def test_texts_and_files_name_a_checkpoint_only_if_there_is_one(tmp_path: Path, 
     )
     files = write_case(result, tmp_path / "falsified")
     for text in (falsify_text(result, files), *(path.read_text() for path in files)):
-        assert has_theta or "checkpoint" not in text
+        assert not optimizer or "checkpoint" not in text
     replay = next(path for path in files if path.suffix == ".py").read_text()
-    option = "--lobench-checkpoint PATH" if has_theta else f"--lobench-optimizer {shlex.quote(label)}"
+    option = f"--lobench-optimizer {shlex.quote(optimizer)}" if optimizer else "--lobench-checkpoint PATH"
     assert option in replay
 
 

@@ -68,8 +68,8 @@ class FalsifyResult:
     """Result of `falsify`.
 
     Attributes:
-      checkpoint_label: Label of the checkpoint, or of an optimizer.
-      has_theta: Whether it is a checkpoint.
+      subject_label: Label of the checkpoint or optimizer.
+      optimizer: Canonical text of the optimizer; "" for a checkpoint.
       case: Name of the case, SUITE/CASE.
       against: Optimizer with its tuned setting on the smallest cell, or only its name if no loss was found.
       cells: Cells of the case.
@@ -82,8 +82,8 @@ class FalsifyResult:
       measured_loss: Loss measured on the smallest cell.
     """
 
-    checkpoint_label: str
-    has_theta: bool
+    subject_label: str
+    optimizer: str
     case: str
     against: str
     cells: Cells
@@ -169,8 +169,8 @@ def falsify(
     search_result = search_cells(stored_cells.cells.search_axes(), stored_cells, rules)
     smallest = search_result.smallest
     return FalsifyResult(
-        checkpoint_label=subject.label,
-        has_theta=subject.has_theta,
+        subject_label=subject.label,
+        optimizer="" if subject.has_theta else subject.uri,
         case=f"{spec.suite}/{spec.name}",
         against=stored_cells.tuned_text(smallest.cell) if smallest is not None else rules.against,
         cells=stored_cells.cells,

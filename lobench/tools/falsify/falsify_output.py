@@ -25,19 +25,19 @@ class AxisRecord(TypedDict):
 
 
 class LossRecord(TypedDict):
-    gap: Annotated[float, "Score of the tuned optimizer minus score of the checkpoint."]
+    gap: Annotated[float, "Score of the tuned optimizer minus that of the checkpoint or optimizer that loses."]
     p_value: Annotated[float, "p-value of the hypothesis that it loses by no more than the margin."]
     test: Annotated[int, "Number of the test, from 1."]
     seeds: int
 
 
 class FalsifyRecord(TypedDict):
-    """`lobench falsify`: a case on which a checkpoint loses to a tuned optimizer, and the smallest one.
+    """`lobench falsify`: a case on which a checkpoint or an optimizer loses to a tuned one, and the smallest one.
 
     Its fields are the keys of the JSON document.
     """
 
-    checkpoint: str
+    checkpoint: Annotated[str, "Label of the checkpoint or optimizer."]
     case: Annotated[str, "Case from which the search started."]
     is_trained_on: Annotated[bool, "Whether the checkpoint was meta-trained on the case, according to the suite."]
     against: str
@@ -64,7 +64,7 @@ def falsify_record(result: FalsifyResult, files: Sequence[Path]) -> FalsifyRecor
         result,
         result.search,
         result.rules,
-        checkpoint=result.checkpoint_label,
+        checkpoint=result.subject_label,
         ending=result.search.stop_reason,
         axes=_axis_records(result),
         first=_loss_record(result, is_first=True),
@@ -120,12 +120,12 @@ def falsify_text(result: FalsifyResult, files: Sequence[Path]) -> str:
 def _answer_lines(result: FalsifyResult, files: Sequence[Path]) -> list[str]:
     test = result.search.smallest
     if test is None:
-        line = f"no case was confirmed on which {result.checkpoint_label} loses to tuned {result.against}"
+        line = f"no case was confirmed on which {result.subject_label} loses to tuned {result.against}"
         return [f"{line}; this does not show that none exists"]
     seeds = counted(test.factor * result.rules.seeds, "fresh seed")
     evidence = f"p = {test.p_value:.2g}, threshold {result.rules.level:.2g}"
     lines = [
-        f"{result.checkpoint_label} loses to tuned {result.against}: "
+        f"{result.subject_label} loses to tuned {result.against}: "
         f"its score is lower by {test.gap:.3f} on {seeds} ({evidence})",
         f"written: {', '.join(map(str, files))}",
     ]
@@ -139,7 +139,7 @@ def _answer_lines(result: FalsifyResult, files: Sequence[Path]) -> list[str]:
 
 
 def _origin_text(result: FalsifyResult) -> str:
-    if not result.has_theta:
+    if result.optimizer:
         return "where the search began"
     if result.is_trained_on:
         return "on which the checkpoint was meta-trained"

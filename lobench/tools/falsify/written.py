@@ -54,7 +54,7 @@ def write_case(result: FalsifyResult, folder: Path) -> tuple[Path, ...]:
     Raises:
       StoreError: The files cannot be written.
     """
-    stem = re.sub(r"\W+", "_", f"{Path(result.checkpoint_label.split(';')[0]).stem}_{result.cells.scope}")
+    stem = re.sub(r"\W+", "_", f"{Path(result.subject_label.split(';')[0]).stem}_{result.cells.scope}")
     next_step = "choose another --output; the same command trains nothing again"
     with convert_errors(OSError, StoreError, "cannot write the case", where=folder, next_step=next_step):
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,19 +79,19 @@ def _case_files(result: FalsifyResult, name: str, folder: Path) -> dict[Path, st
         f"{scope}/Case.first_seed = {result.block.start}",
         f"{scope}/Case.block_sizes = {block_sizes(result.block)}",
     )
-    comment = f"# {result.checkpoint_label} loses to {result.against} here."
+    comment = f"# {result.subject_label} loses to {result.against} here."
     replay = folder / f"test_{name}.py"
     options = "--lobench-checkpoint PATH, and the checkpoint's bindings with --lobench-gin-param"
-    if not result.has_theta:
-        options = f"--lobench-optimizer {shlex.quote(result.checkpoint_label)}"
+    if result.optimizer:
+        options = f"--lobench-optimizer {shlex.quote(result.optimizer)}"
     text = _TEST_TEMPLATE.format(
-        theta=result.checkpoint_label,
+        theta=result.subject_label,
         against=result.against,
         gap=test.gap,
         margin=result.rules.margin,
         p_value=test.p_value,
         file=shlex.quote(str(replay)),
-        kind="a checkpoint" if result.has_theta else "an optimizer",
+        kind="an optimizer" if result.optimizer else "a checkpoint",
         options=options,
         name=name,
         scope=re.sub(r"\W+", "_", scope),
