@@ -57,7 +57,8 @@ def mean_ranks(subject_scores: Sequence[Scores], groups: Sequence[Sequence[str]]
     dtype = np.float32 if len(cases) * len(subject_scores) < 1 << 23 else np.float64
     draw_counts = []  # how often a resample has each draw of a case
     ranks_by_draw = []
-    ranks_by_resample = []  # where each resample has a draw of its own, after how often it has the case
+    # (count of the case in each resample, ranks), where each resample has a draw of its own
+    ranks_by_resample = []
     for index, (ranks, rows) in enumerate(resampled_ranks):
         case_counts = np.count_nonzero(drawn_cases == index, axis=1).astype(dtype)
         if len(ranks) == _NUM_RESAMPLES:

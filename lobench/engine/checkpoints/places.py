@@ -32,7 +32,7 @@ def absolute_location(location: str) -> str:
 
 
 def is_below(uri: str, folder: str) -> bool:
-    """Returns whether a path or URL is a folder, in it or below it. Symbolic links are followed.
+    """Returns whether a path or URL is a folder or lies below it. Symbolic links are followed.
 
     >>> is_below("/runs/a/theta_1.npz", "/runs/a"), is_below("/runs/b/theta_1.npz", "/runs/a")
     (True, False)

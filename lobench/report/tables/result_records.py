@@ -83,9 +83,7 @@ class ResultRecord(TypedDict):
     program_version: str | None
     program: str | None
     code: Annotated[str | None, "Fingerprint of the user's code that made the result. null: unknown."]
-    changed_files: Annotated[
-        list[str], "Files of that code that have changed since. []: none is known to have changed."
-    ]
+    changed_files: Annotated[list[str], "Files and packages of that code that differ now. []: none is known to differ."]
     experiment: str | None
     trial: str | None
     session: str | None
