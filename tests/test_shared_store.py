@@ -30,7 +30,7 @@ def test_watch_of_a_second_run_in_a_store_leaves_the_first_out(folders: tuple[Pa
     assert texts_of("report")["the-best-so-far"] not in worst
     assert "(outer step 1, " in best
     (answer,) = [line for line in output.stdout.splitlines() if SHOWN["best-of-2-checkpoints"] in line]
-    assert answer.startswith("b/theta_2.npz "), "the run alone, whose names are those in the store"
+    assert answer.startswith("b/run/theta_2.npz "), "the run alone, whose names are those in the store"
     assert (
         SHOWN["resuming-checkpoints-already-evaluated"] + "2 of 2"
         in watch_here(second, suite, "--once", *options).stdout
