@@ -26,7 +26,7 @@ OUTSIDE = {
     "CHANGELOG.md": "reference/changes.md",
 }  # pages of the site
 
-_LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")  # its text may be on two lines
 _SHOWN = re.compile(r"^<!-- shows (images/\S+\.txt) -->$", re.MULTILINE)
 _FENCED = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
 _PAGES: Mapping[str, Callable[[], str]] = {
