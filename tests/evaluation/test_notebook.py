@@ -25,6 +25,12 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_suite(tmp_path_factory.mktemp("notebook"), extra=TWO_CORES) / "tiny.gin"
 
 
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that stays: the evaluating process, which later tests have too, keeps modules that it imported there."""
+    return tmp_path_factory.mktemp("notebook")
+
+
 def children() -> set[int]:
     """Evaluating processes that live under this one."""
     found = set()
@@ -55,15 +61,15 @@ def test_other_settings_leave_no_process_behind(suite: Path) -> None:
     assert len(children()) == 1
 
 
-def test_a_changed_file_counts(tmp_path: Path) -> None:
-    suite = make_suite(tmp_path) / "tiny.gin"
+def test_a_changed_file_counts(folder: Path) -> None:
+    suite = make_suite(folder) / "tiny.gin"
     assert lobench.evaluate(suite, case="a", optimizer="sgd()").eval_steps[-1] == 10
     suite.write_text(GIN.replace("num_inner_steps = 10", "num_inner_steps = 15"))
     assert lobench.evaluate(suite, case="a", optimizer="sgd()").eval_steps[-1] == 15
 
 
-def test_a_changed_or_removed_data_file_counts(tmp_path: Path) -> None:
-    suite, tasks = tmp_path / "suite", tmp_path / "suite" / "read_tasks.py"
+def test_a_changed_or_removed_data_file_counts(folder: Path) -> None:
+    suite, tasks = folder / "suite", folder / "suite" / "read_tasks.py"
     suite.mkdir()
     text = TASKS.split("@configurable\nclass Killer")[0].replace("Bowl", "ReadBowl")
     text = text.replace("jnp.sum(params**2)", "OFFSET + jnp.sum(params**2)")
@@ -73,7 +79,7 @@ def test_a_changed_or_removed_data_file_counts(tmp_path: Path) -> None:
     )
     (suite / "read.gin").write_text(GIN.replace("tiny_tasks", "read_tasks").replace("Bowl", "ReadBowl"))
     losses = []
-    offset = tmp_path / "offset.txt"
+    offset = folder / "offset.txt"
     for text in ("0", "1000", None):
         offset.unlink() if text is None else offset.write_text(text)
         losses.append(lobench.evaluate(suite / "read.gin", case="a", optimizer="sgd()").final("train/loss"))
@@ -146,9 +152,9 @@ def test_the_part_of_a_checkpoint_that_is_theta_can_be_named(suite: Path, tmp_pa
     assert (losses[0] > 2 * losses[1]).all()
 
 
-def test_an_optimizer_whose_state_changes_its_dtype_is_told_which_part(tmp_path: Path) -> None:
+def test_an_optimizer_whose_state_changes_its_dtype_is_told_which_part(folder: Path) -> None:
     """jax's first line says only that something differs."""
-    suite = make_suite(tmp_path)
+    suite = make_suite(folder)
     (suite / "drifting.py").write_text(
         "import jax.numpy as jnp, optax\nfrom lobench import configurable\n@configurable\ndef drifting():\n"
         "    return optax.GradientTransformation(lambda p: {'trace': p}, "
