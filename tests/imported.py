@@ -50,3 +50,12 @@ def wandb_for(patched: pytest.MonkeyPatch) -> Any:
     patched.setattr(sys, "excepthook", sys.excepthook)
     patched.setattr(sys, "exit", sys.exit)
     return pytest.importorskip("wandb")
+
+
+def offline_settings(wandb: Any, **more: Any) -> Any:
+    """Returns settings of a run of W&B that says and measures nothing.
+
+    Without `x_save_requirements=True` it does not list all installed packages, which takes as long as all else.
+    """
+    settings = {"console": "off", "x_disable_stats": True, "x_disable_meta": True, "x_save_requirements": False}
+    return wandb.Settings(silent=True, reinit="create_new", **{**settings, **more})

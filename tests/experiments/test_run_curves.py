@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Done, lobench
-from imported import HEADER, held, wandb_for, write_csv
+from imported import HEADER, held, offline_settings, wandb_for, write_csv
 from shown import texts_of
 from tiny import make_suite
 
@@ -142,14 +142,7 @@ def by_mlflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def by_wandb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     wandb = wandb_for(monkeypatch)
-    settings = wandb.Settings(
-        silent=True,
-        console="off",
-        x_disable_stats=True,
-        x_disable_meta=True,
-        x_save_requirements=False,
-        reinit="create_new",
-    )
+    settings = offline_settings(wandb)
     for number, (case, name, seed) in enumerate(GRID):
         config = {"problem": case, "rule": name, "seed": seed}
         run = wandb.init(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from imported import held, wandb_for
+from imported import held, offline_settings, wandb_for
 from shown import texts_of
 
 from lobench.core.errors import UsageError
@@ -115,15 +115,7 @@ def wandb_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wandb = wandb_for(patched)
 
         def log(id: str, seed: int, steps: list[int], suffix: str) -> None:
-            settings = wandb.Settings(
-                silent=True,
-                console="off",
-                x_disable_stats=True,
-                x_disable_meta=True,
-                x_save_requirements=id == "first",  # that takes as long as all else
-                x_sync_dir_suffix=suffix,
-                reinit="create_new",
-            )
+            settings = offline_settings(wandb, x_save_requirements=id == "first", x_sync_dir_suffix=suffix)
             run = wandb.init(
                 mode="offline",
                 project="p",
@@ -271,14 +263,7 @@ def test_two_problems_of_mlflows_are_no_seeds_of_one_method(tmp_path: Path, monk
 
 def test_two_problems_of_wandbs_are_no_seeds_of_one_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = wandb_for(monkeypatch)
-    settings = wandb.Settings(
-        silent=True,
-        console="off",
-        x_disable_stats=True,
-        x_disable_meta=True,
-        x_save_requirements=False,
-        reinit="create_new",
-    )
+    settings = offline_settings(wandb)
     for problem, name, seed in GRID:
         config = {"problem": problem, "seed": seed, "opt": {"lr": 0.1}}
         run = wandb.init(mode="offline", project="p", dir=str(tmp_path), name=name, config=config, settings=settings)

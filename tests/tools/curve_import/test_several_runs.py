@@ -16,7 +16,7 @@ import pytest
 from commands import lobench
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from imported import curve, held, wandb_for, write_csv
+from imported import curve, held, offline_settings, wandb_for, write_csv
 from shown import texts_of
 
 from lobench import open_results
@@ -271,14 +271,7 @@ def test_wandb_leaves_out_foreign_runs_follows_links_and_says_that_a_file_is_cut
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = wandb_for(monkeypatch)
-    quiet = wandb.Settings(
-        silent=True,
-        console="off",
-        x_disable_stats=True,
-        x_disable_meta=True,
-        x_save_requirements=False,
-        reinit="create_new",
-    )
+    quiet = offline_settings(wandb)
     for seed in range(2):
         run = wandb.init(
             mode="offline", project="p", dir=str(tmp_path), name="adam", config={"seed": seed}, settings=quiet
