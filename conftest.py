@@ -27,7 +27,7 @@ with contextlib.suppress(ImportError):
     settings.register_profile("lobench", settings.get_profile("search"), derandomize=True)
     settings.load_profile("lobench")
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
-from forked import ALL, adopt_server, fork_processes
+from forked import ALL, fork_processes
 from left_behind import as_before
 from lowered import share_contexts
 
@@ -240,7 +240,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         given = os.environ.get("PYTEST_ADDOPTS", "")
         os.environ["PYTEST_ADDOPTS"] = f"{given} -p no:hypothesispytest".strip()
-        adopt_server()
 
 
 @pytest.hookimpl(optionalhook=True)  # `-p no:xdist` goes without

@@ -29,13 +29,13 @@ class Done:
 
 
 # Commands that evaluate and take an executor.
-EVALUATING = ("watch", "run", "compare", "tune", "ablate", "best", "bisect", "falsify", "alarm", "evolve", "keep")
+_EVALUATING = ("watch", "run", "compare", "tune", "ablate", "best", "bisect", "falsify", "alarm", "evolve", "keep")
 
 
 @contextlib.contextmanager
 def _evaluating(**defaults: str) -> Iterator[None]:
     """Has commands evaluate with other defaults than their own."""
-    settings = {"default_map": dict.fromkeys(EVALUATING, defaults), **cli.context_settings}
+    settings = {"default_map": dict.fromkeys(_EVALUATING, defaults), **cli.context_settings}
     with mock.patch.dict(cli.context_settings, settings):  # a page's reader has defaults of their own
         yield
 

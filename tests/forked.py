@@ -43,7 +43,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["ALL", "ANEW", "STATISTICS", "TORCH", "adopt_server", "fork_processes", "programs", "python", "started"]
+__all__ = ["ALL", "ANEW", "STATISTICS", "TORCH", "fork_processes", "programs", "python", "started"]
 
 ANEW = {"LOBENCH_TESTS_FORK": "off"}  # in the environment of a process: it and what it starts are started anew
 ALL = {"LOBENCH_TESTS_FORK": "all"}  # in the environment of a forked process
@@ -111,17 +111,15 @@ _ARGUMENTS = list(inspect.signature(_ORIGINAL._execute_child).parameters)[1:]  #
 
 
 def fork_processes() -> None:
-    """Makes `subprocess` in this process fork what can be forked; a second call changes nothing."""
-    if _CAN_FORK and subprocess.Popen is _ORIGINAL:
-        subprocess.Popen = _Popen  # type: ignore[misc]
+    """Makes `subprocess` in this process fork what can be forked; a second call changes nothing.
 
-
-def adopt_server() -> None:
-    """Uses, in a forked worker of xdist, the server that the worker began with; it may start others too."""
-    if subprocess.Popen is not _ORIGINAL and subprocess.Popen is not _Popen:
-        theirs = subprocess.Popen._execute_child.__globals__["_servers"]  # type: ignore[attr-defined]
-        subprocess.Popen = _Popen  # type: ignore[misc]
-        _servers.update(theirs)
+    A process that was forked itself, a worker of xdist, uses the server that it began with; it may start others too.
+    """
+    if not _CAN_FORK or subprocess.Popen is _Popen:
+        return
+    if subprocess.Popen is not _ORIGINAL:
+        _servers.update(subprocess.Popen._execute_child.__globals__["_servers"])  # type: ignore[attr-defined]
+    subprocess.Popen = _Popen  # type: ignore[misc]
 
 
 def python(

@@ -129,13 +129,14 @@ def run_rounds(
             if not num_rounds:
                 before_first()
                 store = settings.store_folder
+                is_of_run = _run_membership(settings) if has_source else is_of_any_run
                 if not settings.store and settings.location:
-                    earlier_store = unused_store(settings.location, settings.watch_name)
+                    earlier_store = unused_store(settings.location, settings.watch_name, store)
                     if earlier_store is not None:
                         progress.warn(unused_store_line(earlier_store, store))
                 stack.enter_context(removed_if_refused(store))
             options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
-            ending = _run_round(options, store, components, source, requests, progress, extension)
+            ending = _run_round(options, store, components, source, requests, progress, extension, is_of_run)
             outcomes.update(ending.outcomes)
             core_seconds += ending.core_seconds
             num_rounds += 1
@@ -155,13 +156,7 @@ def run_rounds(
     ending = replace(ending, outcomes=outcomes, core_seconds=core_seconds)
     worker_count = num_workers(settings.workers)
     utilisation = measuring.advice(num_workers=worker_count, num_cores=num_cores() if is_here else worker_count)
-    return WatchOutcome(
-        store=store,
-        ending=ending,
-        left_out=left_out,
-        utilisation=utilisation,
-        is_of_run=_run_membership(settings) if has_source else is_of_any_run,
-    )
+    return WatchOutcome(store=store, ending=ending, left_out=left_out, utilisation=utilisation, is_of_run=is_of_run)
 
 
 def _hint_of_runs(settings: WatchSettings, components: WatchComponents) -> str:
@@ -201,6 +196,7 @@ def _run_round(
     requests: Sequence[RequestedSubject],
     progress: WatchProgress,
     extension: RunExtension | None,
+    is_of_run: Callable[[Subject], bool],
 ) -> WatchSummary:
     run_config = partial(trainer_config_at, settings.location)
     suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
@@ -213,7 +209,6 @@ def _run_round(
     make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
-    is_of_run = _run_membership(settings) if source is not None else is_of_any_run
     with (
         Ledger.open(folder, name=settings.watch_name, on_problem=progress.log) as ledger,
         contextlib.closing(make_deliverer(settings, components.manager, ledger, folder, progress)) as deliverer,

@@ -407,16 +407,20 @@ def default_store(location: str, name: str) -> Path:
     return Path(".lobench") / name
 
 
-def unused_store(location: str, name: str) -> Path | None:
-    """Returns the store beside a run's checkpoints if `default_store` does not use it; None without such a store.
+def unused_store(location: str, name: str, store: Path) -> Path | None:
+    """Returns the store beside a run's checkpoints if it is not used; None without such a store.
 
     Such a store is read-only, or another user's.
 
+    Args:
+      location: Folder or checkpoint of the run.
+      name: Name of the watch.
+      store: Store that is used, from `default_store`.
     Raises:
       UsageError: The location does not exist.
     """
     existing = None if "://" in location else _store_in(_folder_of_run(location), name)
-    return existing if existing != default_store(location, name) else None
+    return existing if existing != store else None
 
 
 def unused_store_line(earlier_store: Path, store: Path) -> str:

@@ -59,11 +59,12 @@ class WatchedRun:
         if store:
             return cls(run=run, suites=suite_paths, store=Path(store))
         name = name or Path(suite_paths[0]).resolve().stem
+        used_store = default_store(run.location, name)
         return cls(
             run=run,
             suites=suite_paths,
-            store=default_store(run.location, name),
-            unused_store=unused_store(run.location, name),
+            store=used_store,
+            unused_store=unused_store(run.location, name, used_store),
         )
 
     def log_unused_store(self, log: Callable[[str], None]) -> None:

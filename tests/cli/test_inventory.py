@@ -153,11 +153,11 @@ def test_unused_store_is_the_one_beside_checkpoints_that_became_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite, run = make_suite(tmp_path), make_run(tmp_path, -3.0)
-    assert unused_store(str(run), "tiny") is None
+    assert unused_store(str(run), "tiny", default_store(str(run), "tiny")) is None
     add(run / "lobench_results" / "tiny", 1, {"a": {"train/loss": [1.0]}})
-    assert unused_store(str(run), "tiny") is None
+    assert unused_store(str(run), "tiny", default_store(str(run), "tiny")) is None
     monkeypatch.setattr("lobench.api.settings.may_write", lambda path: False)
-    assert unused_store(str(run), "tiny") == run / "lobench_results" / "tiny"
+    assert unused_store(str(run), "tiny", default_store(str(run), "tiny")) == run / "lobench_results" / "tiny"
     monkeypatch.chdir(tmp_path)
     for tool in ("best", "alarm"):
         done = lobench_here(tool, run, "--suite", suite)

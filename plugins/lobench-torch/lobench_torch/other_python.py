@@ -22,6 +22,7 @@ from lobench_torch.specs import OptimizerClass, OptimizerSpec, RefusedOptimizer,
 
 if TYPE_CHECKING:
     from lobench_torch.host import Host
+
 __all__ = ["OtherPython", "serve"]
 
 Array = Any

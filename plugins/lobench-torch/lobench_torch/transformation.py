@@ -28,6 +28,7 @@ from lobench_torch.specs import ClassReference, OptimizerSpec, RefusedOptimizer,
 
 if TYPE_CHECKING:
     from lobench_torch.host import Library
+
 __all__ = ["SELECTOR", "transformation"]
 
 SELECTOR = "lobench_torch_selector"  # attribute of a configurable that stands for a class of optimizers
