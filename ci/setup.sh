@@ -4,8 +4,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 started=$SECONDS
-python=${PYTHON:-python3.11}
-command -v "$python" >/dev/null || python=python3
+python=$(ci/python)
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lobench needs Python 3.11 or newer; set PYTHON" >&2; exit 2; }
 # DEPENDENCIES=lowest|highest tries the ends of what pyproject.toml allows.
 case ${DEPENDENCIES:-pinned} in
@@ -15,9 +14,9 @@ highest) constraints=/dev/null ;;
 *) echo "DEPENDENCIES is pinned, lowest or highest, and not '$DEPENDENCIES'" >&2; exit 2 ;;
 esac
 stamp_file=.venv/stamp-$(echo "$root ${setup_extras[*]}" | sha256sum | cut -c1-8)
-stamp=$(cat pyproject.toml plugins/*/pyproject.toml "$constraints" ci/setup.sh ci/install.py | sha256sum | cut -c1-16)
+stamp=$(cat pyproject.toml plugins/*/pyproject.toml "$constraints" ci/setup.sh ci/python ci/install.py | sha256sum | cut -c1-16)
 if [ "$(cat "$stamp_file" 2>/dev/null || true)" != "$stamp" ]; then
-  echo "== set-up: .venv with $("$python" --version), about half a minute the first time"
+  echo "== set-up: .venv with $("$python" --version) of $(command -v "$python"), about half a minute the first time"
   [ -x .venv/bin/python ] || "$python" -m venv .venv
   .venv/bin/python ci/install.py --constraint "$constraints" \
     --editable . --editable plugins/lobench-tensorboard --editable 'plugins/lobench-flax[test]' "${setup_extras[@]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -82,6 +83,31 @@ def test_a_release_is_made_of_a_commit_into_an_empty_folder(tmp_path: Path, word
         and SHOWN["usage-ci-release-folder"] in done.stderr
     )
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "built_with", "expected"),
+    [
+        ({}, "--enable-shared", "/usr/bin/python3.11"),
+        ({}, "--enable-optimizations", "python3.11"),
+        ({"PYTHON": "python3.11"}, "--enable-shared", "python3.11"),
+    ],
+)
+def test_python_built_without_optimizations_is_replaced_unless_asked_for(
+    tmp_path: Path, given: dict[str, str], built_with: str, expected: str
+) -> None:
+    system = subprocess.run(["/usr/bin/env", "/usr/bin/python3.11", "-c", "import ensurepip"], capture_output=True)
+    if system.returncode or sys.version_info[:2] != (3, 11):
+        pytest.skip("needs a Python 3.11 of the system that can make environments, and another")
+    first = tmp_path / "python3.11"
+    first.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys, sysconfig\n"
+        f'sysconfig.get_config_vars()["CONFIG_ARGS"] = "{built_with}"\nexec(sys.argv[2])\' "$@"\n'
+    )
+    first.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.defpath}", **given}
+    chosen = subprocess.check_output([ROOT / "ci" / "python"], env=environment, text=True)
+    assert chosen == f"{expected}\n"
 
 
 READS_CACHE = """
