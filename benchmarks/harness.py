@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -141,22 +140,29 @@ def interleaved(
     return Rounds(what=what, ratios=ratios, cores=(cores[0], cores[1]), seconds=(seconds[0], seconds[1]))
 
 
-def best_of(num_runs: int, *arguments: str | Path, made: Path | None = None) -> tuple[float, float]:
-    """Returns the shortest wall time and the shortest processor time of runs of a command of lobench, in seconds.
+def best_of(num_runs: int, *arguments: str | Path, made: Path | None = None) -> tuple[float, float, float]:
+    """Returns wall time and processor time of a command of lobench in seconds, and its most memory in MB.
+
+    Each is the smallest of all runs. Memory is that of the command's own process.
 
     Args:
       made: What a run makes, and the next one must not find.
+    Raises:
+      CalledProcessError: The command failed.
     """
-    times = []
+    runs = []
     for _ in range(num_runs):
         if made is not None:
             shutil.rmtree(made, ignore_errors=True)
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "lobench.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-        times.append((time.perf_counter() - start, used))
-    return min(wall for wall, _ in times), min(used for _, used in times)
+        start = time.perf_counter()
+        process = subprocess.Popen([sys.executable, "-m", "lobench.cli", *arguments], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+        runs.append((time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6))
+    wall, used, memory = zip(*runs, strict=True)
+    return min(wall), min(used), min(memory)
 
 
 def table(measurements: Sequence[Measurement]) -> str:

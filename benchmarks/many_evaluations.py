@@ -4,9 +4,9 @@ Usage: python benchmarks/many_evaluations.py [EVALUATIONS]
 
 The store is written here: the checkpoints of a run and methods that stand alone (fewer of both for fewer
 evaluations), on 20 cases, 4 seeds, 41 points a curve, train and test. What is imported is a tidy csv of as many
-evaluations: 10 cases, 5 seeds, 41 points, one metric. The best of five for each command (of fewer than 1,000: one run):
-wall time, processor time, which says nearly the same on a machine that others use, and its ratio to `lobench --help`;
-starting Python is included.
+evaluations: 10 cases, 5 seeds, 41 points, one metric. The best of five for each command (of fewer than 1,000 or more
+than 20,000: one run): wall time, processor time, which says nearly the same on a machine that others use, its ratio to
+`lobench --help`, and the most memory; starting Python is included.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def main() -> None:
         report = folder / "report.html"
         write_csv(table, evaluations)
         print(f"{evaluations:,} evaluations")
-        print("| command | wall | processor | times `lobench --help` |")
-        print("| --- | --- | --- | --- |")
-        num_runs = 5 if evaluations >= 1000 else 1
-        wall, baseline = best_of(num_runs, "--help")
-        print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 |")
+        print("| command | wall | processor | times `lobench --help` | memory |")
+        print("| --- | --- | --- | --- | --- |")
+        num_runs = 5 if 1000 <= evaluations <= 20_000 else 1
+        wall, baseline, memory = best_of(num_runs, "--help")
+        print(f"| lobench --help | {wall:.2f} s | {baseline:.2f} s | 1.0 | {memory:.0f} MB |")
         for shown, arguments, made in (
             ("results", ("results", "--store", store), None),
             ("results --history", ("results", "--store", store, "--history"), None),
@@ -103,8 +103,9 @@ def main() -> None:
             ("report", ("report", "--store", store, "--output", report), None),
             ("import", ("import", table, "--store", imported), imported),
         ):
-            wall, seconds = best_of(num_runs, *arguments, made=made)
-            print(f"| lobench {shown} | {wall:.2f} s | {seconds:.2f} s | {seconds / baseline:.0f} |", flush=True)
+            wall, seconds, memory = best_of(num_runs, *arguments, made=made)
+            ratio = seconds / baseline
+            print(f"| lobench {shown} | {wall:.2f} s | {seconds:.2f} s | {ratio:.0f} | {memory:.0f} MB |", flush=True)
         print(f"the report has {report.stat().st_size / 1e6:.2f} MB")
 
 
