@@ -19,10 +19,12 @@ from shown import texts_of
 from tiny import ONE_CASE, make_run, make_suite, results, until, watch_command, write_checkpoint
 from tiny import watch_here as watch
 
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.extend import wandb_rows
+from lobench.report.tables.appendix import appendix_markdown
 
 SHOWN = texts_of("lobench")
 
@@ -168,11 +170,14 @@ def test_exit_code_counts_and_failures_are_of_the_present_run(tmp_path: Path) ->
     assert done.returncode == 3 and "FAILED" in done.stdout, done.stdout
     shown = ("results", "--store", run / "lobench_results" / "tiny")
     assert SHOWN["did-not-pass-1-error"] in lobench(*shown).stdout
+    assert "ended as error" in appendix_markdown(summary_of(shown[-1]))
     restart(run, 31.0, -1.4)
     done = watch(run, suite, *OPTIONS)
     assert done.returncode == 1 and done.stdout.count("FAILED") == 1, done.stdout
     assert SHOWN["nothing-new-recorded-before-1"] in watch(run, suite, *OPTIONS).stdout
     assert SHOWN["did-not-pass"] in lobench(*shown).stdout
+    appendix = appendix_markdown(summary_of(shown[-1]))
+    assert "ended as failed" in appendix and "ended as error" not in appendix
 
 
 def test_alarm_of_a_watch_forgets_the_references_of_the_run_before(tmp_path: Path) -> None:
