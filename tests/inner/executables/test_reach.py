@@ -112,11 +112,11 @@ def test_what_holds_itself_ends_and_what_tells_no_state_is_refused() -> None:
 
 
 def test_a_compiled_module_of_the_users_own_is_refused(tmp_path: Path) -> None:
-    files = glob.glob(str(Path(sysconfig.get_config_var("DESTSHARED") or "") / "_bisect.*"))
+    files = glob.glob(str(Path(sysconfig.get_config_var("DESTSHARED") or "") / "_lsprof.*"))
     if not files:
         pytest.skip("this Python has its modules inside")
     shutil.copy(files[0], tmp_path)
-    ask = "import sys; sys.path.insert(0, sys.argv[1]); import _bisect, lobench.inner.executables.reach as r\nr.reach()"
+    ask = "import sys; sys.path.insert(0, sys.argv[1]); import _lsprof, lobench.inner.executables.reach as r\nr.reach()"
     done = subprocess.run([sys.executable, "-c", ask, str(tmp_path)], capture_output=True, text=True, check=False)
     assert ("Unhashable" in done.stderr and SHOWN["which-is-not-python-code"] in done.stderr) or SHOWN[
         "that-is-not"
