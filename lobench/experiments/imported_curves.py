@@ -97,31 +97,33 @@ class ExperimentCurves:
           log: Receives notes for people.
         """
         old_hashes = {file.file: file.sha256 for file in imported_files(ledger)}
-        for method, settings, collected_curves, name in self._curves_of_methods:
-            from lobench.tools.curve_import.imports import import_into
+        with ledger.transaction():  # of all methods: several can be of one file, which counts as read once one is
+            for method, settings, collected_curves, name in self._curves_of_methods:
+                from lobench.tools.curve_import.imports import import_into
 
-            has_changed = any(
-                old_hashes.get(str(source.path), source.sha256) != source.sha256 for source in collected_curves.sources
-            )
-            settings = replace(settings, replace=has_changed)
-            import_counts, evaluations = import_into(
-                ledger,
-                collected_curves,
-                settings,
-                own_cases=cases,
-                names={name: method.name},
-                until_option=_UNTIL_OPTION,
-            )
-            members = _members(method, evaluations, {case.identity for case in cases})
-            ledger.add_memberships(experiment_id, members, programs=[IMPORTED.key])
-            other_cases = sorted({case.name for _, case in evaluations} - {case.name for case in cases})
-            notes = (
-                [f"its curves on {', '.join(other_cases)} are of no case of the experiment"]
-                if other_cases and cases
-                else []
-            )
-            for note in (*import_counts.notes, *notes):
-                log(f"{method.name}: {note}")
+                has_changed = any(
+                    old_hashes.get(str(source.path), source.sha256) != source.sha256
+                    for source in collected_curves.sources
+                )
+                settings = replace(settings, replace=has_changed)
+                import_counts, evaluations = import_into(
+                    ledger,
+                    collected_curves,
+                    settings,
+                    own_cases=cases,
+                    names={name: method.name},
+                    until_option=_UNTIL_OPTION,
+                )
+                members = _members(method, evaluations, {case.identity for case in cases})
+                ledger.add_memberships(experiment_id, members, programs=[IMPORTED.key])
+                other_cases = sorted({case.name for _, case in evaluations} - {case.name for case in cases})
+                notes = (
+                    [f"its curves on {', '.join(other_cases)} are of no case of the experiment"]
+                    if other_cases and cases
+                    else []
+                )
+                for note in (*import_counts.notes, *notes):
+                    log(f"{method.name}: {note}")
 
 
 def _name_in_files(method: Method, name: str, collected_curves: CollectedCurves) -> str:

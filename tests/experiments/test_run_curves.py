@@ -67,6 +67,32 @@ def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> No
     assert sorted(finals) == pytest.approx(sorted([0.7, 0.8, 0.9] * 2))
 
 
+def test_methods_of_one_file_are_all_replaced_when_it_changes(folder: Path) -> None:
+    file = folder / "both.csv"
+    methods = [f'{name}/Method.curves = "both.csv#{name}"\n' for name in ("one", "two")]
+    (folder / "x.gin").write_text(
+        EXPERIMENT.replace("logs/*.csv", "both.csv").replace("#theirs", "#one") + "".join(methods)
+    )
+
+    def finals(*values: float) -> dict[str, list[float]]:
+        curves(file, values[0], method="one")
+        other = file.with_name("other.csv")
+        curves(other, values[1], method="two")
+        file.write_text(file.read_text() + other.read_text().partition("\n")[2])
+        done = run(folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        records = json.loads(lobench("results", "--store", folder / "store", "--format", "json").stdout)
+        found: dict[str, list[float]] = {}
+        for one in records:
+            if one["kind"] == "imported":
+                found.setdefault(one["label"], []).append(one["metrics"]["train/loss"]["final"])
+        return {label: sorted(values) for label, values in found.items()}
+
+    before, after = finals(0.5, 0.9), finals(0.6, 0.7)
+    assert len(before) == 3 and before.keys() == after.keys()
+    assert before.items().isdisjoint(after.items())
+
+
 def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) -> None:
     for text, output in (
         (EXPERIMENT.replace("logs/*.csv", "nowhere/*.csv"), SHOWN["no-such-file-of-curves"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lobench.core.case import CaseInfo, SeedBlock
@@ -177,13 +177,20 @@ class CurveWriter:
         return key
 
 
-def remove_imported_curves(ledger: Ledger, file: str) -> int:
-    """Removes the curves imported from a file, before a new import, and returns their number."""
+def remove_imported_curves(ledger: Ledger, file: str, subjects: Collection[Subject] | None = None) -> int:
+    """Removes the curves imported from a file, before a new import, and returns their number.
+
+    Args:
+      ledger: The ledger.
+      file: Path of the file.
+      subjects: Imported subjects whose curves are removed. None: all.
+    """
+    hashes = None if subjects is None else {subject.sha256 for subject in subjects}
     with ledger.transaction():
         evaluation_ids = [
             evaluation_id
-            for evaluation_id, curves in _imported_curves(ledger)
-            if file in curves.provenance.imported["file"].split("; ")
+            for evaluation_id, subject_hash, curves in _imported_curves(ledger)
+            if (hashes is None or subject_hash in hashes) and file in curves.provenance.imported["file"].split("; ")
         ]
         for evaluation_id in evaluation_ids:
             for table in ("memberships", "deliveries", "completions"):
@@ -193,14 +200,15 @@ def remove_imported_curves(ledger: Ledger, file: str) -> int:
         return len(evaluation_ids)
 
 
-def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, Curves]]:
-    query = "SELECT id FROM evaluations WHERE program_version = ?"
+def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, str, Curves]]:
+    """Yields the id, the subject's hash and the curves of each imported evaluation."""
+    query = "SELECT id, checkpoint_sha256 FROM evaluations WHERE program_version = ?"
     with decoding_errors(ledger.store):
-        for (evaluation_id,) in ledger.connection.execute(query, (_PROGRAM_KEY,)).fetchall():
+        for evaluation_id, subject_hash in ledger.connection.execute(query, (_PROGRAM_KEY,)).fetchall():
             (payload,) = ledger.connection.execute(
                 "SELECT payload FROM evaluations WHERE id = ?", (evaluation_id,)
             ).fetchone()
-            yield evaluation_id, Curves.from_payload(payload)
+            yield evaluation_id, subject_hash, Curves.from_payload(payload)
 
 
 def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:

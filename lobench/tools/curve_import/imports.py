@@ -187,11 +187,14 @@ def import_into(
     }
     ends_of_session = {} if session is None else session.end_steps
     written_curves = _WrittenCurves()
+    subjects = {name: Subject.of_imported(name) for name in filter(None, names_by_method.values())}
     with ledger.transaction():
         for file in files:
             notes += _change_notes(file, files_before)
             if settings.replace and session is None:
-                written_curves.counts.replaced += remove_imported_curves(ledger, file.file)
+                # Methods that are left out keep their curves: an experiment imports each method of a file by itself.
+                removed_subjects = None if names is None else subjects.values()
+                written_curves.counts.replaced += remove_imported_curves(ledger, file.file, removed_subjects)
         for name in filter(None, names_by_method.values()):  # so that tables have the order of the files
             record_imported_subject(ledger, Subject.of_imported(name))
         seeds = dict.fromkeys(points_by_run.runs, 0 if session is None else session.seed)
@@ -205,7 +208,6 @@ def import_into(
             )
         writer = CurveWriter(ledger, written_curves.counts)
         copies = CopyFinder(ledger)
-        subjects = {name: Subject.of_imported(name) for name in filter(None, names_by_method.values())}
         provenance = functools.cache(lambda *sources: _provenance(sources, collected_curves.draws))
         items = ItemTable()
         for run, metrics in points_by_run.curves():
