@@ -222,6 +222,8 @@ class _PlannedSubjects:
 
     Attributes:
       subjects: Known subjects of each method without a search.
+      trial_variants: Hash and variant of the subject of each known trial of an optimizer or checkpoint, by its number.
+        Stopped and infeasible trials are left out: a run evaluates nothing more of them.
       waiting_variants: Variant of each method whose subjects are unknown before the run: checkpoints of a command, or
         trials of a search.
       known_trials: State of each search in the store.
@@ -247,6 +249,7 @@ class _PlannedSubjects:
         self.stored_blocks = member_blocks(ledger, file.experiment.name) if ledger is not None else set()
         self.num_sessions = len(file.experiment.sessions or (0,))
         self.subjects = dict[str, list[Subject]]()
+        self.trial_variants = dict[str, dict[int, tuple[str, Variant]]]()
         self.waiting_variants = dict[str, Variant]()
         self.known_trials = {name: known_trials_of(search, file, ledger) for name, search in searches.items()}
         self.label_by_variant, self.traced_variants = dict[Variant, str](), set[Variant]()
@@ -260,12 +263,9 @@ class _PlannedSubjects:
                     _waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in trial_methods
                 ]
                 self.waiting_variants[method.name] = variants[0]
-                open_trials = [trial for trial in self.trials_of(method) if not is_over(trial.state)]
-                is_text = method.kind == "optimizer"  # only these have a hash that depends on the trial's values
-                subjects = [self._subject_of(method.with_values(trial.parameters)) for trial in open_trials if is_text]
-                self.subjects[method.name] = subjects
-                if method.kind == "checkpoint":
-                    self._subject_of(trial_methods[0])  # raises if the checkpoint cannot be read
+                trial_variants = self.trial_variants[method.name] = self._trial_variants_of(method, trial_methods[0])
+                variants += [variant for _, variant in trial_variants.values()]
+                subjects = []
             elif method.kind == "command":
                 subjects = self.subjects[method.name] = self.trainings.checkpoints_of(method)
                 self.waiting_variants[method.name] = _waiting_variant(method, has_optimizer=has_optimizer)
@@ -281,6 +281,28 @@ class _PlannedSubjects:
 
     def trials_of(self, method: Method) -> Sequence[Trial]:
         return self.known_trials[method.name].trials[: self.searches[method.name].num_trials]
+
+    def _trial_variants_of(self, method: Method, sample: Method) -> dict[int, tuple[str, Variant]]:
+        """Returns `trial_variants` of a method.
+
+        Args:
+          method: Method with a search.
+          sample: The method with some values of its space.
+        Raises:
+          CheckpointError: The method's checkpoint cannot be read.
+        """
+        if method.kind == "command":
+            return {}  # a session must have trained the checkpoint
+        theta_hash = self._subject_of(sample).sha256 if method.kind == "checkpoint" else ""
+        found = {}
+        for trial in self.trials_of(method):
+            if trial.state not in ("stopped", "infeasible"):
+                request = given_method(method.with_values(trial.parameters), label=method.title)
+                found[trial.number] = (
+                    request.sha256 if isinstance(request, Subject) else theta_hash,
+                    request.variant,
+                )
+        return found
 
     def _subject_of(self, method: Method) -> Subject:
         """Returns the subject of an optimizer or checkpoint method."""
@@ -348,6 +370,10 @@ class _Trainings:
         return sum(
             state not in WITHOUT_CHECKPOINT or self._settings.retry_errors for state in states_without_checkpoint
         )
+
+    def num_not_begun(self, method: Method) -> int:
+        """Returns the number of sessions that never ran with the present command and its present code."""
+        return sum(run.name not in self._states for run in self._runs(method))
 
     def num_not_done(self, method: Method) -> int:
         """Returns the number of sessions that are not done."""
@@ -421,7 +447,9 @@ class _Planner:
             num_stopped = sum(trial.state == "stopped" for trial in trials)
             num_fresh_sessions = num_report_sessions(method, factor)
             num_missing = factor * (num_trials - sum(is_over(trial.state) for trial in trials))
-            num_missing += 0 if self.planned_subjects.known_trials[method.name].is_reported else num_fresh_sessions
+            num_outdated = sum(self._num_outdated_sessions(method, trial) for trial in trials)
+            is_reported = self.planned_subjects.known_trials[method.name].is_reported and not num_outdated
+            num_missing += num_outdated + (0 if is_reported else num_fresh_sessions)
         unknown_titles = frozenset([method.title]) if num_missing else frozenset()
         return MethodPlan(
             method=method,
@@ -433,6 +461,12 @@ class _Planner:
             num_trials=num_trials if search is not None else 0,
             num_reported=num_fresh_sessions,
         )
+
+    def _num_outdated_sessions(self, method: Method, trial: Trial) -> int:
+        """Returns the number of sessions of a finished trial that run again, as after an edit of the command's code."""
+        if method.kind not in ("command", "script") or trial.state not in ("done", "failed"):
+            return 0
+        return self.planned_subjects.trainings.num_not_begun(method.with_values(trial.parameters))
 
     def _plan_of_subjects(self, method: Method, subjects: Sequence[Subject], num_expected: int) -> MethodPlan:
         """Returns the plan of subjects, and of a number of subjects that do not exist yet."""
@@ -453,15 +487,19 @@ class _Planner:
         num_sessions = self.planned_subjects.num_sessions if method.kind == "command" else 1
         blocks_of_trial = self._blocks_per_trial(method)[0] * num_sessions
         trials = self.planned_subjects.trials_of(method)
-        subjects = iter(self.planned_subjects.subjects[method.name])
+        trial_variants = self.planned_subjects.trial_variants[method.name]
         missing_blocks = blocks_of_trial * (search.num_trials - len(trials))
-        for _ in (trial for trial in trials if not is_over(trial.state)):
-            subject = next(subjects, None)
-            missing_blocks = missing_blocks + (
-                blocks_of_trial
-                if subject is None
-                else self.existing_results.blocks_of(subject.sha256, subject.variant)[1]
-            )
+        is_reported = self.planned_subjects.known_trials[method.name].is_reported
+        for trial in trials:
+            if trial.number in trial_variants:
+                missing_of_trial = self.existing_results.blocks_of(*trial_variants[trial.number])[1]
+            elif is_over(trial.state):
+                missing_of_trial = self._blocks_per_trial(method)[0] * self._num_outdated_sessions(method, trial)
+            else:
+                missing_of_trial = blocks_of_trial
+            missing_blocks = missing_blocks + missing_of_trial
+            # A finished trial that is evaluated again, as after an edit of its code, may be the best.
+            is_reported = is_reported and not (missing_of_trial and is_over(trial.state))
         num_stopped = sum(trial.state == "stopped" for trial in trials)
         cases = self.existing_results.cases_of(self.planned_subjects.waiting_variants[method.name])
         cases_on_fresh_seeds = fresh_seed_cases(
@@ -472,9 +510,7 @@ class _Planner:
         ] * num_sessions
         if not cases and method.report_sessions != 0:
             final_report_blocks = blocks_of_trial  # nothing is bound, and no case is known
-        missing_blocks = missing_blocks + (
-            final_report_blocks if not self.planned_subjects.known_trials[method.name].is_reported else []
-        )
+        missing_blocks = missing_blocks + ([] if is_reported else final_report_blocks)
         num_trainings = num_sessions * search.num_trials if method.kind == "command" else 0
         plan = self._method_plan(
             method,

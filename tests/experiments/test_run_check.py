@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
+from commands import lobench as run
 from commands import lobench_here as lobench
 from shown import texts_of
-from tiny import make_run, make_suite, watch, write_checkpoint
+from tiny import ONE_CASE, make_run, make_suite, watch, write_checkpoint
 
 from lobench.api import dry_run
 from lobench.engine.workers.pool import LocalPool
@@ -196,3 +198,57 @@ def test_a_store_that_cannot_be_read_is_said_and_not_taken_for_an_empty_one(expe
     (store / "ledger.sqlite").write_text("no database" * 99)
     done = lobench("run", experiment, "--check", "--store", store)
     assert (done.returncode, done.stdout) == (2, "") and SHOWN["file-is-not-a-database"] in done.stderr
+
+
+RULE = """
+import optax
+from lobench import configurable
+
+@configurable
+def rule(rate=0.1):
+    return optax.sgd(1.0 * rate)
+"""
+SCRIPT = """
+import json, sys
+out, rate, session = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+with open(out + "/log.jsonl", "w") as file:
+    for step in (0, 10):
+        file.write(json.dumps({"step": step, "val/loss": (1.0 + session) / (1 + rate * step)}) + "\\n")
+"""
+RULE_SEARCH = """
+import rule
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 1
+mine/Method.optimizer = @rule()
+mine/Method.search = @grid()
+mine/rule.rate = @rates/Discrete()
+rates/Discrete.values = [0.1, 0.2]
+"""
+SCRIPT_SEARCH = """
+Experiment.num_sessions = 1
+mine/Method.command = "python rule.py {out} {rate} {session}"
+mine/Method.curves = "{out}/log.jsonl"
+mine/Method.until_step = 10
+mine/Method.search = @grid()
+mine/rate = @rates/Discrete()
+rates/Discrete.values = [0.1, 0.2]
+"""
+
+
+@pytest.mark.parametrize(("code", "text"), [(RULE, RULE_SEARCH), (SCRIPT, SCRIPT_SEARCH)], ids=["optimizer", "script"])
+def test_check_after_an_edit_counts_the_trials_that_a_run_makes_again(tmp_path: Path, code: str, text: str) -> None:
+    make_suite(tmp_path, ONE_CASE)
+    (tmp_path / "rule.py").write_text(code)
+    (tmp_path / "x.gin").write_text(text)
+
+    executor = () if code == SCRIPT else ("--executor", "inline")
+
+    def num_missing(*options: str) -> int:
+        done = run("run", "x.gin", "--store", "store", *executor, *options, "--format", "json", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return int(json.loads(done.stdout)["num_missing"]) if options else 0
+
+    num_missing()
+    assert num_missing("--check") == 0
+    (tmp_path / "rule.py").write_text(code.replace("1.0", "3.0"))
+    assert num_missing("--check") == 3, "two trials, and the best on fresh seeds"
