@@ -130,6 +130,7 @@ class Locations(LedgerPart):
                 for table in ("subjects", "fingerprints"):
                     self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved_paths)
                 self._move_restarts({old: new for new, old in moved_paths})
+            self.__dict__.pop("current_restarts", None)  # it has the former paths
 
     def _move_restarts(self, paths: Mapping[str, str]) -> None:
         """Replaces paths of checkpoints in recorded restarts, which identify checkpoints by path."""

@@ -143,3 +143,20 @@ def test_restart_holds_after_store_and_run_were_moved(tmp_path: Path) -> None:
             assert {Path(one.uri).parent for one in ledger.sightings().values()} == {second / "today"}
         see(ledger, at(second, 20, "b20"))
         assert present(ledger) == [(0, "b0"), (20, "b20")] and len(ledger.restart_events()) == 1
+
+
+def test_checkpoints_given_one_by_one_after_a_move_are_known_at_their_new_paths(tmp_path: Path) -> None:
+    names = ("old.npz", "new.npz")
+    with recorded(
+        tmp_path / "first" / "store", *(checkpoint(0, name, str(tmp_path / "first" / name)) for name in names)
+    ) as ledger:
+        ledger.record_suites({})
+    (tmp_path / "first").rename(tmp_path / "second")
+    for name in names:
+        (tmp_path / "second" / name).touch()
+    with Ledger.open(tmp_path / "second" / "store") as ledger:
+        for name in names:
+            subject = checkpoint(0, name, str(tmp_path / "second" / name))
+            ledger.update_moved_paths(subject.uri)
+            see(ledger, subject)
+        assert len(ledger.sightings()) == len(names) and not ledger.restart_events()
