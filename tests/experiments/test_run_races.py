@@ -83,6 +83,11 @@ def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(r
         assert bool(one["against"]) == (gap is not None)
         assert gap is None or (one["mean"], one["lower"], one["upper"]) == (None, gap["lower"], gap["upper"])
     assert not [one for one in table(folder) if one["method"] in out and one["case"] != "mean score"]
+    for name in ("latex", "appendix"):
+        lobench("report", "--store", ".lobench/x", "--format", name, "--output", name, cwd=folder)
+    assert "--: not evaluated, or left the race" in (folder / "latex").read_text()
+    exclusions = (folder / "appendix").read_text()
+    assert "without a result" not in exclusions, "a race plans no more seeds of a method that left it"
 
 
 def test_a_race_of_an_experiment_goes_on_with_nothing_lost_and_nothing_twice(raced: tuple[Path, Done]) -> None:

@@ -182,6 +182,14 @@ def test_a_session_without_a_result_is_a_missing_seed_and_null_is_nan(tmp_path: 
         assert "INCONCLUSIVE" in done.stdout and "PASS" not in done.stdout and f"({why})" in done.stdout, done.stdout
     done = lobench("compare", "whole", "null", "--store", "store", cwd=tmp_path)
     assert SHOWN["diverged-or-exploded-1-of"] in done.stdout
+    appendix = lobench("report", "--store", "store", "--format", "appendix", cwd=tmp_path).stdout
+    for line in (
+        "failed**: 1 of 5 seeds without a result on imported/task: 1 failed",
+        "short**: 1 of 5 seeds",
+        ", 5 seeds, by",
+    ):
+        assert line in appendix, appendix
+    assert "its name contains" not in appendix
 
 
 # At half of its steps a bad trial, and a process that it has started, write on and on.

@@ -152,6 +152,7 @@ class Tabulated:
       bold: Meaning of a bold cell; "" if no cell is bold.
       notes: Notes for readers, such as undeclared directions and content that is not shown.
       edge_notes: Lines of `edge_notes_of` for each method with a search. They are also in the notes.
+      has_eliminated: Whether a method left a race. Its cells are None, except the mean score of primary metrics.
     """
 
     row_kind: str
@@ -161,6 +162,7 @@ class Tabulated:
     bold: str
     notes: tuple[str, ...]
     edge_notes: Mapping[str, Sequence[str]]
+    has_eliminated: bool = False
 
     def cell_texts(self, panel: Panel) -> list[list[str]]:
         """Returns the cells of a panel as texts, row by row, the header first."""

@@ -178,6 +178,7 @@ class _TableMaker:
             bold=self._bold_legend(),
             notes=tuple(self._notes),
             edge_notes=self._edge_notes,
+            has_eliminated=bool(self._eliminated_methods.keys() & set(method_indices)),
         )
 
     def _bold_legend(self) -> str:

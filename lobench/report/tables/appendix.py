@@ -90,7 +90,7 @@ def _appendix_parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None
     matching_experiments = [row for row in experiments if _belongs_to(snapshot, row)]
     experiment = matching_experiments[-1] if matching_experiments else None
     parts = [
-        _methods_part(summary),
+        _methods_part(summary, experiment),
         _spaces_part(summary),
         _budgets_part(summary),
         _seeds_part(summary),
@@ -108,13 +108,19 @@ def _belongs_to(snapshot: Snapshot, experiment: ExperimentRow) -> bool:
     )
 
 
-def _methods_part(summary: Summary) -> _Part:
+def _methods_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
     snapshot = summary.snapshot
     lines = []
     for index, label in enumerate(snapshot.labels):
-        text = hyperparameters_text(snapshot, index) or "its name contains all of its settings"
-        sha256 = snapshot.subjects[index].subject.sha256
-        lines.append((label, f"{text}; sha256 {sha256[:16]}" if snapshot.subjects[index].subject.has_theta else text))
+        subject = snapshot.subjects[index].subject
+        text = hyperparameters_text(snapshot, index)
+        if not text and subject.is_optimizer:
+            text = "its name contains all of its settings"
+        elif not text and experiment is not None:
+            text = "its settings are in the configuration"
+        elif not text:
+            text = "settings not recorded" if subject.is_imported else "no bindings of its own"
+        lines.append((label, f"{text}; sha256 {subject.sha256[:16]}" if subject.has_theta else text))
     scale = [("Scale of the scores", summary.scale_label)]
     baseline = summary.scales.baselines.first_baseline
     if baseline is not None:
@@ -148,27 +154,33 @@ def _spaces_part(summary: Summary) -> _Part:
 
 
 def _budgets_part(summary: Summary) -> _Part:
-    return _Part(
-        "Cases and budgets",
-        tuple(
-            (
-                f"{case.suite}/{case.name}",
-                f"{counted(case.num_inner_steps, 'inner step')}, {counted(case.num_seeds, 'seed')}, by "
-                f"{case.primary_metric}, at most {case.timeout_seconds:g} s; identity {case.identity[:16]}",
-            )
-            for case in summary.snapshot.cases
-        ),
-    )
+    lines = []
+    seeds_by_case = _seeds_by_case(summary)
+    for case in summary.snapshot.cases:
+        name = f"{case.suite}/{case.name}"
+        cells = [cell for subject in summary.snapshot.subjects if (cell := subject.cells.get(case.identity))]
+        has_plan = not all(cell.is_imported for cell in cells)
+        num_seeds = case.num_seeds if has_plan else len(seeds_by_case[name])
+        text = (
+            f"{counted(case.num_inner_steps, 'inner step')}, {counted(num_seeds, 'seed')}, by {case.primary_metric}, "
+            f"at most {case.timeout_seconds:g} s; identity {case.identity[:16]}"
+        )
+        lines.append((name, text))
+    return _Part("Cases and budgets", tuple(lines))
 
 
-def _seeds_part(summary: Summary) -> _Part:
+def _seeds_by_case(summary: Summary) -> dict[str, set[int]]:
     """Returns the seeds of each case, over all methods. A case whose values are of items has none."""
     seeds_by_case: dict[str, set[int]] = {}
     for row in summary.snapshot.rows:
         name = f"{row.case.suite}/{row.case.name}"
         seeds_by_case.setdefault(name, set()).update(() if row.case.has_items else row.key.seed_block.seeds)
+    return seeds_by_case
+
+
+def _seeds_part(summary: Summary) -> _Part:
     names_by_seeds: dict[str, list[str]] = {}
-    for name, seeds in seeds_by_case.items():
+    for name, seeds in _seeds_by_case(summary).items():
         names_by_seeds.setdefault(seed_ranges_text(sorted(seeds)) or "items of a data set", []).append(name)
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in names_by_seeds.items()))
 
@@ -206,7 +218,7 @@ def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
 
 
 def _exclusions_part(summary: Summary) -> _Part:
-    """Returns notes on missing numbers: failed evaluations, diverged and exploded seeds, missing cases."""
+    """Returns notes on missing numbers: failed evaluations, seeds without a result, lost seeds, missing cases."""
     snapshot = summary.snapshot
     failed_rows = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED and row.present_sightings]
     failure_counts = Counter(
@@ -221,11 +233,17 @@ def _exclusions_part(summary: Summary) -> _Part:
         for number, outcome in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
             if number:
                 lines.append((label, f"{number} of {counted(subject.num_seeds, 'seed')} {outcome}"))
-        missing_cases = [
-            snapshot.case_name(case) for case in range(len(snapshot.cases)) if snapshot.cell(index, case) is None
-        ]
+        missing_cases = []
+        for case in range(len(snapshot.cases)):
+            name, cell = snapshot.case_name(case), snapshot.cell(index, case)
+            if cell is None:
+                missing_cases.append(name)
+            elif cell.missing_seeds:
+                seeds = f"{len(cell.missing_seeds)} of {counted(cell.num_planned, 'seed')}"
+                lines.append((label, f"{seeds} without a result on {name}: {cell.missing_seeds_text()}"))
         if missing_cases:
             lines.append((label, f"was not evaluated on {', '.join(missing_cases)}"))
     return _Part(
-        "Exclusions", tuple(lines) or (("", "None: every evaluation passed, and no seed diverged or exploded."),)
+        "Exclusions",
+        tuple(lines) or (("", "None: every evaluation passed, no seed is missing, and none diverged or exploded."),),
     )

@@ -121,7 +121,8 @@ def _caption(table: Tabulated) -> str:
     text = escape("; ".join(mark_notes))
     if any(entry.exploded_text for entry in filled_entries):
         text += "; $^{\\dagger}$: with seeds that ended above twice their start, taken as diverged by tests and scores"
-    text += "; --: not evaluated" * (None in entries)
+    if None in entries:
+        text += "; --: not evaluated" + ", or left the race" * table.has_eliminated
     if SEARCHED_NOTE in table.notes:
         text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
     return f"{text}."
