@@ -530,7 +530,7 @@ class Intake:
     def _restart_step(self, seen_checkpoint: SeenCheckpoint, subject: Subject) -> int | None:
         """Returns the first outer step that a restart in place supersedes; None without a restart.
 
-        Every file that has changed since it was read belongs to the new run, even if it is not read again. A trainer
+        Every file with another theta than before belongs to the new run, even if its theta is not evaluated. A trainer
         keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run.
         """
         later_sightings = self._ledger.current_restarts.at_or_after_step(subject)
@@ -546,12 +546,19 @@ class Intake:
             if was_passed_over or not is_gone:
                 return None
         fingerprints = self._ledger.fingerprints()
-        changed_steps = [
-            sighting.outer_step
-            for sighting in self._ledger.current_restarts.current_lineage(subject)
-            if sighting.uri != subject.uri and _has_changed(sighting.uri, fingerprints.get(sighting.uri, ""))
-        ]
-        return min([subject.outer_step, *changed_steps])
+        lineage = self._ledger.current_restarts.current_lineage(subject)
+        earlier_sightings = sorted(
+            (sighting for sighting in lineage if sighting.outer_step < subject.outer_step),
+            key=lambda sighting: sighting.outer_step,
+        )
+        return next(
+            (
+                sighting.outer_step
+                for sighting in earlier_sightings
+                if sighting.uri != subject.uri and _has_changed(sighting, fingerprints.get(sighting.uri, ""))
+            ),
+            subject.outer_step,
+        )
 
     def _log_restart(self, restart: Restart, subject: Subject) -> None:
         if restart.kind == RESTARTED_EVENT:
@@ -654,14 +661,16 @@ def _may_exist(uri: str) -> bool:
         return True
 
 
-def _has_changed(uri: str, old_fingerprint: str) -> bool:
-    """Returns whether files have changed since a fingerprint; False if they are gone, or if the fingerprint is ""."""
+def _has_changed(sighting: Subject, old_fingerprint: str) -> bool:
+    """Returns whether a sighting's files have another theta now; False if they are gone, or if the fingerprint is "".
+
+    Copied files have another fingerprint and the same theta. If the theta cannot be told, the fingerprint decides.
+    """
     try:
-        return bool(old_fingerprint) and files_fingerprint(checkpoint_path(uri)) != old_fingerprint.removeprefix(
-            PASSED_OVER_PREFIX
-        )
+        is_rewritten = bool(old_fingerprint) and files_fingerprint(checkpoint_path(sighting.uri)) != old_fingerprint
     except CheckpointError:
         return False
+    return is_rewritten and not holds_theta(sighting.uri, sighting.sha256)
 
 
 def _is_valid_unicode(name: str) -> bool:

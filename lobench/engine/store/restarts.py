@@ -4,6 +4,10 @@ The ledger records a restart as an event when it sees the first checkpoint of th
 content, at the same outer step or a lower one. Earlier checkpoints at this step and later ones are then superseded:
 they belong to the abandoned run, and curves over outer steps leave them out.
 
+A superseded checkpoint is back if its file is read again and the restart that superseded it is superseded too, as when
+a trainer begins once more with the first run's seed. Files of the abandoned run that were only copied or touched are
+read again too, and stay superseded.
+
 A file whose name and content have no step (`latest.msgpack`) cannot show a restart: `Restarts.arrival_number` numbers
 its contents. If another file of its folder shows a restart, its contents of the abandoned run are superseded too.
 """
@@ -52,6 +56,8 @@ class Restarts:
     """
 
     superseded_positions: set[int] = field(default_factory=set)
+    # By superseded position: the first position of the run in its place. A new run that supersedes that one is entered.
+    _superseded_by: dict[int, int] = field(default_factory=dict)
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _positions_by_uri: dict[str, list[int]] = field(default_factory=dict)  # positions by path of the checkpoint
@@ -91,13 +97,19 @@ class Restarts:
         generation, variant = detail["generation"], detail["variant"]
         # Last superseded position of each lineage. Files without a number have lineages of their own.
         last_positions: dict[CheckpointSeries, int] = {}
+        newly_superseded = set[int]()
         series = series_of(self._subjects[position])
         for uri, sha256, outer_step in detail.get("superseded", ()):
             superseded_position = self._positions.get((uri, sha256, generation, outer_step, variant))
             if superseded_position is not None:
-                self.superseded_positions.add(superseded_position)
+                newly_superseded.add(superseded_position)
                 lineage = series_of(self._subjects[superseded_position])
                 last_positions[lineage] = max(superseded_position, last_positions.get(lineage, superseded_position))
+        self.superseded_positions |= newly_superseded
+        for earlier_position, restart_position in self._superseded_by.items():
+            if restart_position in newly_superseded and earlier_position < position:
+                self._superseded_by[earlier_position] = position
+        self._superseded_by |= dict.fromkeys(newly_superseded, position)
         last_position = self._positions.get(tuple(detail["after"]))
         if kind == RESTARTED_EVENT and last_position is not None:
             for lineage, restart_position in {**last_positions, series: last_position}.items():
@@ -146,7 +158,8 @@ class Restarts:
           subject: Subject that was seen.
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
         """
-        has_returned = position in self.superseded_positions
+        is_superseded = position in self.superseded_positions
+        has_returned = is_superseded and self._superseded_by[position] in self.superseded_positions
         replaced_checkpoints = [
             self._subjects[index]
             for index in self._positions_by_uri[subject.uri]

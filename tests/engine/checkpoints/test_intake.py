@@ -555,6 +555,22 @@ def test_restart_of_which_only_the_newest_is_read_supersedes_all_that_was_overwr
     assert present(second) == [40]
 
 
+@pytest.mark.parametrize("only_newest", [False, True])
+def test_restart_in_a_copied_run_supersedes_what_was_overwritten_and_no_more(tmp_path: Path, only_newest: bool) -> None:
+    for step in (0, 20, 40):
+        write(tmp_path, step, step)
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    for step in (0, 20, 40):
+        write(tmp_path, step, step)  # as a copy does, with the present time
+    changed_step = 40 if only_newest else 20
+    write(tmp_path, changed_step, 100.0)
+    second = Start(tmp_path, only_newest=only_newest)
+    second.take_all()
+    assert present(second) == [step for step in (0, 20, 40) if step <= changed_step]
+
+
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
     path = write(tmp_path, 1, 1.0)
     start = Start(tmp_path)

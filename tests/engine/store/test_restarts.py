@@ -62,6 +62,21 @@ def test_run_that_begins_as_the_first_one_did_is_present_again(tmp_path: Path) -
         assert present(ledger) == [(0, "a0"), (20, "a20")]
 
 
+def test_file_of_a_dead_run_that_is_read_again_stays_out_and_one_of_the_first_run_begun_again_is_back(
+    tmp_path: Path,
+) -> None:
+    latest = checkpoint(0, "a40", "today/latest.npz")
+    with recorded(tmp_path, *FIRST, latest, checkpoint(20, "b20"), FIRST[2], latest) as ledger:  # copied or touched
+        assert present(ledger) == [(0, "a0"), (20, "b20")]
+        for subject in (checkpoint(0, "c0"), *FIRST[1:], latest):
+            see(ledger, subject)
+        assert present(ledger) == [(0, "c0")]
+        assert len(ledger.restart_events()) == 2
+        for subject in (*FIRST, latest):
+            see(ledger, subject)
+        assert present(ledger) == [(0, "a0"), (0, "a40"), (20, "a20"), (40, "a40")]
+
+
 def test_overwritten_file_restarts_if_its_step_falls_and_not_if_it_grows(tmp_path: Path) -> None:
     latest = [checkpoint(step, f"a{step}", "today/latest.npz") for step in (0, 20, 40)]
     with recorded(tmp_path, *latest) as ledger:
