@@ -221,3 +221,23 @@ def _key(record: dict) -> tuple[str, str, str]:
     if isinstance(case, dict):
         return record["label"], case.get("suite") or "s", case["name"]
     return record["label"], "s", case.removeprefix("s/")
+
+
+def test_numbers_do_not_depend_on_the_order_in_which_cases_and_seeds_were_evaluated(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    methods = ["sgd()", "adam()", "lion()"]
+    parts = [
+        (method, case, start, draw.uniform(0.3, 1.9, 3).tolist())
+        for method in methods
+        for case in ("a", "b", "c", "d")
+        for start in (0, 3)
+    ]
+    outputs = []
+    for name in ("one", "other"):
+        for method, case, start, finals in sorted(parts, key=lambda part: methods.index(part[0])):
+            add(tmp_path / name, 0, {case: {"train/loss": finals}}, start=start, optimizer=method)
+        commands = (("results", "--by", "method"), ("compare", "sgd()", "adam()"))
+        outputs.append([lobench(*words, "--store", tmp_path / name, "--format", "json").stdout for words in commands])
+        draw.shuffle(parts)
+    for one, other in zip(*outputs, strict=True):
+        assert "mean" in one and one == other.replace(str(tmp_path / "other"), str(tmp_path / "one"))

@@ -763,7 +763,9 @@ def subject_of(subject: Subject, rows: Sequence[EvaluationRow], current_identiti
     rows_by_case: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         rows_by_case.setdefault(row.case.identity, []).append(row)
-    cells = {identity: _join_rows(members) for identity, members in rows_by_case.items()}
+    # Sums and resampled intervals depend on the order of cases and seeds, which must not be that of their evaluation.
+    identities = sorted(rows_by_case, key=lambda identity: (place_of_case(rows_by_case[identity][-1].case), identity))
+    cells = {identity: _join_rows(rows_by_case[identity]) for identity in identities}
     repeated_identities = _repeated_identities(
         [cell for identity, cell in cells.items() if identity in current_identities]
     )
@@ -998,6 +1000,7 @@ def _join_rows(rows: Sequence[EvaluationRow]) -> Cell:
             sources[seed] = curves, index
         for seed in lost_outcomes.keys() & curves.seeds if lost_outcomes else ():
             del lost_outcomes[seed]
+    sources = dict(sorted(sources.items()))
     directions: dict[str, Direction] = {}
     blocks = {id(curves): curves for curves, _ in sources.values()}
     has_diverged = False
