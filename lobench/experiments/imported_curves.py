@@ -17,6 +17,7 @@ from lobench.core.experiment import Method, SessionMember
 from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.core.result import EvaluationKey
+from lobench.core.subject import Subject
 from lobench.engine.store.imports import imported_files
 from lobench.engine.store.ledger import Ledger
 
@@ -114,6 +115,9 @@ class ExperimentCurves:
                     names={name: method.name},
                     until_option=_UNTIL_OPTION,
                 )
+                if method.title != method.name:  # so that every output has the name of the tables
+                    subject = Subject.of_imported(method.name)
+                    ledger.record_sighting(replace(subject, label=f"{method.title} (imported)"))
                 members = _members(method, evaluations, {case.identity for case in cases})
                 ledger.add_memberships(experiment_id, members, programs=[IMPORTED.key])
                 other_cases = sorted({case.name for _, case in evaluations} - {case.name for case in cases})

@@ -12,6 +12,8 @@ from imported import HEADER, held, offline_settings, wandb_for, write_csv
 from shown import texts_of
 from tiny import make_suite
 
+from lobench.analysis.tables.frames import open_results
+
 SHOWN = texts_of("run")
 
 EXPERIMENT = """
@@ -56,6 +58,8 @@ def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> No
     assert SHOWN["torch-its-curves-on-elsewhere"] in done.stdout
     found = lobench("results", "--store", folder / "store", "--by", "method").stdout
     assert SHOWN["pytorch-imported"] in found and "sgd" in found and "another" not in found
+    frame = open_results(folder / "store").frame()
+    assert {SHOWN["pytorch-imported"]} == set(frame["label"][frame["kind"] == "imported"])
     again = run(folder)
     assert SHOWN["nothing-new"] in again.stdout
     assert lobench("results", "--store", folder / "store", "--by", "method").stdout == found
