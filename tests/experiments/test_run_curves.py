@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from imported import HEADER, held, offline_settings, wandb_for, write_csv
 from shown import texts_of
 from tiny import make_suite
 
+from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.tables.frames import open_results
 
 SHOWN = texts_of("run")
@@ -208,3 +211,18 @@ def test_runs_of_a_logger_are_a_method_by_what_their_configuration_says(
     table = lobench("results", "--store", tmp_path / "store", "--by", "method").stdout
     assert SHOWN["theirs-imported"] in table and "here" in table, table
     assert SHOWN["nothing-new"] in run(tmp_path).stdout
+
+
+def test_the_code_of_a_case_is_that_of_its_trainings(folder: Path) -> None:
+    """A baseline is stale if the task was edited, also where curves were imported before the edit."""
+    assert run(folder).returncode == 0
+    subjects = []
+    for subject in read_store(folder / "store").subjects:
+        code = "old" if subject.subject.is_imported else "new"
+        cells = {
+            identity: replace(cell, case=replace(cell.case, task_code=code)) for identity, cell in subject.cells.items()
+        }
+        subjects.append(replace(subject, cells=cells))
+    for ordered in (subjects, subjects[::-1]):
+        codes = {case.name: case.task_code for case in Scales.of(ordered, []).cases.values()}
+        assert codes["a"] == "new", codes

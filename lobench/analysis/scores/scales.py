@@ -181,7 +181,12 @@ class Scales:
             for identity, cell in subject.all_cells().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label
-        current_cases = {identity: cell.case for subject in subjects for identity, cell in subject.cells.items()}
+        current_cases: dict[str, CaseInfo] = {}
+        for subject in subjects:
+            for identity, cell in subject.cells.items():
+                # The case of imported curves has the code of the time of the import, and not that of a training.
+                if identity not in current_cases or not cell.is_imported:
+                    current_cases[identity] = cell.case
         return cls(
             all_cells=cells,
             label_by_cell_id=labels,
