@@ -30,7 +30,7 @@ from lobench.core.errors import UsageError
 from lobench.core.metric import is_of_batch
 from lobench.core.program import Program
 from lobench.core.result import Curves
-from lobench.core.subject import Subject, SubjectKey
+from lobench.core.subject import Subject, SubjectKey, canonical_optimizer
 from lobench.core.wording import short_path
 from lobench.engine.paths import path_exists
 from lobench.engine.store.bundle import has_ledger, split_store_and_name
@@ -305,8 +305,9 @@ def check_reference(text: str, store: str, candidates: Collection[SubjectKey] = 
 
 
 def is_optimizer_text(text: str) -> bool:
-    """Returns whether a text names an optimizer, such as `adam(); adam.learning_rate = 0.01`."""
-    return _OPTIMIZER.match(text) is not None and not path_exists(text)
+    """Returns whether a text is an optimizer's gin text, such as `adam(); adam.learning_rate = 0.01`."""
+    is_call = "(" in text and _OPTIMIZER.match(canonical_optimizer(text)) is not None
+    return is_call and not path_exists(text)
 
 
 def reference_of(config: pytest.Config, items: Sequence[pytest.Item] = ()) -> GateReference:
@@ -330,8 +331,8 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
       suites: Names of the suites of the session's cases, whose stores keep the references of earlier calls.
 
     Raises:
-      UsageError: The reference is a checkpoint and the session has an optimizer without theta, or a store contains only
-        the candidate.
+      UsageError: The reference is a checkpoint and the session has an optimizer without theta, a store contains only
+        the candidate, or the text of an optimizer is the label of another subject.
       StoreError: The store cannot be read.
       BaselineError: The baseline file cannot be read.
       CheckpointError: The checkpoint cannot be read.
@@ -347,16 +348,14 @@ def find_reference(config: pytest.Config, suites: Collection[str] = ()) -> GateR
     if (store := store_of_last_checkpoint(text, option(config, "store"))) is not None:
         earlier_choices = recorded_choices(store_path(config, suite) for suite in suites)
         return _store_reference(store, candidates_of(config), earlier_choices)
-    try:
-        stored_subject = find_named_subject(text, option(config, "store"), candidates_of(config))
-    except UsageError:
-        if not is_optimizer_text(text):
-            raise
-        stored_subject = None
-    if stored_subject is not None:
-        return _reference_to_stored(stored_subject.subject, stored_subject.snapshot)
-    if is_optimizer_text(text):
-        return _OptimizerReference(subject=Subject.of_optimizer(text))
+    if is_optimizer_text(text):  # as in other commands: what the store has of it may be of other code, cases or seeds
+        from lobench.api.resolve import find_training_setup
+
+        store_option = option(config, "store")
+        optimizer = find_training_setup(text, "optimizer", Path(store_option) if store_option else None).optimizer
+        return _OptimizerReference(subject=Subject.of_optimizer(optimizer))
+    if (named := find_named_subject(text, option(config, "store"), candidates_of(config))) is not None:
+        return _reference_to_stored(named.subject, named.snapshot)
     if option(config, "optimizer"):
         raise UsageError(
             "an optimizer without theta cannot be compared with a checkpoint",

@@ -113,6 +113,11 @@ SCENARIOS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "nothing in common": (GOOD, "STORE unclear", ("-k", "test_tiny[a]")),
     "one case lost": (GOOD, f"run/{GOOD}", ("--lobench-gin-param", "b/Case.learned_optimizer = @AdafacMLPLOpt()")),
     "optimizer": (HARMFUL, "sgd(); sgd.learning_rate = 0.1", ("-v",)),
+    "optimizer, more seeds": (
+        HARMFUL,
+        "sgd(learning_rate=0.1)",
+        (*ONE, "--lobench-store", "RUNS/optimizer/store", "--lobench-gin-param", "Case.num_seeds = 6"),
+    ),
     "same optimizer": ("", "sgd(); sgd.learning_rate = 0.1", ("--lobench-optimizer", "sgd(); sgd.learning_rate = 0.1")),
     "another optimizer": ("", "sgd()", ("--lobench-optimizer", "sgd(); sgd.learning_rate = 1e-6")),
     "undeclared": (GOOD, f"run/{GOOD}", (*ONE, "--lobench-gin-param", "Case.primary_metric = 'train/height'")),
@@ -366,6 +371,12 @@ def test_an_optimizer_is_trained_beside_the_candidate(runs: dict[str, Done]) -> 
     with contextlib.closing(Ledger.open(done.store, read_only=True)) as ledger:
         texts = {one.uri for row in ledger.evaluations() for one in row.sightings}
     assert texts == {"sgd()", "sgd(); sgd.learning_rate = 1e-6"}
+
+
+def test_an_optimizer_is_trained_on_what_the_store_lacks_of_it(runs: dict[str, Done]) -> None:
+    done = runs["optimizer, more seeds"]
+    (row,) = [line for line in done.out.splitlines() if line.startswith("tiny/b ") and "REGRESSED" in line]
+    assert " 6 " in row and "of 6 seeds" not in row, done.out + done.err
 
 
 def test_the_margin_of_a_log_scale_is_shown_as_a_ratio(runs: dict[str, Done]) -> None:
