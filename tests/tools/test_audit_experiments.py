@@ -12,11 +12,14 @@ import pytest
 from commands import lobench
 from curve_scripts import NUMPY
 from left_behind import traceless
+from report_store import make_baseline
 from shown import texts_of
 from tiny import ONE_CASE, make_suite
 
+from lobench.analysis.scores.baseline_file import Baseline
 from lobench.core.result import Curves
 from lobench.engine.config.experiment.file import read_experiment
+from lobench.engine.store.ledger import Ledger
 from lobench.tools.audit.audit import Audit, audit
 
 SHOWN = texts_of("audit")
@@ -114,3 +117,27 @@ def test_audit_makes_the_metrics_of_a_suites_conftest_again(tmp_path: Path) -> N
     (checked,) = found.evaluations
     assert checked.verdict == "differs" and SHOWN["train-ratio-of-seed-0"] in checked.why
     assert not any("metric" in one for one in found.not_auditable)
+
+
+def test_a_baseline_that_was_tuned_after_the_search_accuses_nobody(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, ONE_CASE)
+    (tmp_path / "x.gin").write_text(
+        'Experiment.suites = ["tiny"]\nExperiment.num_sessions = 1\ntuned/Method.optimizer = @sgd()\n'
+        "tuned/Method.search = @grid()\ntuned/Method.report_sessions = 0\ntuned/sgd.learning_rate = @r/Discrete()\n"
+        "r/Discrete.values = [0.01, 0.1]\n"
+    )
+    done = lobench("run", "x.gin", "--store", "store", "--executor", "inline", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with Ledger.open(tmp_path / "store", read_only=True) as ledger:
+        problem = next(iter(ledger.evaluations())).case.problem
+    (path,) = make_baseline(tmp_path / "other").glob("baselines/*.json")
+    baseline = Baseline.load(path)
+    case = dataclasses.replace(next(iter(baseline.cases.values())), problem=problem)
+    (suite / "baselines").mkdir()
+    dataclasses.replace(baseline, cases={"tiny.gin:a": case}).save(suite / "baselines" / path.name)
+    findings = _audited(tmp_path / "store", tmp_path)
+    assert findings.contradictions == ()
+    with sqlite3.connect(tmp_path / "store" / "ledger.sqlite") as db:
+        db.execute("UPDATE trials SET fitness = fitness + 1 WHERE number = 1")
+    (found,) = _audited(tmp_path / "store", tmp_path).contradictions
+    assert SHOWN["its-results-give"] in str(found) and " or " in str(found)

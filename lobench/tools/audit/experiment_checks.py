@@ -334,20 +334,27 @@ def _trial_findings(
             if (key := (member.evaluation.sha256, member.evaluation.case_key, member.evaluation.block)) in rows_by_key
         ]
         evaluations = sorted(set(evaluations), key=lambda row: row.id) if evaluations else []
-        repeated_fitness = _repeated_fitness(evaluations, experiment, folders) if trial.state == "done" else None
+        possible_fitness = _possible_fitness(evaluations, experiment, folders) if trial.state == "done" else []
         if trial.state == "done" and not evaluations:
             if method is not None and method.kind in ("optimizer", "checkpoint"):
                 yield Contradiction("record", f"{where}: it is done, and has no result")
         elif trial.state != "done" and evaluations and trial.state in ("waiting", "running"):
             yield Contradiction("record", f"{where}: it is {trial.state}, and has results")
-        if trial.fitness is None and repeated_fitness is None:
+        if trial.fitness is None and not possible_fitness:
             continue
-        if repeated_fitness is None:
+        if not possible_fitness:
             yield Unaudited(f"fitness of {where}")
-        elif trial.fitness is None or not math.isclose(trial.fitness, repeated_fitness, rel_tol=1e-6, abs_tol=1e-9):
-            yield Contradiction(
-                "record", f"{where}: its fitness is {trial.fitness}, and its results give {repeated_fitness:.6g}"
-            )
+        elif trial.fitness is None or not any(
+            math.isclose(trial.fitness, value, rel_tol=1e-6, abs_tol=1e-9) for value in possible_fitness
+        ):
+            values = " or ".join(f"{value:.6g}" for value in possible_fitness)
+            yield Contradiction("record", f"{where}: its fitness is {trial.fitness}, and its results give {values}")
+
+
+def _possible_fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> list[float]:
+    """Returns the fitness with the baselines of the suites and without, as before they were tuned, each value once."""
+    values = [_repeated_fitness(rows, experiment, suite_folders) for suite_folders in (folders, ())]
+    return list(dict.fromkeys(value for value in values if value is not None))
 
 
 def _repeated_fitness(rows: Sequence[EvaluationRow], experiment: Experiment, folders: Sequence[Path]) -> float | None:
