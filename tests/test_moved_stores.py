@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 from commands import Done, lobench, lobench_here
 from shown import texts_of
+from stores import add
 from tiny import ONE_CASE, PATIENCE, make_run, make_suite
+
+from lobench.analysis.store.reference import REFERENCE_EVENT, ReferenceChoice, choose_reference, recorded_choices
+from lobench.analysis.store.snapshot import read_store
+from lobench.engine.store.ledger import Ledger
 
 SHOWN = texts_of("lobench")
 
@@ -131,3 +136,17 @@ def test_checkpoint_given_by_a_relative_path_is_recorded_by_one_that_is_right_ev
     evaluate(watched_project / "done", "run")
     evaluate(watched_project, "done/run")
     assert counts(store) == before
+
+
+def test_reference_of_a_gate_stays_after_the_store_was_moved(tmp_path: Path) -> None:
+    first, second = tmp_path / "first" / "store", tmp_path / "second" / "store"
+    for step in (1, 2, 3):
+        add(first, step, {"a": {"train/loss": [0.5, 0.6]}})
+    reference, _, candidate = (subject.subject.key for subject in read_store(first).subjects)
+    choice = ReferenceChoice(candidate=candidate, chosen_in=str(first), reference=reference)
+    with Ledger.open(first) as ledger:
+        ledger.record_suites({})
+        ledger.record_event(REFERENCE_EVENT, **choice.to_event())
+    first.parent.rename(second.parent)
+    chosen = choose_reference(read_store(second), [candidate], recorded_choices([second]))
+    assert chosen.subject.key == reference

@@ -63,12 +63,14 @@ class ReferenceChoice:
 
 
 def recorded_choices(stores: Iterable[Path]) -> list[ReferenceChoice]:
-    """Returns the choices recorded in stores, in order. Stores that do not exist are skipped."""
+    """Returns the choices recorded in stores, in order, with present paths. Stores that do not exist are skipped."""
     choices = []
     for store in dict.fromkeys(stores):
         if (store / "ledger.sqlite").is_file():
             with Ledger.open(store, read_only=True) as ledger:
-                choices += [ReferenceChoice.of_event(detail) for _, detail in ledger.events(REFERENCE_EVENT)]
+                for _, detail in ledger.events(REFERENCE_EVENT):
+                    chosen_in = Path(ledger.present_path(str(detail["chosen_in"]))).resolve()
+                    choices.append(ReferenceChoice.of_event({**detail, "chosen_in": chosen_in}))
     return choices
 
 

@@ -144,8 +144,12 @@ class Locations(LedgerPart):
         uri = subject.uri
         if not subject.has_theta or "://" in uri or (os.path.isabs(uri) and self._moved_from == ()):
             return subject
-        present_path = next((path for path in self._candidate_paths(uri) if os.path.exists(path)), uri)
+        present_path = self.present_path(uri)
         return subject if present_path == uri else dataclasses.replace(subject, uri=present_path)
+
+    def present_path(self, path: str) -> str:
+        """Returns the first possible current path at which something lies; the recorded path if there is none."""
+        return next((candidate for candidate in self._candidate_paths(path) if os.path.exists(candidate)), path)
 
     def present_paths(self, path: str) -> list[str]:
         """Returns the possible current paths of a recorded absolute path, which may have been moved with the store."""
