@@ -67,8 +67,15 @@ def _audited(store: Path, folder: Path) -> Audit:
     return audit(folder / "b.lobench", sample="0")
 
 
-def test_audit_of_scripts_and_of_their_search_contradicts_nothing(scripts: Path, tmp_path: Path) -> None:
+def test_audit_of_scripts_and_of_their_search_contradicts_nothing(
+    scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_file = tmp_path / "here" / "scripts.gin"  # has the name of the experiment
+    own_file.parent.mkdir()
+    own_file.write_text("mine")
+    monkeypatch.chdir(own_file.parent)
     assert _audited(scripts, tmp_path).contradictions == ()
+    assert own_file.read_text() == "mine" and list(own_file.parent.iterdir()) == [own_file]
 
 
 @pytest.mark.parametrize(

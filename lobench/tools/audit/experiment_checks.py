@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +167,7 @@ def _left_out_findings(
 
 
 def _read_configuration(experiment_row: ExperimentRow, folders: Sequence[Path]) -> Experiment:
-    """Parses a recorded configuration as a file next to the extracted suites.
+    """Parses a recorded configuration, as a file in a temporary folder.
 
     Recorded paths of suites are replaced by those of the extracted folders.
     """
@@ -181,13 +182,10 @@ def _read_configuration(experiment_row: ExperimentRow, folders: Sequence[Path]) 
             ]
             line = f"Experiment.suites = {replaced_names!r}"
         lines.append(line)
-    folder = folders[0].parent if folders else Path()
-    file = folder / f"{experiment_row.name.replace('/', '-')}.gin"
-    file.write_text("\n".join(lines) + "\n")
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{experiment_row.name.replace('/', '-')}.gin"
+        file.write_text("\n".join(lines) + "\n")
         return read_experiment(file, is_elsewhere=True).experiment
-    finally:
-        file.unlink()
 
 
 def _method_findings(
