@@ -28,6 +28,7 @@ from lobench.core.subject import Subject
 from lobench.engine.store import network
 from lobench.engine.store.ledger import Ledger
 from lobench.report.charts.charts import sections
+from lobench.tools.alarm.alarm import alarm as alarmed_run
 from lobench.tools.alarm.alarm_rules import AlarmRules
 from lobench.tools.alarm.evidence import confirmation_block
 from lobench.tools.alarm.rule import AlarmKind, Confirmation, Stall, SuspectThenConfirm, detector_of, level_of_test
@@ -215,6 +216,29 @@ def test_alarms_of_a_watch_on_a_network_disk_read_what_is_not_published_yet(
         with _alarm_process([sys.executable, "-c", COUNT, str(tmp_path / "store")]) as exit_code:
             pass
         assert exit_code() == 1
+
+
+def test_alarms_begin_again_with_a_run_of_which_no_checkpoint_is_finished_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    suite, run = make_suite(tmp_path, ONE_CASE, extra=SEEDS), make_run(tmp_path, -1.5, -4.0)
+    options = ("--once", "--checkpoints", "all", "--executor", "inline")
+    assert watch(run, suite, *options).returncode == 0
+    looks = [False, True]
+
+    def is_over() -> bool:
+        if len(looks) == 1:  # after the first look, the trainer begins again
+            restarted = Checkpoint(uri=str(run / "theta_1.npz"), sha256="1" * 64, outer_step=1)
+            with Ledger.open(run / "lobench_results" / "tiny") as ledger:
+                ledger.record_sighting(Subject.of_checkpoint(restarted), on_restart=lambda restart: None)
+        return looks.pop(0)
+
+    alarmed = alarmed_run(run, suite, is_over=is_over, seeds=4, executor="inline")
+    assert not looks and alarmed.alarms == ()
+    assert (
+        SHOWN["alarm-regress-outer-step-2"] in (run / "lobench_results" / "tiny" / "alarm" / "alarms.json").read_text()
+    )
 
 
 def test_a_run_whose_evaluations_all_failed_has_no_verdict(tmp_path: Path) -> None:

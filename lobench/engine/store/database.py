@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -375,6 +375,9 @@ class StoreLock:
       name: Name of the holder, shown to processes that find the store locked.
       file: Name of the lock's file in the store.
       busy_message: Message of the `StoreBusy` error.
+      parent: Id of the process next to which this one works, and after which it ends by itself.
+      on_wait: Called with a text that names the holder, if the lock is waited for, because the holder or its parent has
+        ended.
     Raises:
       StoreBusy: Another process holds the lock. The message names it.
       StoreError: The folder cannot be written or locked.
@@ -389,7 +392,14 @@ class StoreLock:
     FILE = "chief.lock"
 
     def __init__(
-        self, store: Path, name: str = "", *, file: str = FILE, busy_message: str = "another chief writes this store"
+        self,
+        store: Path,
+        name: str = "",
+        *,
+        file: str = FILE,
+        busy_message: str = "another chief writes this store",
+        parent: int | None = None,
+        on_wait: Callable[[str], object] = str,
     ) -> None:
         self._store = store
         while True:
@@ -398,7 +408,7 @@ class StoreLock:
                     lambda: _open_lock_file(store / file), retries_forbidden=False, most_seconds=_PATIENCE_SECONDS
                 )
             try:
-                self._acquire(store, name, busy_message)
+                self._acquire(store, name, busy_message, parent, on_wait)
             except BaseException:
                 os.close(self._file)
                 raise
@@ -408,10 +418,14 @@ class StoreLock:
                 break
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
-    def _acquire(self, store: Path, name: str, busy_message: str) -> None:
+    def _acquire(
+        self, store: Path, name: str, busy_message: str, parent: int | None, on_wait: Callable[[str], object]
+    ) -> None:
         deadline = time.monotonic() + _ENDED_HOLDER_SECONDS
         try:
-            while not _lock(self._file, waits=time.monotonic() < deadline and self._is_of_ended_process()):
+            while not _lock(self._file, waits=self._is_ending(deadline)):
+                on_wait(_holder_text(os.pread(self._file, 4096, 0)))
+                on_wait = str  # once
                 time.sleep(_ENDED_HOLDER_PAUSE)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -421,23 +435,31 @@ class StoreLock:
             with unusable_store(store, "this file system cannot lock files, which is what keeps two writers apart"):
                 raise
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
-        holder = json.dumps({**_process_identity(), "name": name, "since": locked_since})
+        parent_field = {} if parent is None else {"parent": parent}
+        holder = json.dumps({**_process_identity(), **parent_field, "name": name, "since": locked_since})
         if fcntl.fcntl(self._file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             return  # another user's file, which cannot be written
         with unusable_store(store):
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, holder.encode(), 0)
 
-    def _is_of_ended_process(self) -> bool:
-        """Returns whether the process named in the lock ran on this machine and has ended.
+    def _is_ending(self, deadline: float) -> bool:
+        """Returns whether the holder of the lock ends by itself, because a process named in the lock has ended.
 
-        A child process that it was starting may hold the lock for a moment longer.
+        A child process that the named holder was starting may hold the lock for a moment longer, until the deadline. A
+        holder whose parent has ended still finishes its work.
         """
+        if self._has_ended("pid"):
+            return time.monotonic() < deadline
+        return self._has_ended("parent")
+
+    def _has_ended(self, role: str) -> bool:
+        """Returns whether a process named in the lock, `pid` or `parent`, ran on this machine and has ended."""
         try:
             holder = json.loads(os.pread(self._file, 4096, 0))
             if holder["host"] != socket.gethostname():
                 return False
-            os.kill(holder["pid"], 0)
+            os.kill(holder[role], 0)
         except ProcessLookupError:
             return True
         except (OSError, ValueError, TypeError, KeyError, OverflowError):

@@ -33,6 +33,7 @@ from lobench.engine.group_files import open_to_group
 from lobench.engine.store.database import StoreLock
 from lobench.engine.store.delivery import notify
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.network import READS_LOCAL_COPY
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import AlarmRaised, Delivery, ResultSink
 from lobench.plugins import PluginManager
@@ -123,7 +124,7 @@ def alarm(
       UsageError: An argument is invalid, the run's only store is read-only or another user's, or no case has fresh
         seeds, on which `regress` and `overfit` are confirmed.
       StoreError: The run has no store of a watch.
-      StoreBusy: Another call follows the run.
+      StoreBusy: Another call follows the run. That of a watch that has ended is waited for.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
 
     >>> lobench.alarm("run", "quadratic.gin").is_empty
@@ -147,8 +148,17 @@ def alarm(
     )
     evaluation_options = keywords_in(EvaluationKeywords, {**options, "sinks": ()})  # alarms alone are delivered
     with contextlib.ExitStack() as stack:
-        busy_message = "another `lobench alarm` follows this run"
-        stack.callback(StoreLock(folder / "alarm", "alarm", file="alarm.lock", busy_message=busy_message).release)
+        lock = StoreLock(
+            folder / "alarm",
+            "alarm",
+            file="alarm.lock",
+            busy_message="another `lobench alarm` follows this run",
+            parent=os.getppid() if os.environ.get(READS_LOCAL_COPY) else None,  # the watch that started this process
+            on_wait=lambda holder: progress.log(
+                f"waiting until the alarms of a watch that was killed have ended: {holder}"
+            ),
+        )
+        stack.callback(lock.release)
         notifier = _Notifier(folder / RECORD_FILE, manager, make_sinks(settings, manager, folder), on_alarm, progress)
         stack.callback(notifier.close)
         follower = _Follower(
@@ -290,11 +300,13 @@ class _Follower:
     def _restart_detectors(self, stored_run: StoredRun) -> None:
         """Restarts the detectors if the checkpoints seen so far are no longer the beginning of the run.
 
-        This happens if the watch evaluated earlier checkpoints too.
+        This happens if the watch evaluated earlier checkpoints too, or if the trainer began again in the same folder.
+        There are no detectors while no checkpoint is finished.
         """
-        if not stored_run.subjects or (
-            self.detectors and stored_run.subjects[: len(self._seen_subjects)] == self._seen_subjects
-        ):
+        if self.detectors and stored_run.subjects[: len(self._seen_subjects)] == self._seen_subjects:
+            return
+        self.detectors = []
+        if not stored_run.subjects:
             return
         cases_by_role: dict[str, list[str]] = {}
         for identity, case in stored_run.cases.items():

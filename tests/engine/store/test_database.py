@@ -378,6 +378,39 @@ def test_lock_of_a_process_that_has_ended_is_waited_for_until_its_last_child_has
     StoreLock(tmp_path, "second").release()
 
 
+LEFT_BEHIND = """
+import os, sys, time
+from pathlib import Path
+from lobench.engine.store.database import StoreLock
+
+store, parent, (taken, written) = Path(sys.argv[1]), os.getpid(), os.pipe()
+if os.fork() == 0:
+    lock = StoreLock(store, "left", parent=parent)
+    os.write(written, b"x")
+    while not (store / "go").exists():
+        time.sleep(0.01)
+    os._exit(0)
+os.close(written)
+assert os.read(taken, 1)
+os._exit(0)
+"""
+
+
+def test_lock_of_a_process_whose_parent_has_ended_is_waited_for_as_long_as_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lobench.engine.store.database._ENDED_HOLDER_SECONDS", 0.0)
+    subprocess.run([sys.executable, "-c", LEFT_BEHIND, str(tmp_path)], check=True)
+    holders = list[str]()
+
+    def end_holder(holder: str) -> None:
+        holders.append(holder)
+        threading.Timer(0.2, (tmp_path / "go").touch).start()
+
+    StoreLock(tmp_path, "second", on_wait=end_holder).release()
+    assert len(holders) == 1 and "'left', process" in holders[0]
+
+
 def test_lock_of_a_living_process_is_refused_at_once(tmp_path: Path) -> None:
     lock = StoreLock(tmp_path, "first")
     began = time.monotonic()
