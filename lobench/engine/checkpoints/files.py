@@ -247,7 +247,8 @@ def content_of(leaves: Mapping[str, Any], where: str) -> CheckpointContent:
 
     If everything except scalar counters and text is below one top-level name `theta` or `params`, that part is theta.
     Otherwise `match_theta` later finds theta among the leaves by the optimizer's structure. Top-level
-    counters named step, outer_step, iteration, generation or gen_id give the position of the checkpoint. A top-level
+    counters named step, outer_step, iteration, generation or gen_id give the position of the checkpoint. Among leaves
+    of theta, step and iteration stay leaves, because theta may have leaves of these names. A top-level
     text `gin_bindings` (or its bytes) has the bindings with which theta was trained. Other text is left out.
 
     Args:

@@ -66,6 +66,18 @@ def test_counters_beside_theta(tmp_path: Path) -> None:
     assert (list(content.leaves), content.outer_step, content.generation) == (["w"], 40, 3)
 
 
+def test_counter_among_the_leaves_of_theta_is_no_leaf_of_it_if_it_is_named_outer_step(tmp_path: Path) -> None:
+    theta = {"w": np.ones(2)}
+    digests = []
+    for name, leaves in (("outer_step", theta), ("step", {"theta/w": theta["w"]}), ("step", theta)):
+        np.savez(tmp_path / "t.npz", **{name: np.int64(40)}, **leaves)  # type: ignore[arg-type]
+        content = NpzReader().read(epath.Path(tmp_path / "t.npz"))
+        assert content.outer_step == 40
+        digests.append(theta_sha256(content.leaves))
+    assert digests[0] == digests[1] == theta_sha256(theta)
+    assert digests[2] != digests[0], "a leaf of theta may be called step"
+
+
 def test_bindings_beside_theta_are_part_of_the_digest(tmp_path: Path) -> None:
     text = "MyLOpt.step_mult = 0.5"
     found = []
