@@ -15,7 +15,7 @@ from lobench.core.experiment import Method, SessionBlocks
 from lobench.core.search.search import Trial
 from lobench.core.search.space import Space, Value
 from lobench.core.subject import Subject, SubjectKey, Variant
-from lobench.core.trials import fresh_seed_cases, is_over
+from lobench.core.trials import TrialHistory, fresh_seed_cases, is_over
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
@@ -31,7 +31,7 @@ from lobench.experiments.imported_curves import ExperimentCurves
 from lobench.experiments.members import WITHOUT_CHECKPOINT, states_by_folder
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import num_report_sessions
-from lobench.experiments.search.planned import PlannedSearch, known_trials_of
+from lobench.experiments.search.planned import KnownTrials, PlannedSearch, known_trials_of
 from lobench.plugins import PluginManager
 
 __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
@@ -251,7 +251,12 @@ class _PlannedSubjects:
         self.subjects = dict[str, list[Subject]]()
         self.trial_variants = dict[str, dict[int, tuple[str, Variant]]]()
         self.waiting_variants = dict[str, Variant]()
-        self.known_trials = {name: known_trials_of(search, file, ledger) for name, search in searches.items()}
+        self.known_trials = {
+            name: known
+            if (known := known_trials_of(search, file, ledger)).trials
+            else _evaluated_proposals(search, ledger)
+            for name, search in searches.items()
+        }
         self.label_by_variant, self.traced_variants = dict[Variant, str](), set[Variant]()
         has_optimizer = _names_optimizer(file.shared_lines)
         for method in methods:
@@ -310,6 +315,27 @@ class _PlannedSubjects:
         if isinstance(request, Subject):
             return request
         return request.to_subject(load_checkpoint(request.uri, self._manager, allow_pickle=self._allow_pickle)[0])
+
+
+def _evaluated_proposals(search: PlannedSearch, ledger: Ledger | None) -> KnownTrials:
+    """Returns the trials that a search begins with and the store has results of, as after a change of the sessions.
+
+    Others are left out, because an optimizer may be infeasible. So are trials of checkpoints and of commands.
+    """
+    if ledger is None or search.method.kind != "optimizer":
+        return KnownTrials()
+    proposals = TrialHistory(
+        search.strategy, search.space, seed=search.seed, width=search.num_trials, num_trials=search.num_trials
+    ).advance()
+    evaluated_hashes = {subject.sha256 for subject in ledger.sightings().values()}
+    requests = [given_method(search.method.with_values(trial.parameters), label="") for trial in proposals]
+    return KnownTrials(
+        trials=tuple(
+            trial
+            for trial, request in zip(proposals, requests, strict=True)
+            if isinstance(request, Subject) and request.sha256 in evaluated_hashes
+        )
+    )
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:

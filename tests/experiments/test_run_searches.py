@@ -173,6 +173,7 @@ def test_check_of_sessions_in_two_blocks_counts_the_fresh_seeds_as_one(folder: P
     plan = json.loads(checked.stdout)
     assert plan["num_planned"] == 10, "two blocks of two trials on two cases, and one block of fresh seeds of each case"
     assert plan["methods"][0]["num_reported"] == 2
+    assert plan["num_missing"] == 6, "the first block of both trials is in the store"
     assert "done: 10 of 10 evaluations" in run(folder)
 
 
