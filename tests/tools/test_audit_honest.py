@@ -242,6 +242,24 @@ def test_audit_after_an_edit_of_another_method_in_the_file_of_the_cases_passes(t
     assert audit(tmp_path / "x.lobench", sample="0").contradictions == ()
 
 
+def test_audit_after_edits_that_were_undone_passes(tmp_path: Path) -> None:
+    """The last run finds all its results, and no run before it had its gin file."""
+    suite = _suite(tmp_path)
+    (tmp_path / "e.gin").write_text(
+        'Experiment.suites = ["suite"]\nExperiment.num_sessions = 1\na/Method.optimizer = @sgd()\n'
+    )
+    task = _TASKS.replace("def init", "def __init__(self, shift=0.0):\n        self.shift = shift\n\n    def init")
+    cases = _GIN.replace("valley/expect.max_final_loss = 1e-6", "other/Case.task = @Valley()")
+    for factor, shift, other_shift in ((10, 0, 0), (11, 0, 0), (10, 1, 0), (10, 1, 1), (10, 0, 1)):
+        (suite / "valleys.py").write_text(task.replace("10.0", f"{factor}.0"))
+        shifts = f"valley/Valley.shift = {shift}.0\nother/Valley.shift = {other_shift}.0\n"
+        (suite / "valley.gin").write_text(cases + shifts)
+        assert lobench("run", "e.gin", cwd=tmp_path).returncode == 0
+    found = audit(_publish(tmp_path / ".lobench/e", tmp_path / "b.lobench"), sample="0")
+    assert found.contradictions == ()
+    assert len(found.notes) == 1, "only the bindings of the cases before the edits"
+
+
 def test_renamed_is_a_second_name_if_an_edited_experiment_gave_the_subject_both_labels() -> None:
     planned = [PlannedSubject(sha256=one * 64, variant="", label=one, at=0.0) for one in "ab"]
     exchanged = [

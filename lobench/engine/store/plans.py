@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,6 @@ class PlannedSubject:
       label: Label of the subject when it was planned.
       at: Time of the record, in seconds since 1970.
       cases: Planned cases.
-      files: SHA-256 of the suite's files. Names begin with the suite's folder.
       problem: Problem with the record itself; "" if it is intact.
     """
 
@@ -92,7 +91,6 @@ class PlannedSubject:
     label: str
     at: float
     cases: tuple[PlannedCase, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -265,6 +263,24 @@ class Plans(LedgerPart):
         with decoding_errors(self.store):
             return _read_plans(self.timed_events(*_KINDS))
 
+    def planned_files(self) -> list[Mapping[str, str]]:
+        """Returns the files of the plans, in the order in which the plans became the last ones.
+
+        A plan that became the last one several times is contained several times.
+
+        Returns:
+          SHA-256 by name of the file. Names begin with the suite's folder.
+        """
+        files_by_plan: dict[str, Mapping[str, str]] = {}
+        planned_files = []
+        with decoding_errors(self.store):
+            for kind, detail in self.events(*_KINDS):
+                if kind == PLAN_EVENT:
+                    files_by_plan[detail["plan"]] = detail["files"]
+                else:
+                    planned_files.append(files_by_plan.get(detail["plan"], {}))
+        return planned_files
+
     def files_of_descriptions(self) -> dict[str, list[str]]:
         """Returns the paths of the files on which the cases depend: files around suites, and other loaded files."""
         files_by_origin: dict[str, dict[str, None]] = {"around": {}, "loaded": {}}
@@ -308,20 +324,17 @@ def missing_evaluations(
 
 
 def files_changed_since_plan(
-    planned_subjects: Sequence[PlannedSubject], members: Mapping[str, bytes], planned_code: Collection[str] = ()
+    last_digests: Mapping[str, str], members: Mapping[str, bytes], planned_code: Collection[str] = ()
 ) -> Iterator[tuple[str | None, str]]:
     """Yields the files of a suite that differ from the last plan: name of the member, and a line.
 
     Args:
-      planned_subjects: Planned subjects, in order of their last plans.
+      last_digests: SHA-256 of the files in the last plan that lists them, by name; see `Plans.planned_files`.
       members: Contents by name: `suites/N/`, then the name from the suite's folder on. Files without a member are
         yielded as (None, name).
       planned_code: Members whose content a plan determines by the fingerprint of a case's code. A plan need not list
         them: for a suite that is a gin file it lists the files next to it, but no packages below.
     """
-    last_digests: dict[str, str] = {}
-    for subject in planned_subjects:
-        last_digests.update(subject.files)
     digests_by_name: dict[str, dict[str, str]] = {}
     for name, content in members.items():
         digests_by_name.setdefault(name.split("/", 2)[2], {})[name] = hashlib.sha256(content).hexdigest()
@@ -342,9 +355,8 @@ def _read_plans(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[Pla
     known_digests = {""} | {str(detail.get(_DIGEST)) for _, detail, _ in events}
     plans: dict[str, tuple[dict[str, Any], str]] = {}
     planned_rows: list[tuple[PlannedSubject, int]] = []  # each row with the index of its event
-    last_events: dict[
-        tuple[str, CaseForm], int
-    ] = {}  # index of the event with which a form became the last one of a variant
+    # Index of the event with which a form became the last one of a variant, by variant, form and code.
+    last_events: dict[tuple[str, CaseForm, str], int] = {}
     order_problem = ""
     for index, (kind, detail, recorded_at) in enumerate(events):
         problem = ""
@@ -361,8 +373,9 @@ def _read_plans(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[Pla
         plan, plan_problem = plans.get(detail["plan"], ({"cases": [], "files": {}}, "its plan is missing"))
         if kind == CURRENT_PLAN_EVENT:
             order_problem = order_problem or problem or plan_problem
-            forms = [CaseForm(case["identity"], case["optimizer_hash"]) for case in plan["cases"]]
-            last_events.update({(detail["variant"], form): index for form in forms})
+            for case in plan["cases"]:
+                form = CaseForm(case["identity"], case["optimizer_hash"])
+                last_events[detail["variant"], form, case.get("code", "")] = index
             continue
         subject_of_plan = PlannedSubject(
             sha256=detail["sha256"],
@@ -379,17 +392,24 @@ def _read_plans(events: Sequence[tuple[str, dict[str, Any], float]]) -> list[Pla
                 )
                 for case in plan["cases"]
             ),
-            files=plan["files"],
             problem=problem or plan_problem,
         )
         planned_rows.append((subject_of_plan, index))
 
-    def order(entry: tuple[PlannedSubject, int]) -> int:
+    def order(entry: tuple[PlannedSubject, int]) -> list[int]:
+        """Returns the events that last planned the cases of a plan, latest first.
+
+        Plans that share a case also share its event, so the events of the other cases count, too.
+        """
         planned_subject, event_index = entry
-        forms = [
-            (planned_subject.variant, CaseForm(case.identity, case.optimizer_hash)) for case in planned_subject.cases
+        case_events = [
+            max(
+                event_index,
+                last_events.get((planned_subject.variant, CaseForm(case.identity, case.optimizer_hash), case.code), 0),
+            )
+            for case in planned_subject.cases
         ]
-        return max([event_index, *(last_events.get(form, 0) for form in forms)])
+        return sorted(case_events, reverse=True) or [event_index]
 
     ordered_subjects = [planned_subject for planned_subject, _ in sorted(planned_rows, key=order)]
     if order_problem and ordered_subjects:

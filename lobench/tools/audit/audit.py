@@ -256,7 +256,8 @@ def _plan_notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
     first_planned_at: dict[tuple[str, str, str], float] = {}
     for subject in planned_subjects:
         for case in subject.cases:
-            first_planned_at.setdefault((subject.sha256, case.identity, case.optimizer_hash), subject.at)
+            key = (subject.sha256, case.identity, case.optimizer_hash)
+            first_planned_at[key] = min(subject.at, first_planned_at.get(key, subject.at))
     late_rows = [
         row
         for row in rows
@@ -281,7 +282,7 @@ def _find_cases(
             continue
         try:
             case = cases[index] = suite_cases.find(row, bindings.get(row.case.key, ""))
-            problems += case_findings(row, case.bound, Path(case.spec.path), file_names, missing_code)
+            problems += case_findings(row, case.bound, file_names, missing_code)
             if row.case.evaluator == COMMAND:
                 problems.append(Unaudited("commands, which an audit does not run"))
         except OrdinaryTest as error:

@@ -6,15 +6,13 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from lobench.core.case import CaseInfo
 from lobench.core.code import split_code
 from lobench.core.wording import shortened_list
 from lobench.engine.config.bound import BoundCase
-from lobench.engine.config.experiment.file import is_experiment
 from lobench.engine.config.reached_files import is_named_code
-from lobench.engine.config.syntax import parse_file
 from lobench.engine.config.user_code import tree_sha256
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import PlannedSubject
@@ -34,15 +32,15 @@ _SEED_FIELDS = ("first_seed", "block_sizes", "num_seeds")
 _TEST_FIELDS = ("name", "node_id", "case_code", "places")
 # Older versions did not write these fields, which are "" then.
 _LATER_FIELDS = ("problem", "program_hash", "file", "own_name", "task_code", "subject_code", "case_code")
-# `--gin-param` may bind these, and the bindings of a result do not show it.
-_UNRECORDED_FIELDS = ("scale", "minimum")
+# `--gin-param` may bind `scale` and `minimum`, and the bindings of a result do not show it. The hash of a program
+# depends on bindings of all cases and methods, and another case or method may have been edited since.
+_UNRECORDED_FIELDS = ("scale", "minimum", "program_hash")
 _IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def case_findings(
     row: EvaluationRow,
     bound: BoundCase,
-    case_file: Path,
     file_names: Sequence[str],
     missing_code: Set[str] = frozenset(),
 ) -> Iterator[AuditFinding]:
@@ -51,7 +49,6 @@ def case_findings(
     Args:
       row: The result.
       bound: The case, bound from the files of the bundle.
-      case_file: File of the case.
       file_names: Names of the suites' files in the bundle.
       missing_code: Code of which the bundle lacks a file; see `codes_without_files`.
     """
@@ -70,7 +67,7 @@ def case_findings(
             continue  # `code_findings` names the files
         elif name == "task_code" and missing_code & {claimed_value, claimed_case.case_code}:
             continue  # it is part of the case's code
-        elif name in _UNRECORDED_FIELDS or (name == "program_hash" and _has_methods(case_file)):
+        elif name in _UNRECORDED_FIELDS:
             yield Unaudited(
                 f"{name} of {claimed_case.suite}/{claimed_case.name}: {claimed_value!r}, and its files say "
                 f"{our_value!r}"
@@ -79,14 +76,6 @@ def case_findings(
             yield Contradiction("case", f"{row.where}: {name} is {claimed_value!r}, and its files give {our_value!r}")
     yield from _seed_count_findings(row, our_case)
     yield from _name_findings(row, our_case, file_names)
-
-
-def _has_methods(case_file: Path) -> bool:
-    """Returns whether a file of cases also has methods.
-
-    The hash of a program depends on bindings of all methods, and another method may have been edited since.
-    """
-    return case_file.suffix == ".gin" and is_experiment(parse_file(case_file))
 
 
 def _has_packages(bound_case: BoundCase, name: str) -> bool:

@@ -274,14 +274,13 @@ def _file_findings(
     used_files = {
         str(file.relative_to(folder.resolve())) for file in reached_paths if file.is_relative_to(folder.resolve())
     }
-    last_digests = {name: digest for subject in planned_subjects for name, digest in subject.files.items()}
-    for name in sorted(
-        {name for subject in planned_subjects for name, digest in subject.files.items() if digest != last_digests[name]}
-    ):
+    planned_files = [planned_file for files in ledger.planned_files() for planned_file in files.items()]
+    last_digests = dict(planned_files)
+    for name in sorted({name for name, digest in planned_files if digest != last_digests[name]}):
         yield Unaudited(f"what {name} was under an earlier plan")
     codes = {code for subject in planned_subjects for case in subject.cases for code in split_code(case.code)}
     code_members = files_of_codes(ledger, codes, members)
-    for changed_file, line in files_changed_since_plan(planned_subjects, members, code_members):
+    for changed_file, line in files_changed_since_plan(last_digests, members, code_members):
         if changed_file is None:
             yield Unaudited(f"{UNUSED_FILES}: {line}")
         elif changed_file in used_files:

@@ -18,7 +18,7 @@ from lobench.core.subject import Subject
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
-from lobench.engine.store.plans import suite_plan
+from lobench.engine.store.plans import missing_evaluations, suite_plan
 
 SHOWN = texts_of("store")
 
@@ -128,6 +128,23 @@ def test_after_a_merge_the_plans_of_the_last_store_are_the_last(tmp_path: Path, 
     before = start(tmp_path / "all", {ADAM: [case("a", "1")]}), current(tmp_path / "all")
     merge_stores([tmp_path / "two"], tmp_path / "all")  # nothing new, so that nothing changes
     assert before[1] == current(tmp_path / "all") == {"a 1"}
+
+
+@pytest.mark.parametrize("edited", [case("a", "2"), dataclasses.replace(case("a", "1"), case_code="edited")])
+def test_a_plan_that_is_the_last_one_again_after_an_edit_of_one_case_is_at_the_end(
+    tmp_path: Path, edited: CaseInfo
+) -> None:
+    cases = [dataclasses.replace(case("a", "1"), case_code="first"), case("b", "1")]
+    start(tmp_path, {ADAM: cases})
+    with Ledger.open(tmp_path, name="test") as ledger:  # killed before its first result
+        ledger.record_plan(ADAM, suite_plan([edited, cases[1]], {"s/a.gin": "edited"}))
+    start(tmp_path, {ADAM: cases})
+    with Ledger.open(tmp_path, read_only=True) as ledger:
+        planned, rows = ledger.planned_subjects(), list(ledger.evaluations())
+        assert (planned[-1].cases[0].identity, planned[-1].cases[0].code) == ("a 1", "first:")
+        assert list(missing_evaluations(planned, rows)) == []
+        assert [files for files in ledger.planned_files() if files] == [{"s/a.gin": "edited"}] * 2
+        assert ledger.planned_files()[-1] == {}
 
 
 def test_a_plan_that_is_the_last_one_again_keeps_the_chain_intact(tmp_path: Path) -> None:
