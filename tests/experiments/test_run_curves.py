@@ -55,9 +55,10 @@ def run(folder: Path, *options: str) -> Done:
 
 
 def test_curves_from_elsewhere_are_a_method_of_an_experiment(folder: Path) -> None:
-    done = run(folder)
+    done = run(folder, "--sink", "report")
     assert done.returncode == 0, done.stdout + done.stderr
     assert SHOWN["torch-case-a-is-tiny"] in done.stdout
+    assert SHOWN["pytorch-imported"] in (folder / "store" / "report.html").read_text()
     assert SHOWN["torch-its-curves-on-elsewhere"] in done.stdout
     found = lobench("results", "--store", folder / "store", "--by", "method").stdout
     assert SHOWN["pytorch-imported"] in found and "sgd" in found and "another" not in found

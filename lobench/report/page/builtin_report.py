@@ -14,6 +14,8 @@ from pathlib import Path
 
 from lobench.core.errors import LobenchError
 from lobench.core.wording import one_line
+from lobench.engine.store.bundle import ledger_database
+from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.network import READS_LOCAL_COPY
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkContext, hookimpl
@@ -60,6 +62,7 @@ class ReportSink:
         self._suites = context.suites
         self._updated_at = -_SECONDS
         self._is_stale = False
+        self._members = _members_marker(store)
         self._page = store / PAGE
         self._page_process: subprocess.Popen[str] | None = None
         if not self._page.exists():
@@ -74,7 +77,8 @@ class ReportSink:
 
     def close(self) -> None:
         try:
-            if self._is_stale:
+            # An experiment adds its imported curves, and what a search reports, when all evaluations are delivered.
+            if self._is_stale or self._members != _members_marker(self._store):
                 self._update_page()
         finally:
             self._end_page_process()
@@ -83,6 +87,7 @@ class ReportSink:
             write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
     def _update_page(self) -> None:
+        self._members = _members_marker(self._store)
         problem = self._request_page()
         if problem:
             self._end_page_process()
@@ -129,12 +134,22 @@ class ReportSink:
             self._page_process = None
 
 
+def _members_marker(store: Path) -> tuple[object, ...]:
+    """Returns a value that changes with the results that experiments consist of; () without a ledger."""
+    if not ledger_database(store).is_file():
+        return ()
+    with Ledger.open(store, read_only=True) as ledger:
+        query = "SELECT COUNT(*), MAX(rowid), MAX(evaluation) FROM memberships"
+        return tuple(ledger.connection.execute(query).fetchone())
+
+
 def _write_on_request(store: str, page: str, *suites: str) -> None:
     """Writes the page for each line of standard input, and answers with `_MADE`, or with `_FAILED` and a reason."""
     os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends when its input ends
     gc.set_threshold(100_000, 50, 1000)  # objects made by reading live long
     from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.methods import read_methods
     from lobench.analysis.store.reading import StoreReading
     from lobench.report.page.page import write_page
 
@@ -142,7 +157,8 @@ def _write_on_request(store: str, page: str, *suites: str) -> None:
     baselines = tuple(map(Path, suites)) or None
     for _ in sys.stdin:
         try:
-            write_page(summary_of(Path(store), baselines, snapshot=reading.read()), Path(page))
+            snapshot = read_methods(Path(store), reading=reading)
+            write_page(summary_of(Path(store), baselines, snapshot=snapshot), Path(page))
             reply = _MADE
         except LobenchError as error:
             reply = f"{_FAILED}{one_line(str(error))}\n"
