@@ -114,7 +114,8 @@ def headline(error: BaseException) -> str:
     """Returns the class of an exception and its first line; for errors of lobench, only the line.
 
     Example: "KeyError: 'relu'". A line that ends with a colon is joined with the next one, as in jax's "... must have
-    equal types, but they differ:". Notes of the exception, such as gin's, are left out.
+    equal types, but they differ:". Of a traceback in its text only the exception is shown. Notes of the exception, such
+    as gin's, are left out.
 
     >>> headline(ValueError("cut off"))
     'ValueError: cut off'
@@ -152,7 +153,14 @@ def _text_of(error: BaseException) -> str:
         return f"its text cannot be made ({type(text_error).__name__})"
 
 
+_TRACEBACK = "Traceback (most recent call last):"
+
+
 def _first_line(text: str) -> str:
+    introduction, header, traceback = text.rpartition(_TRACEBACK)
+    if header:  # as in jax's "error calling callback: Traceback ...": the frames are of nobody's interest
+        ends = (line for line in traceback.splitlines()[1:] if line.strip() and not line[0].isspace())
+        text = introduction.partition(header)[0] + next(ends, header)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     is_introduction = len(lines) > 1 and lines[0].endswith(":")
     return " ".join(lines[: 1 + is_introduction])

@@ -49,6 +49,8 @@ def ending_lines(outcome: ExperimentOutcome) -> list[str]:
     if outcome.ending.over_budget and outcome.num_done < outcome.num_planned:
         return [*lines, f"--max-core-hours are used: {progress_text}; the same command goes on"]
     outcomes_text = new_or_earlier_counts_text(outcome.ending)
+    if outcome.num_planned and sum(outcome.ending.outcomes.values()) > outcome.num_planned:
+        outcomes_text += ", the parts by which trials were stopped included"
     return [
         *lines,
         *retry_lines(outcome.ending, num_failed_commands),

@@ -15,10 +15,24 @@ SHOWN = texts_of("core")
 
 _ANNOUNCED = "the branches must have equal types, but they differ:\n\n  float32 and int32\nand much more"
 
+_OF_A_CALLBACK = """INTERNAL: error calling callback: Traceback (most recent call last):
+  File "clay.py", line 3, in boom
+    raise ValueError("the pot broke")
+ValueError: the pot broke
+
+At:
+  clay.py(3): boom
+"""
+
 
 @pytest.mark.parametrize(
     ("error", "output", "why"),
     [
+        (
+            RuntimeError(_OF_A_CALLBACK),
+            "RuntimeError: INTERNAL: error calling callback: ValueError: the pot broke",
+            "INTERNAL: error calling callback: ValueError: the pot broke",
+        ),
         (KeyError("relu"), SHOWN["keyerror-relu"], "'relu'"),
         (ValueError("first\nsecond"), "ValueError: first", "first"),
         (ValueError("\n  \n"), "ValueError:", "ValueError"),
