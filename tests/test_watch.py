@@ -217,6 +217,25 @@ def test_while_the_runs_config_is_broken_no_worker_starts_and_one_line_says_so(t
     assert Counter(record["outcome"] for record in results(store)) == {"passed": 1}
 
 
+def test_a_config_that_is_empty_for_a_while_after_an_edit_does_not_end_the_watch(tmp_path: Path) -> None:
+    suite, run, store = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0), tmp_path / "store"
+    config = run / "config.gin"
+    edited = f"{config.read_text()}LearnableSGD.initial_lr = 0.5\n"
+    command = watch_command(run, suite, "--workers", "1", "--until-step", "2", "--store", str(store))
+    chief = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert chief.stdout is not None
+    for line in chief.stdout:
+        if "tiny/a  passed" in line and "outer step 1" in line:
+            config.write_text(edited)
+            write_checkpoint(run / "theta_2.npz", -2.0)
+        if SHOWN["has-changed-restarting-with-the"].format(file=config) in line:
+            config.write_text("")  # before the new worker reads it
+        if SHOWN["workers-start-once-the-file"] in line:
+            config.write_text(edited)
+    assert chief.wait(PATIENCE) == 0
+    assert Counter(record["outcome"] for record in results(store)) == {"passed": 2}
+
+
 def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_next_checkpoint_on(
     tmp_path: Path,
 ) -> None:

@@ -104,6 +104,7 @@ def run_rounds(
     """
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
+    suite: SuiteFiles | None = None
     is_here = settings.executor in LOCAL_EXECUTORS
     if settings.executor == "inline":  # has a single worker
         settings = replace(settings, workers=1)
@@ -136,7 +137,9 @@ def run_rounds(
                         progress.warn(unused_store_line(earlier_store, store))
                 stack.enter_context(removed_if_refused(store))
             options = _round_settings(settings, core_seconds, num_rounds, has_source=has_source)
-            ending = _run_round(options, store, components, source, requests, progress, extension, is_of_run)
+            run_config = partial(trainer_config_at, settings.location)
+            suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config, former=suite)
+            ending = _run_round(options, store, components, source, requests, progress, extension, is_of_run, suite)
             outcomes.update(ending.outcomes)
             core_seconds += ending.core_seconds
             num_rounds += 1
@@ -197,9 +200,8 @@ def _run_round(
     progress: WatchProgress,
     extension: RunExtension | None,
     is_of_run: Callable[[Subject], bool],
+    suite: SuiteFiles,
 ) -> WatchSummary:
-    run_config = partial(trainer_config_at, settings.location)
-    suite = SuiteFiles(settings.suites, settings.gin_files, settings.location, run_config)
     # Workers may have another working directory, and a plugin may leave this one.
     folder = store.absolute()
     only_checkpoints = bool(source is not None or requests) and all(

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -183,6 +183,7 @@ class SuiteFiles:
       run: Folder whose files do not belong to a suite, even if it is inside one.
       run_config: Returns the path of the run's `config.gin`, or None while there is none. A trainer writes this file: a
         change of its statements counts once all can be parsed, and its removal does not count.
+      former: Files of the same watch before its last restart. None: it has just begun.
     """
 
     def __init__(
@@ -191,6 +192,7 @@ class SuiteFiles:
         gin_files: Sequence[str] = (),
         run: str = "",
         run_config: Callable[[], Path | None] = lambda: None,
+        former: SuiteFiles | None = None,
     ) -> None:
         self._suites = suites
         self._gin_files = gin_files
@@ -198,8 +200,11 @@ class SuiteFiles:
         self._run_folder = Path(run).resolve() if run else None
         self._file_stamps: dict[Path, tuple[FileStamp | None, str]] | None = None  # stamp and SHA-256 by file
         self._code_stamps: dict[Path, tuple[FileStamp | None, str]] = {}  # stamp and SHA-256 of code outside the suite
-        # Text of the run's `config.gin`, and stamps of it and its includes.
-        self._config_text, self._config_stamps = "", list[FileStamp | None]()
+        # Statements of the run's `config.gin` files by path, and stamps of them and their includes.
+        self._config_statements: Mapping[Path, str] = {}
+        self._config_stamps = list[FileStamp | None]()
+        # Paths of the `config.gin` files that had statements. The watch waits for one that is gone or empty.
+        self._needed_configs: frozenset[Path] = frozenset() if former is None else former._needed_configs
 
     def is_of_run(self, file: Path) -> bool:
         """Returns whether a file lies in the folder of the run."""
@@ -211,7 +216,8 @@ class SuiteFiles:
             self._file_stamps = retried_briefly(lambda: {file: _stamp_and_hash(file) for file in self.files()})
             configs = list(self._config_files())
             self._config_stamps = retried_briefly(lambda: list(map(stamp_of, configs)))
-            self._config_text = self._config_statements()
+            self._config_statements = self._read_config_statements() or {}
+            self._needed_configs |= self._config_statements.keys()
 
     def add_code_files(self, files: Iterable[Path]) -> None:
         """Records the state of code that the cases import from elsewhere. Only the first call for a file counts."""
@@ -232,13 +238,16 @@ class SuiteFiles:
             return None
 
     def config_problem(self) -> str:
-        """Returns the reason why the run's `config.gin` cannot be parsed now; "" if it can, or if there is none."""
+        """Returns the reason why the run's `config.gin` cannot be used now; "" if it can, or if there never was one.
+
+        It cannot be parsed, or it had statements in this watch, and is gone or empty.
+        """
         try:
-            for config in self._configs():
-                parse_trainer_config(config)
+            statements = {config: parse_trainer_config(config) for config in self._configs()}
         except ConfigError as error:
             return str(error)
-        return ""
+        missing_config = next((config for config in sorted(self._needed_configs) if not statements.get(config)), None)
+        return "" if missing_config is None else f"{missing_config}: gone or empty"
 
     def _changed_file(self) -> Path | None:
         if self._file_stamps is None:
@@ -256,17 +265,18 @@ class SuiteFiles:
         return self._changed_config()
 
     def _changed_config(self) -> Path | None:
-        """Returns the run's `config.gin` if it has other statements than before, once all of it can be parsed."""
+        """Returns the run's `config.gin` if it has other statements than before, once all of it can be used."""
         files = list(self._config_files())
         stamps = list(map(stamp_of, files))
         last_stamps = self._config_stamps
         if not files or stamps == last_stamps:
             return None
         time.sleep(_SETTLED_SECONDS)
-        statements = self._config_statements()
-        if not statements or stamps != list(map(stamp_of, files)):
+        statements = self._read_config_statements()
+        is_complete = statements is not None and self._needed_configs <= statements.keys()
+        if not is_complete or stamps != list(map(stamp_of, files)):
             return None
-        if statements != self._config_text:
+        if statements != self._config_statements:
             return next(
                 (file for file, stamp in zip(files, stamps, strict=True) if stamp not in last_stamps), files[-1]
             )
@@ -281,13 +291,20 @@ class SuiteFiles:
         config = self._run_config()
         return [] if config is None else config_chain(config)
 
-    def _config_statements(self) -> str:
-        """Returns the statements of the run's `config.gin` files as text; "" if there are none, or a file is invalid.
+    def _read_config_statements(self) -> dict[Path, str] | None:
+        """Returns the statements of the run's `config.gin` files as text by path; None if a file is invalid.
 
-        A trainer may be writing the file.
+        Files without statements are left out. A trainer may be writing the file.
         """
-        statements = [_statements_of(config) for config in self._configs()]
-        return "" if None in statements else "\n".join(filter(None, statements))
+        try:
+            statements = {config: parse_trainer_config(config) for config in self._configs()}
+        except ConfigError:
+            return None
+        return {
+            config: "\n".join(repr(replace(statement, where="")) for statement in statements_of_config)
+            for config, statements_of_config in statements.items()
+            if statements_of_config
+        }
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `record_state` was called. Names begin with the suite's folder."""
@@ -366,15 +383,6 @@ def _ignoring_missing_folder() -> Iterator[None]:
 
 def _stamp_and_hash(file: Path) -> tuple[FileStamp | None, str]:
     return stamp_of(file), _file_digest(file)
-
-
-def _statements_of(config: Path) -> str | None:
-    """Returns the statements of a run's `config.gin` as text; None if it cannot be parsed."""
-    try:
-        statements = parse_trainer_config(config)
-    except ConfigError:
-        return None
-    return "\n".join(repr(replace(statement, where="")) for statement in statements)
 
 
 def _file_digest(file: Path) -> str:

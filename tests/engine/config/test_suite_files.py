@@ -48,6 +48,24 @@ def test_changed_after_the_runs_config_was_written_anew_is_its_path(
     assert files.changed_file() is None
 
 
+@pytest.mark.parametrize("text", ["", None])
+def test_a_config_that_had_statements_and_is_gone_or_empty_is_waited_for_also_after_a_restart(
+    tmp_path: Path, text: str | None
+) -> None:
+    (tmp_path / "config.gin").write_text("LearnableSGD.initial_lr = 0.5\n")  # of a folder of several runs
+    files, config = suite_files(tmp_path), tmp_path / "run" / "config.gin"
+    config.unlink()
+    if text is not None:
+        config.write_text(text)
+    restarted = SuiteFiles([], run_config=lambda: trainer_config_at(str(tmp_path / "run")), former=files)
+    for watched in (files, restarted):
+        assert str(config) in watched.config_problem()
+        assert watched.changed_file() is None
+    assert SuiteFiles([], run_config=lambda: trainer_config_at(str(tmp_path / "run"))).config_problem() == ""
+    config.write_text(BEFORE)
+    assert files.config_problem() == restarted.config_problem() == ""
+
+
 def test_changed_after_a_config_was_written_late_is_its_path(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     files = SuiteFiles([str(tmp_path)], run=str(tmp_path), run_config=lambda: trainer_config_at(str(tmp_path / "run")))
