@@ -159,8 +159,9 @@ def _budgets_part(summary: Summary) -> _Part:
     for case in summary.snapshot.cases:
         name = f"{case.suite}/{case.name}"
         cells = [cell for subject in summary.snapshot.subjects if (cell := subject.cells.get(case.identity))]
-        has_plan = not all(cell.is_imported for cell in cells)
-        num_seeds = case.num_seeds if has_plan else len(seeds_by_case[name])
+        # Imports have no plan, and each look of a race has its own.
+        is_planned = summary.race is None and not all(cell.is_imported for cell in cells)
+        num_seeds = case.num_seeds if is_planned else len(seeds_by_case[name])
         text = (
             f"{counted(case.num_inner_steps, 'inner step')}, {counted(num_seeds, 'seed')}, by {case.primary_metric}, "
             f"at most {case.timeout_seconds:g} s; identity {case.identity[:16]}"
