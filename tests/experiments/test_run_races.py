@@ -89,6 +89,10 @@ def test_an_experiment_decides_as_a_race_of_its_methods_and_says_who_left_when(r
     appendix = (folder / "appendix").read_text()
     assert "without a result" not in appendix, "a race plans no more seeds of a method that left it"
     assert ", 8 seeds, by" in appendix
+    done = lobench("report", "--store", ".lobench/x", "--format", "text", cwd=folder)
+    num_raced = len(RATES) - len(out)
+    expected = "is the only method" if num_raced == 1 else f"has the highest mean score of {num_raced} methods"
+    assert f"{expected} still in the race" in done.stdout, done.stdout
 
 
 def test_a_race_of_an_experiment_goes_on_with_nothing_lost_and_nothing_twice(raced: tuple[Path, Done]) -> None:

@@ -221,7 +221,9 @@ class Summary:
             return self.snapshot.headline_index if subjects else 0
         means = {index: self.mean_score(index, "primary") for index in range(len(subjects))}
         scored_indices = [
-            index for index, score in means.items() if not math.isnan(score.mean) and score.has_surviving_seed
+            index
+            for index, score in means.items()
+            if not math.isnan(score.mean) and score.has_surviving_seed and index not in self.out_of_race
         ]
         scored_indices = [
             index for index in scored_indices if not subjects[index].lacks_seeds(subjects)
@@ -406,6 +408,12 @@ class Summary:
         with contextlib.suppress(LobenchError):
             return race_result(self.snapshot.experiment.race.entrants, self.snapshot.experiment.race.rules)
         return None
+
+    @property
+    def out_of_race(self) -> frozenset[int]:
+        """Indices of the methods that left a race. Their scores have fewer seeds than the others'."""
+        exit_looks = self.race.out_at if self.race is not None else ()
+        return frozenset(index for index, exit_look in enumerate(exit_looks) if exit_look is not None)
 
     def interquartile_mean(self, subject_index: int, metric: str) -> Interval:
         """Returns the mean of the middle half of all seeds of all cases, which is robust to outliers."""

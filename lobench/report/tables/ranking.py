@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lobench.analysis.comparisons.best_group import bold_means
@@ -80,7 +80,7 @@ def _ranking_rows(summary: Summary) -> list[_Row]:
     """Returns the rows, best first. Rows that cannot be ranked are last."""
     snapshot = summary.snapshot
     indices_by_content = dict[object, list[int]]()
-    left_race = _methods_out_of_race(summary)
+    left_race = summary.out_of_race
     for index, subject in enumerate(snapshot.subjects):
         # A watch and a comparison may give one theta different variants with the same bindings of its optimizer.
         key: object = (
@@ -106,13 +106,6 @@ def _ranking_rows(summary: Summary) -> list[_Row]:
             )
         )
     return sorted(rows, key=lambda row: (not row.is_ranked, math.isnan(row.score.mean), -row.score.mean))
-
-
-def _methods_out_of_race(summary: Summary) -> Collection[int]:
-    """Returns the indices of the methods that left a race. Their scores have fewer seeds than the others'."""
-    if summary.race is None:
-        return ()
-    return [index for index, exit_look in enumerate(summary.race.out_at) if exit_look is not None]
 
 
 def _best_rows(summary: Summary, rows: Sequence[_Row]) -> list[_Row]:

@@ -282,12 +282,15 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
         subjects = snapshot.subjects
         num_lacking = sum(subject.lacks_seeds(subjects) for subject in subjects)
         missing_note = f", without {counted(num_missing, 'planned seed')} that gave no result" if num_missing else ""
-        field_text = f"{len(subjects)} methods{missing_note}"
+        num_raced = len(subjects) - len(summary.out_of_race)
+        field_text = f"{num_raced} methods{' still in the race' if summary.out_of_race else ''}{missing_note}"
         if num_lacking and not snapshot.subjects[summary.headline_index].lacks_seeds(subjects):
             field_text = (
                 f"the {counted(len(subjects) - num_lacking, 'method')} with all planned seeds ({num_lacking} without)"
             )
-        lines.insert(0, f"{subject_label} has the highest mean score of {field_text}.")
+        is_alone = bool(summary.out_of_race) and num_raced == 1
+        answer = "is the only method still in the race" if is_alone else f"has the highest mean score of {field_text}"
+        lines.insert(0, f"{subject_label} {answer}.")
     for metric in summary.metrics:
         against_tuned = summary.comparison_with_tuned(metric)
         if against_tuned is None:
