@@ -74,16 +74,15 @@ def test_what_is_not_needed_is_not_kept_and_what_hurts_is() -> None:
     assert search(lambda s: 0.3 * (0 in s) - 0.2 * (1 in s), knobs=4).smallest == {0, 1}
 
 
+class OneCase(Planted):
+    def samples(self, a: KnobSubset, b: KnobSubset, seeds: int) -> Mapping[str, Samples]:
+        return {"0": super().samples(a, b, seeds)["0"]}
+
+
 def test_knobs_without_effect_are_not_called_needed_and_few_seeds_leave_them_open() -> None:
-    class Noisy(Planted):
-        """One case, on which no knob has an effect and 32 seeds rarely show equivalence."""
-
-        def samples(self, a: KnobSubset, b: KnobSubset, seeds: int) -> Mapping[str, Samples]:
-            return {"0": super().samples(a, b, seeds)["0"]}
-
     answers = []
     for seed in range(20):
-        lab = Noisy(lambda s: 0.0, noise=0.06, seed=seed)
+        lab = OneCase(lambda s: 0.0, noise=0.06, seed=seed)  # 32 seeds rarely show equivalence
         answers += [effect.needed for effect in search_changes(6, lab, AblateRules()).effects]
     assert Need.NEEDED not in answers and {Need.OPEN, Need.NOT_NEEDED} == set(answers)
 
@@ -92,6 +91,14 @@ def test_knobs_with_an_effect_are_needed_and_the_others_are_not() -> None:
     found = search_changes(6, Planted(lambda s: 0.3 * (1 in s) + 0.2 * (4 in s), seed=3), AblateRules())
     assert {knob for knob, effect in enumerate(found.effects) if effect.needed is Need.NEEDED} == {1, 4}
     assert found.harmful == frozenset()
+
+
+def test_knob_that_differs_beyond_the_margin_at_few_seeds_is_tested_for_its_need_on_more() -> None:
+    answers = []
+    for seed in range(20):
+        lab = OneCase(lambda s: 0.3 * (0 in s), noise=0.08, seed=seed)
+        answers.append(search_changes(6, lab, AblateRules()).effects[0].needed)
+    assert {*answers} == {Need.NEEDED}
 
 
 def test_a_knob_that_makes_b_worse_is_named() -> None:

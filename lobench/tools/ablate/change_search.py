@@ -267,19 +267,24 @@ class _Search:
 
         A knob is needed if the smallest set with this knob removed differs significantly from B, at the level alpha
         divided by the numbers of looks and knobs. It is not enough that equivalence to B is not shown, because that
-        may be due to few seeds.
+        may be due to few seeds. Looks follow from the last one of the test for equivalence, whose level is higher.
         """
         level = self.rules.look_level / max(len(self.all_knobs), 1)
         needs = dict.fromkeys(sorted(self.all_knobs), Need.NOT_NEEDED)
         for knob in smallest:
             other_knobs = smallest - {knob}
             self.is_equivalent(other_knobs)  # a set of a single knob is not tested yet
-            num_seeds = self.num_tested_seeds.get(other_knobs, self.rules.seed_counts[-1])
-            samples = self.evaluator.samples(self.all_knobs, other_knobs, num_seeds)
-            gap = _mean_difference(samples.values())
-            differs = gap is not None and gap.p_value() <= level
-            needs[knob] = Need.NEEDED if differs or _diverges_more(samples, level) else Need.OPEN
+            num_tested_seeds = self.num_tested_seeds[other_knobs]
+            looks = (num_seeds for num_seeds in self.rules.seed_counts if num_seeds >= num_tested_seeds)
+            is_needed = any(self._differs(other_knobs, num_seeds, level) for num_seeds in looks)
+            needs[knob] = Need.NEEDED if is_needed else Need.OPEN
         return needs
+
+    def _differs(self, subset: KnobSubset, num_seeds: int, level: float) -> bool:
+        self.ensure_evaluated([self.all_knobs, subset], num_seeds)
+        samples = self.evaluator.samples(self.all_knobs, subset, num_seeds)
+        gap = _mean_difference(samples.values())
+        return (gap is not None and gap.p_value() <= level) or _diverges_more(samples, level)
 
     def find_harmful_knobs(self, num_seeds: int) -> KnobSubset:
         """Returns the knobs that make B worse."""
