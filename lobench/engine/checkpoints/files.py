@@ -39,6 +39,7 @@ __all__ = [
     "reading",
     "settling_seconds",
     "size_and_mtime",
+    "times_of_files",
 ]
 
 _NEVER_THETA_NAMES = ("outer_step", *GENERATION_NAMES)  # `step` and `iteration` could be leaves of theta itself
@@ -116,6 +117,15 @@ def files_below_folder(folder: epath.Path) -> Iterator[epath.Path]:
             yield entry
         elif is_remote or not os.path.realpath(folder).startswith(os.path.realpath(entry)):
             yield from files_below_folder(entry)
+
+
+def times_of_files(path: epath.Path) -> list[float]:
+    """Returns the mtimes of a checkpoint's files.
+
+    Raises:
+      OSError: The path does not exist or is inaccessible.
+    """
+    return [size_and_mtime(file)[1] for file in (files_below_folder(path) if is_folder(path) else [path])]
 
 
 def ends_as_zip(path: epath.Path) -> bool:

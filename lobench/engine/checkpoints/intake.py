@@ -22,6 +22,7 @@ from lobench.core.errors import (
 )
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
 from lobench.core.wording import counted
+from lobench.engine.checkpoints.files import times_of_files
 from lobench.engine.checkpoints.places import checkpoint_path
 from lobench.engine.checkpoints.readers import reader_name_for
 from lobench.engine.checkpoints.spool import Spool, files_fingerprint, holds_theta
@@ -111,7 +112,8 @@ class Intake:
         self._known_events = {(kind, detail.get("uri"), detail.get("message")) for kind, detail in ledger.events()}
         self._only_newest = only_newest
         self._run_variant = run_variant
-        self._series_with_newest: set[tuple[str, str, bool]] = set()  # series whose newest found checkpoint is read
+        # By series: path of the newest found checkpoint if it was read before and has not changed, else "".
+        self._series_with_newest: dict[tuple[str, str, bool], str] = {}
         self._logged_lines: set[tuple[str, str]] = set()  # logged in this start
         self._found_checkpoints: deque[SeenCheckpoint] = deque()
         self._skipped_uris: list[str] = []
@@ -123,6 +125,7 @@ class Intake:
         self._retries: dict[str, _Retry] = {}  # by path
         self._next_look_times: dict[str, float] = {}  # by theta without a file: time of the next look
         self._num_restarts: Counter[str] = Counter()  # by folder
+        self._copied_uris: set[str] = set()  # paths whose files were written again in this start, with the same theta
         self._collected_lines: list[str] | None = None  # lines that are logged together
         self._reported_paths: set[str] = set()  # paths of checkpoints whose error was reported
         self._released_thetas: dict[str, int] = {}  # unneeded thetas, with `Ledger.num_transactions` at their release
@@ -385,16 +388,63 @@ class Intake:
         if not self._only_newest:
             return self._admit(self._found_checkpoints.popleft())
         seen_checkpoint = self._found_checkpoints.pop()
-        if _series_of(seen_checkpoint) in self._series_with_newest:
+        newest_uri = self._series_with_newest.get(series := _series_of(seen_checkpoint))
+        if newest_uri is not None and not self._is_of_new_run(seen_checkpoint, newest_uri):
             self._skip_superseded(seen_checkpoint)
             return None
         sighting = self._admit(seen_checkpoint)
         with contextlib.suppress(CheckpointError):
-            if sighting is not None or (
-                _is_valid_unicode(seen_checkpoint.uri) and self._is_recorded_unchanged(seen_checkpoint)
+            if sighting is not None:
+                self._series_with_newest[series] = ""
+            elif (
+                _is_valid_unicode(seen_checkpoint.uri)
+                and self._is_recorded_unchanged(seen_checkpoint)
+                and not self._is_of_former_run(seen_checkpoint)
             ):
-                self._series_with_newest.add(_series_of(seen_checkpoint))
+                self._series_with_newest[series] = seen_checkpoint.uri
         return sighting
+
+    def _is_of_new_run(self, seen_checkpoint: SeenCheckpoint, newest_uri: str) -> bool:
+        """Returns whether a checkpoint below the newest one was written again by a trainer that began again."""
+        with contextlib.suppress(CheckpointError):
+            return (
+                bool(newest_uri and self._fingerprints.get(seen_checkpoint.uri))
+                and not self._is_recorded_unchanged(seen_checkpoint)
+                and self._is_written_after(seen_checkpoint.uri, newest_uri)
+            )
+        return False
+
+    def _is_of_former_run(self, seen_checkpoint: SeenCheckpoint) -> bool:
+        """Returns whether an unchanged checkpoint is newer than those of a run that began again in the folder."""
+        restarts = self._ledger.current_restarts
+        if seen_checkpoint.index is None or not restarts.superseded_positions:
+            return False
+        indices = [
+            index
+            for subject in restarts.current_checkpoints()
+            if (subject.run, _parent(subject.uri)) == _run_and_folder(seen_checkpoint)
+            and (index := index_in_name(checkpoint_path(subject.uri).name)) is not None
+        ]
+        return bool(indices) and seen_checkpoint.index > max(indices)
+
+    def _is_written_after(self, uri: str, other_uri: str) -> bool:
+        """Returns whether a checkpoint was written again after another one, which is still as it was read.
+
+        If the other one was written again too, as in a copy of the folder, the times tell nothing.
+        """
+        fingerprints = self._ledger.fingerprints()
+        old_fingerprint = fingerprints.get(uri, "").removeprefix(PASSED_OVER_PREFIX)
+        try:
+            path, other_path = checkpoint_path(uri), checkpoint_path(other_uri)
+            return (
+                bool(old_fingerprint)
+                and other_uri not in self._copied_uris
+                and files_fingerprint(path) != old_fingerprint
+                and files_fingerprint(other_path) == fingerprints.get(other_uri, "").removeprefix(PASSED_OVER_PREFIX)
+                and min(times_of_files(path)) > max(times_of_files(other_path))
+            )
+        except (CheckpointError, OSError, ValueError):  # one is gone, inaccessible or an empty folder
+            return False
 
     def _is_recorded_unchanged(self, seen_checkpoint: SeenCheckpoint) -> bool:
         """Returns whether an earlier run has read or skipped a checkpoint that has not changed since."""
@@ -469,7 +519,13 @@ class Intake:
             else:  # retried now, since given checkpoints are not retried later
                 checkpoint, stamp = retried(lambda: self._read_into_spool(seen_checkpoint, request), clock=self._clock)
             subject = given_checkpoint.to_subject(checkpoint)
-            restarts_from = self._restart_step(seen_checkpoint, subject) if request is None else None
+            restarts_from = self._restart_step(subject) if request is None else None
+            first_of_new_run = self._ledger.current_restarts.superseded_by(subject)
+            has_returned = (
+                request is None
+                and first_of_new_run is not None
+                and self._is_written_after(subject.uri, first_of_new_run.uri)
+            )
         except ConfigError as error:
             if request is not None:
                 raise
@@ -496,10 +552,13 @@ class Intake:
                     self._unreadable_checkpoints[_run_and_folder(seen_checkpoint)] = seen_checkpoint, str(error)
         else:
             self._record_read(seen_checkpoint)
+            is_copied = self._ledger.current_restarts.has_sighting(subject) and restarts_from is None
+            (self._copied_uris.add if is_copied else self._copied_uris.discard)(subject.uri)
             position = self._ledger.record_sighting(
                 subject,
                 stamp,
                 restarts_from=restarts_from,
+                has_returned=has_returned,
                 on_restart=lambda restart: self._log_restart(restart, subject),
             )
             return position, subject
@@ -527,11 +586,12 @@ class Intake:
         )
         unbound.checkpoints[seen_checkpoint.uri] = seen_checkpoint
 
-    def _restart_step(self, seen_checkpoint: SeenCheckpoint, subject: Subject) -> int | None:
+    def _restart_step(self, subject: Subject) -> int | None:
         """Returns the first outer step that a restart in place supersedes; None without a restart.
 
         Every file with another theta than before belongs to the new run, even if its theta is not evaluated. A trainer
-        keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run.
+        keeps its newest checkpoint, so if that is gone, a checkpoint with a lower step belongs to another run. So does
+        a checkpoint whose content is unknown, because it was passed over, if it was written again after the newest one.
         """
         later_sightings = self._ledger.current_restarts.at_or_after_step(subject)
         if not later_sightings:
@@ -540,12 +600,15 @@ class Intake:
             sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in later_sightings
         )
         newest_sighting = max(later_sightings, key=lambda sighting: sighting.outer_step)
-        if not is_replaced:
-            was_passed_over = self._fingerprints.get(seen_checkpoint.uri, "").startswith(PASSED_OVER_PREFIX)
-            is_gone = newest_sighting.outer_step > subject.outer_step and not _may_exist(newest_sighting.uri)
-            if was_passed_over or not is_gone:
-                return None
         fingerprints = self._ledger.fingerprints()
+        if not is_replaced:
+            last_fingerprint = fingerprints.get(subject.uri, "")
+            was_passed_over = last_fingerprint.startswith(PASSED_OVER_PREFIX)
+            if was_passed_over and last_fingerprint.endswith(files_fingerprint(checkpoint_path(subject.uri))):
+                return None  # it was there before the newest one was read
+            is_gone = newest_sighting.outer_step > subject.outer_step and not _may_exist(newest_sighting.uri)
+            if not is_gone and not (was_passed_over and self._is_written_after(subject.uri, newest_sighting.uri)):
+                return None
         lineage = self._ledger.current_restarts.current_lineage(subject)
         earlier_sightings = sorted(
             (sighting for sighting in lineage if sighting.outer_step < subject.outer_step),
@@ -563,9 +626,11 @@ class Intake:
     def _log_restart(self, restart: Restart, subject: Subject) -> None:
         if restart.kind == RESTARTED_EVENT:
             count_text = counted(restart.num_superseded, "checkpoint")
+            is_replaced = any(uri == subject.uri for uri, *_ in restart.detail["superseded"])
+            reason = "has other content than before" if is_replaced else "was written after those of higher steps"
             self._log(
-                f"restarted: {subject.uri} (outer step {subject.outer_step}) has other content than before: a new run "
-                f"begins, and {count_text} of the former one, from outer step {restart.outer_step} on, are left out"
+                f"restarted: {subject.uri} (outer step {subject.outer_step}) {reason}: a new run begins, and "
+                f"{count_text} of the former one, from outer step {restart.outer_step} on, are left out"
             )
             folder = _parent(subject.uri)
             self._num_restarts[folder] += 1

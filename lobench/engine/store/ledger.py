@@ -189,6 +189,7 @@ class Ledger(Experiments, SuiteDescriptions, Plans, Summaries, LedgerReader):
         fingerprint: str = "",
         *,
         restarts_from: int | None = None,
+        has_returned: bool = False,
         on_restart: Callable[[Restart], None] | None = None,
     ) -> int:
         """Records a sighting, and returns its position: 0, 1, 2, ... in order of first sight.
@@ -198,6 +199,7 @@ class Ledger(Experiments, SuiteDescriptions, Plans, Summaries, LedgerReader):
           fingerprint: Fingerprint of the files it was read from, so that a restart need not read them again.
           restarts_from: Outer step from which earlier sightings are superseded, if a restart is known. None: restarts
             are inferred.
+          has_returned: Whether the run that superseded the subject has written it again.
           on_restart: Called if the sighting is the first of a restart in place: other content at the path of an earlier
             sighting, at its outer step or a lower one. See `lobench.engine.store.restarts`. None: restarts are not
             recorded.
@@ -219,7 +221,9 @@ class Ledger(Experiments, SuiteDescriptions, Plans, Summaries, LedgerReader):
             position = int(row[0])
             if subject.has_theta:
                 self.current_restarts.add_sighting(position, subject)
-                restart = self.current_restarts.restart_shown_by(position, subject, from_step=restarts_from)
+                restart = self.current_restarts.restart_shown_by(
+                    position, subject, from_step=restarts_from, has_returned=has_returned
+                )
                 if restart is not None and on_restart is not None:
                     self.record_event(restart.kind, **restart.detail)
                     self.current_restarts.add_event(restart.kind, restart.detail)

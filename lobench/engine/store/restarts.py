@@ -5,8 +5,8 @@ content, at the same outer step or a lower one. Earlier checkpoints at this step
 they belong to the abandoned run, and curves over outer steps leave them out.
 
 A superseded checkpoint is back if its file is read again and the restart that superseded it is superseded too, as when
-a trainer begins once more with the first run's seed. Files of the abandoned run that were only copied or touched are
-read again too, and stay superseded.
+a trainer begins once more with the first run's seed, or if the run that superseded it has written it again. Files of
+the abandoned run that were only copied are read again too, and stay superseded.
 
 A file whose name and content have no step (`latest.msgpack`) cannot show a restart: `Restarts.arrival_number` numbers
 its contents. If another file of its folder shows a restart, its contents of the abandoned run are superseded too.
@@ -150,16 +150,31 @@ class Restarts:
             return earlier_checkpoints[-1].outer_step
         return max(checkpoint.outer_step for checkpoint in earlier_checkpoints) + 1
 
-    def restart_shown_by(self, position: int, subject: Subject, *, from_step: int | None = None) -> Restart | None:
+    def current_checkpoints(self) -> list[Subject]:
+        """Returns the checkpoints that are not superseded, in order of first sight."""
+        return [subject for position, subject in self._subjects.items() if position not in self.superseded_positions]
+
+    def has_sighting(self, subject: Subject) -> bool:
+        return _identity_of(subject) in self._positions
+
+    def superseded_by(self, subject: Subject) -> Subject | None:
+        """Returns the first checkpoint of the run that superseded a checkpoint; None if it is not superseded."""
+        position = self._positions.get(_identity_of(subject))
+        return self._subjects[self._superseded_by[position]] if position in self.superseded_positions else None
+
+    def restart_shown_by(
+        self, position: int, subject: Subject, *, from_step: int | None = None, has_returned: bool = False
+    ) -> Restart | None:
         """Returns the restart that a sighting shows; None if it shows none. Call `add_sighting` first.
 
         Args:
           position: Position of the sighting. A file that has a former content again keeps that content's position.
           subject: Subject that was seen.
           from_step: First superseded outer step, if a restart is known. None: restarts are inferred.
+          has_returned: Whether the run that superseded the subject has written it again.
         """
         is_superseded = position in self.superseded_positions
-        has_returned = is_superseded and self._superseded_by[position] in self.superseded_positions
+        has_returned |= is_superseded and self._superseded_by[position] in self.superseded_positions
         replaced_checkpoints = [
             self._subjects[index]
             for index in self._positions_by_uri[subject.uri]

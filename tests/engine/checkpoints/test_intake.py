@@ -533,6 +533,83 @@ def test_lower_step_after_the_newest_has_gone_is_a_restart(tmp_path: Path) -> No
     assert present(start) == [10]
 
 
+def write_at(folder: Path, seconds: float, step: int, value: float) -> None:
+    os.utime(write(folder, step, value), (1e9 + seconds, 1e9 + seconds))
+
+
+def test_trainer_that_begins_again_with_the_same_weights_has_all_its_checkpoints(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        write_at(tmp_path, step, step, step)
+    start = Start(tmp_path)
+    start.take_all()
+    for file in (tmp_path / "run").iterdir():
+        file.unlink()
+    for step in (10, 20, 30):
+        write_at(tmp_path, 100 + step, step, step)
+        start.take_all()
+        assert present(start) == list(range(10, step + 1, 10))
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_newest_checkpoint_is_that_of_the_trainer_that_began_again(tmp_path: Path, stays: bool) -> None:
+    def start_again(start: Start) -> Start:
+        if stays:
+            return start
+        start.ledger.close()
+        return Start(tmp_path, only_newest=True)
+
+    for step in (0, 10, 20, 30):
+        write_at(tmp_path, step, step, step)
+    start = Start(tmp_path, only_newest=True)
+    assert start.take_all() == [30]
+    for seconds, step, value in ((100, 0, 100.0), (110, 10, 110.0), (115, 15, 115.0), (120, 20, 120.0)):
+        write_at(tmp_path, seconds, step, value)
+        start = start_again(start)
+        assert start.take_all() == [step] and present(start)[-1] == step
+        assert ("restarted" in " ".join(start.output)) == (step == 0 or stays)
+        assert start.take_all() == []
+    start = start_again(start)
+    assert start.take_all() == []
+    write_at(tmp_path, 130, 30, 30.0)  # the same theta as before
+    start = start_again(start)
+    start.take_all()
+    assert sorted(present(start)) == [0, 10, 15, 20, 30]
+    start.ledger.close()
+
+
+@pytest.mark.parametrize("only_newest", [False, True])
+@pytest.mark.parametrize("order", [1, -1])
+def test_copied_folder_with_checkpoints_that_were_passed_over_is_no_restart(
+    tmp_path: Path, order: int, only_newest: bool
+) -> None:
+    for step in (0, 10, 20):
+        write_at(tmp_path, step, step, step)
+    first = Start(tmp_path, only_newest=True)
+    first.take_all()
+    first.ledger.close()
+    for step in (0, 10, 20):
+        write_at(tmp_path, 100 + order * step, step, step)
+    second = Start(tmp_path, only_newest=only_newest)
+    second.take_all()
+    assert 20 in present(second) and not [line for line in second.output if "restarted" in line]
+    second.ledger.close()
+
+
+def test_copied_files_of_the_former_run_stay_left_out(tmp_path: Path) -> None:
+    first = Start(tmp_path)
+    for seconds, step, value in ((0, 0, 0.0), (1, 20, 20.0), (2, 40, 40.0), (3, 20, 120.0)):
+        write_at(tmp_path, seconds, step, value)
+        first.take_all()
+    assert present(first) == [0, 20]
+    first.ledger.close()
+    for seconds, step, value in ((10, 0, 0.0), (11, 20, 120.0), (12, 40, 40.0)):
+        write_at(tmp_path, seconds, step, value)
+    second = Start(tmp_path)
+    second.take_all()
+    assert present(second) == [0, 20]
+    second.ledger.close()
+
+
 def test_older_checkpoint_that_is_copied_late_is_no_restart(tmp_path: Path) -> None:
     write(tmp_path, 100, 100.0)
     start = Start(tmp_path)
