@@ -237,6 +237,23 @@ def test_bisect_leaves_out_files_of_the_former_run_that_still_lie_there(tmp_path
     assert json.loads(done.stdout)["num_checkpoints"] == 2
 
 
+def test_bisect_leaves_out_files_of_the_former_run_that_no_watch_has_seen(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -2.0, -1.9)
+    options = ("--suite", suite, "--case", "a", "--executor", "inline", "--most", "2", "--format", "json")
+    inline = ("--once", "--checkpoints", "all", "--executor", "inline")
+    assert watch(run, suite, *inline).returncode == 0
+    for steps, log_lr, written_at in (((3, 4), -1.8, 1e9), ((1, 2), -1.4, 2e9)):
+        for step in steps:
+            write_checkpoint(run / f"theta_{step}.npz", log_lr + step / 10)
+            os.utime(run / f"theta_{step}.npz", (written_at, written_at))
+    before = lobench("bisect", run, *options)
+    assert SHOWN["restarted-outer-step-1"] in before.stderr, before.stderr
+    assert watch(run, suite, *inline).returncode == 0
+    after = lobench("bisect", run, *options)
+    assert SHOWN["left-out-former-run"] in after.stderr, after.stderr
+    assert [json.loads(done.stdout)["num_checkpoints"] for done in (before, after)] == [2, 2]
+
+
 LATEST = (-1.5, -1.3, -1.2, -4.0)  # the last one is far worse
 
 

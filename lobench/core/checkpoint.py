@@ -60,6 +60,7 @@ class SeenCheckpoint:
       index: Number in the checkpoint's name; None if the name has no number. It is not an outer step.
       run: Name of its run if there are several; "" otherwise.
       generation: Generation of the run according to the path; None if unknown. That of the content takes precedence.
+      written_at: Time of its last change, in seconds since 1970; None if unknown.
 
     >>> SeenCheckpoint(uri="run/theta_3.npz", reader="npz", index=3).run
     ''
@@ -70,6 +71,7 @@ class SeenCheckpoint:
     index: int | None = None
     run: str = ""
     generation: int | None = None
+    written_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

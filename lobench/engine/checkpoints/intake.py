@@ -23,6 +23,7 @@ from lobench.core.errors import (
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.files import times_of_files
+from lobench.engine.checkpoints.leftovers import find_leftovers
 from lobench.engine.checkpoints.places import checkpoint_path
 from lobench.engine.checkpoints.readers import reader_name_for
 from lobench.engine.checkpoints.spool import Spool, files_fingerprint, holds_theta
@@ -124,6 +125,8 @@ class Intake:
         self._fingerprints = ledger.fingerprints()  # fingerprints of checkpoints that earlier starts have read
         self._retries: dict[str, _Retry] = {}  # by path
         self._next_look_times: dict[str, float] = {}  # by theta without a file: time of the next look
+        # By path: checkpoints of this poll that were read to tell whether a new run began, with their fingerprints.
+        self._early_reads: dict[str, tuple[Checkpoint, str]] = {}
         self._num_restarts: Counter[str] = Counter()  # by folder
         self._copied_uris: set[str] = set()  # paths whose files were written again in this start, with the same theta
         self._collected_lines: list[str] | None = None  # lines that are logged together
@@ -322,7 +325,8 @@ class Intake:
           Number of processed checkpoints; and positions and subjects of the checkpoints that could be read.
         """
         if not self._found_checkpoints:
-            new_checkpoints = self._source.poll()
+            self._early_reads.clear()
+            new_checkpoints = self._without_leftovers(self._source.poll())
             for seen_checkpoint in new_checkpoints:
                 self._retries.pop(seen_checkpoint.uri, None)  # it was written again
             found_checkpoints = [*self._due_checkpoints(), *new_checkpoints]
@@ -344,6 +348,32 @@ class Intake:
             if not self._found_checkpoints:
                 self._log_skipped()
         return num_processed, sightings
+
+    def _without_leftovers(self, checkpoints: Sequence[SeenCheckpoint]) -> Sequence[SeenCheckpoint]:
+        """Leaves out checkpoints of a former run that no watch has read. Those that were read are left out silently."""
+        leftovers = find_leftovers(checkpoints, self._shows_new_run)
+        unread_leftovers: dict[str, list[str]] = {}  # by the checkpoint that shows them
+        for uri, new_checkpoint in leftovers.items():
+            if self._ledger.current_restarts.last_position(uri) is None:
+                unread_leftovers.setdefault(new_checkpoint.uri, []).append(uri)
+        for new_uri, uris in unread_leftovers.items():
+            self._log(f"left out: {_uris_text(uris)} (older than {new_uri}, with which a new run began in this folder)")
+        return [checkpoint for checkpoint in checkpoints if checkpoint.uri not in leftovers]
+
+    def _shows_new_run(self, seen_checkpoint: SeenCheckpoint) -> bool:
+        """Returns whether a known file has, at its outer step or a lower one, other content than a former run wrote."""
+        restarts = self._ledger.current_restarts
+        position = restarts.last_position(seen_checkpoint.uri)
+        if position is None:
+            return False
+        try:
+            if self._is_recorded_unchanged(seen_checkpoint):
+                return restarts.is_of_new_run(position)
+            checkpoint, _ = self._early_reads[seen_checkpoint.uri] = self._read_into_spool(seen_checkpoint, None)
+        except LobenchError:
+            return False  # reading it again reports the error
+        sighting = restarts.subject_at(position)
+        return checkpoint.sha256 != sighting.sha256 and checkpoint.outer_step <= sighting.outer_step
 
     def _due_checkpoints(self) -> list[SeenCheckpoint]:
         """Returns the checkpoints to retry now, oldest first."""
@@ -515,7 +545,8 @@ class Intake:
                 uri=seen_checkpoint.uri, variant=self._run_variant(seen_checkpoint.uri)
             )
             if request is None:
-                checkpoint, stamp = self._read_into_spool(seen_checkpoint, None)
+                early_read = self._early_reads.pop(seen_checkpoint.uri, None)
+                checkpoint, stamp = early_read or self._read_into_spool(seen_checkpoint, None)
             else:  # retried now, since given checkpoints are not retried later
                 checkpoint, stamp = retried(lambda: self._read_into_spool(seen_checkpoint, request), clock=self._clock)
             subject = given_checkpoint.to_subject(checkpoint)
@@ -749,5 +780,8 @@ def _is_valid_unicode(name: str) -> bool:
 
 def skipped_line(uris: Sequence[str]) -> str:
     """Returns one line on checkpoints that are not evaluated. `uris` are in the order of their steps."""
-    uris_text = uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"
-    return f"skipped: {uris_text} (not chosen; `--checkpoints all` evaluates each)"
+    return f"skipped: {_uris_text(uris)} (not chosen; `--checkpoints all` evaluates each)"
+
+
+def _uris_text(uris: Sequence[str]) -> str:
+    return uris[0] if len(uris) == 1 else f"{len(uris)} checkpoints, {uris[0]} to {uris[-1]}"

@@ -66,13 +66,18 @@ class DirectorySource:
         self._pending, failing = {}, self._failing_since
         self._failing_since = {}
         self._previous_failures = failing
-        dated_checkpoints: list[tuple[float, SeenCheckpoint]] = []
-        for path in self._list_paths():
-            dated_checkpoint = self._check_or_record_failure(path)
-            if dated_checkpoint is not None:
-                dated_checkpoints.append(dated_checkpoint)
-        dated_checkpoints.sort(key=lambda item: (item[1].index is None, item[1].index or 0, item[0], item[1].uri))
-        return [checkpoint for _, checkpoint in dated_checkpoints]
+        checkpoints = [
+            checkpoint for path in self._list_paths() if (checkpoint := self._check_or_record_failure(path)) is not None
+        ]
+        return sorted(
+            checkpoints,
+            key=lambda checkpoint: (
+                checkpoint.index is None,
+                checkpoint.index or 0,
+                checkpoint.written_at,
+                checkpoint.uri,
+            ),
+        )
 
     def _list_paths(self) -> list[epath.Path]:
         try:
@@ -116,14 +121,14 @@ class DirectorySource:
         name = reader_name_for(path, self._readers)
         return None if name is None or self._is_folder(path) else name
 
-    def _check_or_record_failure(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+    def _check_or_record_failure(self, path: epath.Path) -> SeenCheckpoint | None:
         try:
             return self._check_path(path)
         except OSError as error:
             self._record_failure(path, error)
             return None
 
-    def _check_path(self, path: epath.Path) -> tuple[float, SeenCheckpoint] | None:
+    def _check_path(self, path: epath.Path) -> SeenCheckpoint | None:
         reader_name = self._reader_name_for(path)
         if reader_name is None:
             return None
@@ -150,7 +155,7 @@ class DirectorySource:
             self._pending[name] = Unfinished(reason=reason, is_awaited=is_awaited)
             return None
         self._yielded_stamps[name] = stamp
-        return stamp[1], SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name))
+        return SeenCheckpoint(uri=name, reader=reader_name, index=index_in_name(path.name), written_at=stamp[1])
 
     def _readiness(
         self, reader: CheckpointReader, path: epath.Path, stamp: tuple[int, float], *, is_done: bool

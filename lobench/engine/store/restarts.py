@@ -115,6 +115,21 @@ class Restarts:
             for lineage, restart_position in {**last_positions, series: last_position}.items():
                 self._positions_before_restarts.setdefault(lineage, []).append(restart_position)
 
+    def last_position(self, uri: str) -> int | None:
+        """Returns the position of the last content that was first seen at a path; None if none was seen there."""
+        return next(reversed(self._positions_by_uri.get(uri, ())), None)
+
+    def paths_of_new_runs(self) -> frozenset[str]:
+        """Returns the paths of the checkpoints for which `is_of_new_run` is True."""
+        return frozenset(subject.uri for position, subject in self._subjects.items() if self.is_of_new_run(position))
+
+    def subject_at(self, position: int) -> Subject:
+        return self._subjects[position]
+
+    def is_of_new_run(self, position: int) -> bool:
+        """Returns whether a checkpoint belongs to the present run of a trainer that was restarted in place."""
+        return position not in self.superseded_positions and self.num_restarts_before(position) > 0
+
     def num_restarts_before(self, position: int) -> int:
         """Returns how many times the trainer of a checkpoint was restarted before the checkpoint was first seen."""
         subject = self._subjects.get(position)

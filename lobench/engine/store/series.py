@@ -15,7 +15,14 @@ from typing import NamedTuple
 from lobench.core.checkpoint import index_in_name
 from lobench.core.subject import Subject
 
-__all__ = ["ArrivalNumbers", "CheckpointSeries", "has_step_in_name", "numbered_by_arrival", "series_of"]
+__all__ = [
+    "ArrivalNumbers",
+    "CheckpointSeries",
+    "has_step_in_name",
+    "names_of_series",
+    "numbered_by_arrival",
+    "series_of",
+]
 
 _NUMBER = re.compile(r"\d+")
 
@@ -42,8 +49,13 @@ class CheckpointSeries(NamedTuple):
 
 
 def series_of(subject: Subject) -> CheckpointSeries:
-    folder, name = _folder_and_name(subject.uri)
-    return CheckpointSeries(subject.run, subject.generation, f"{folder}{_NUMBER.sub('*', name)}", subject.variant.key)
+    return CheckpointSeries(subject.run, subject.generation, names_of_series(subject.uri), subject.variant.key)
+
+
+def names_of_series(uri: str) -> str:
+    """Returns the path of the checkpoints of a series, with a star for each number in the name: `today/theta_*.npz`."""
+    folder, name = _folder_and_name(uri)
+    return f"{folder}{_NUMBER.sub('*', name)}"
 
 
 def has_step_in_name(uri: str) -> bool:

@@ -35,6 +35,7 @@ from lobench.core.subject import Subject, Variant
 from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.checkpoints.kept import readable_location
+from lobench.engine.checkpoints.leftovers import find_leftovers
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.checkpoints.whole_files import opaque_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
@@ -145,8 +146,15 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path_advice(str(location)))
     manager = plugins_of(suite_paths, progress)
+    excluded, paths_of_new_runs = _restarts_of(store)
     checkpoints = _run_checkpoints(
-        run, manager, rows, progress, suites=suite_paths, excluded=_subjects_off_curve(store)
+        run,
+        manager,
+        rows,
+        progress,
+        suites=suite_paths,
+        excluded=excluded,
+        paths_of_new_runs={_resolve_path(run.path_of(uri)) for uri in paths_of_new_runs},
     )
     checkpoints = [
         checkpoint
@@ -483,15 +491,16 @@ def _variant_lookup(
     )
 
 
-def _subjects_off_curve(store: Path) -> frozenset[Subject]:
-    """Returns the checkpoints of a watch's store that are not on the curve of the present run.
+def _restarts_of(store: Path) -> tuple[frozenset[Subject], frozenset[str]]:
+    """Returns the checkpoints of a watch's store that are not on the curve of the present run, and that run's paths.
 
-    They belong to a former run in the same folder, or have no outer step although other checkpoints of the folder do.
+    The former belong to a former run in the same folder, or have no outer step although other checkpoints of the folder
+    do. There are no paths if the trainer never began again.
     """
     if not is_store(store):
-        return frozenset()
+        return frozenset(), frozenset()
     with Ledger.open(store, read_only=True) as ledger:
-        return ledger.superseded_subjects() | ledger.numbered_by_arrival()
+        return ledger.superseded_subjects() | ledger.numbered_by_arrival(), ledger.restarts().paths_of_new_runs()
 
 
 def _run_checkpoints(
@@ -502,11 +511,13 @@ def _run_checkpoints(
     *,
     suites: Sequence[str],
     excluded: Collection[Subject],
+    paths_of_new_runs: Collection[str],
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order, including evaluated ones that have been deleted.
 
     Args:
       excluded: Checkpoints to leave out, such as those that a restart superseded.
+      paths_of_new_runs: Resolved paths of the checkpoints that were seen since the trainer began again in its folder.
     """
     readers = readers_for(suites, manager, allow_pickle=False)
     takes_any = takes_any_checkpoint(*suites)
@@ -564,20 +575,36 @@ def _run_checkpoints(
         checkpoints[checkpoint.run, checkpoint.generation, checkpoint.outer_step] = checkpoint
         if file.index is not None:
             new_checkpoints.append(checkpoint)
-    replaced_steps = [
-        checkpoint.outer_step for checkpoint in new_checkpoints if _resolve_path(checkpoint.uri) in watched_paths
+    replaced_steps = {
+        checkpoint.uri: checkpoint.outer_step
+        for checkpoint in new_checkpoints
+        if _resolve_path(checkpoint.uri) in watched_paths
+    }
+    leftovers = find_leftovers(
+        seen_files, lambda file: file.uri in replaced_steps or _resolve_path(file.uri) in paths_of_new_runs
+    )
+    unread_leftovers = [checkpoint for checkpoint in new_checkpoints if checkpoint.uri in leftovers]
+    replaced_keys = [
+        key
+        for key, checkpoint in checkpoints.items()
+        if checkpoint in unread_leftovers
+        or (
+            replaced_steps
+            and checkpoint.outer_step >= min(replaced_steps.values())
+            and checkpoint not in new_checkpoints
+        )
     ]
+    for key in replaced_keys:
+        del checkpoints[key]
     if replaced_steps:  # the run was restarted in its folder, and no watch has seen that yet
-        replaced_keys = [
-            key
-            for key, checkpoint in checkpoints.items()
-            if checkpoint.outer_step >= min(replaced_steps) and checkpoint not in new_checkpoints
-        ]
-        for key in replaced_keys:
-            del checkpoints[key]
         progress.log(
-            f"restarted: outer step {min(replaced_steps)} has other content than the watch saw, and "
+            f"restarted: outer step {min(replaced_steps.values())} has other content than the watch saw, and "
             f"{counted(len(replaced_keys), 'checkpoint')} of the former run, from there on, are left out"
+        )
+    elif replaced_keys:
+        progress.log(
+            f"left out: {counted(len(replaced_keys), 'checkpoint')} older than the first of a run that began again in "
+            "this folder"
         )
     runs = sorted({checkpoint.run for checkpoint in checkpoints.values()})
     if len(runs) > 1:

@@ -8,7 +8,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -646,6 +646,71 @@ def test_restart_in_a_copied_run_supersedes_what_was_overwritten_and_no_more(tmp
     second = Start(tmp_path, only_newest=only_newest)
     second.take_all()
     assert present(second) == [step for step in (0, 20, 40) if step <= changed_step]
+
+
+def written(folder: Path, at: float, values: Mapping[int, float]) -> None:
+    """Writes checkpoints by step, and sets the time at which they were written."""
+    for step, value in values.items():
+        os.utime(write(folder, step, value), (at, at))
+
+
+@pytest.mark.parametrize("only_newest", [False, True])
+def test_files_of_a_former_run_that_no_start_has_read_are_left_out(tmp_path: Path, only_newest: bool) -> None:
+    written(tmp_path, 1e9, {0: 0.0, 10: 1.0, 20: 2.0})
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    written(tmp_path, 1e9 + 1, {30: 3.0, 40: 4.0})  # while nobody watches; then another trainer begins
+    written(tmp_path, 1e9 + 2, {0: 5.0, 10: 6.0})
+    second = Start(tmp_path, only_newest=only_newest)
+    second.take_all()
+    assert present(second) == ([10] if only_newest else [0, 10])
+    assert second.reader.read_paths.count("theta_0.npz") <= 1
+    assert [line for line in second.output if SHOWN["left-out-former-run"] in line], second.output
+    second.ledger.close()
+    written(tmp_path, 1e9 + 3, {30: 7.0})
+    third = Start(tmp_path)  # `all`, after `latest`: it knows from the store that a new run began
+    third.take_all()
+    assert sorted(present(third)) == [0, 10, 30]
+
+
+@pytest.mark.parametrize("only_newest", [False, True])
+def test_start_notices_a_new_run_that_is_shorter_than_the_former_one(tmp_path: Path, only_newest: bool) -> None:
+    written(tmp_path, 1e9, {0: 0.0, 10: 1.0, 20: 2.0})
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    written(tmp_path, 1e9 + 1, {0: 5.0})
+    second = Start(tmp_path, only_newest=only_newest)
+    assert second.take_all() == [0] and present(second) == [0]
+
+
+@pytest.mark.parametrize("only_newest", [False, True])
+def test_older_files_are_of_the_run_if_a_lower_step_was_only_copied(tmp_path: Path, only_newest: bool) -> None:
+    written(tmp_path, 1e9, {0: 0.0, 10: 1.0})
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    written(tmp_path, 1e9 + 1, {20: 2.0, 30: 3.0})
+    written(tmp_path, 1e9 + 2, {0: 0.0})
+    second = Start(tmp_path, only_newest=only_newest)
+    assert second.take_all() == ([30] if only_newest else [0, 20, 30])
+
+
+def test_slots_that_a_trainer_writes_in_turn_are_no_new_run(tmp_path: Path) -> None:
+    def slot(number: int, step: int) -> None:
+        path = write(tmp_path, number, step)
+        np.savez(path, x=np.float32(step), outer_step=np.int64(step))
+        os.utime(path, (1e9 + step, 1e9 + step))
+
+    slot(0, 10)
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    for number, step in ((1, 20), (2, 30), (0, 40)):
+        slot(number, step)
+    second = Start(tmp_path)
+    assert sorted(second.take_all()) == [20, 30, 40] and sorted(present(second)) == [10, 20, 30, 40]
 
 
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
