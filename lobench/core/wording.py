@@ -14,6 +14,7 @@ __all__ = [
     "cause",
     "convert_errors",
     "counted",
+    "counted_range",
     "describe_value",
     "duration_text",
     "groups_text",
@@ -41,6 +42,13 @@ def counted(count: int, name: str) -> str:
     ('1 method', '2,000 methods')
     """
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def counted_range(counts: Iterable[int], name: str) -> str:
+    """Returns the lowest and the highest of several counts with their noun: `4 seeds`, `4 to 16 seeds`."""
+    different_counts = sorted(set(counts))
+    start_text = f"{different_counts[0]:,} to " if len(different_counts) > 1 else ""
+    return start_text + counted(different_counts[-1], name)
 
 
 def groups_text(groups: Iterable[Sequence[str]]) -> str:

@@ -23,7 +23,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.result import Outcome
 from lobench.core.subject import SubjectKey
-from lobench.core.wording import counted, groups_text, shortened_list
+from lobench.core.wording import counted_range, groups_text, shortened_list
 from lobench.engine.config.command_case import is_command
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_result import ItemResult
@@ -123,7 +123,11 @@ class GateReporter:
             measurement = self._measurements.get(result.case)
             test_file = measurement.node_id.split("::")[0] if measurement else "lobench"
             text = gate_line(
-                result, self._margin(result), ratio=_ratio_text(measurement), note=self._case_note(result.case)
+                result,
+                self._margin(result),
+                _seeds_text(self._report, result),
+                ratio=_ratio_text(measurement),
+                note=self._case_note(result.case),
             )
             self._report_verdict(
                 f"{test_file}::gate[{result.case}]", test_file, result.verdict, text, _gate_properties(result)
@@ -169,7 +173,8 @@ class GateReporter:
         for verdict in verdicts:
             text = verdict.note
             if verdict.result is not None:
-                text = gate_line(verdict.result, margin_by_case.get(verdict.case, mean_margin), note=verdict.note)
+                margin = margin_by_case.get(verdict.case, mean_margin)
+                text = gate_line(verdict.result, margin, _seeds_text(gate, verdict.result), note=verdict.note)
             name = verdict.case or "mean over the cases"
             file = file_by_case.get(verdict.case, "lobench")
             properties = [] if verdict.result is None else _gate_properties(verdict.result)
@@ -315,7 +320,7 @@ class GateReporter:
         text = f"{report.verdict}: {text_by_verdict[report.verdict]}"
         if not math.isnan(overall.harm):
             bounds = f"[{_signed(-overall.upper)}, {_signed(-overall.lower)}]"
-            text += f"; score {_signed(-overall.harm)} {bounds}, {counted(overall.num_seeds, 'seed')} per case"
+            text += f"; score {_signed(-overall.harm)} {bounds}, {_seeds_text(report, overall)} per case"
         seed_counts = [
             result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None
         ]
@@ -324,6 +329,8 @@ class GateReporter:
 
     def _table_row(self, result: GateResult) -> tuple[str, ...]:
         measurement = self._measurements.get(result.case)
+        assert self._report is not None
+        seeds_text = _seeds_text(self._report, result)
         return (
             result.case,
             str(result.verdict),
@@ -332,7 +339,7 @@ class GateReporter:
             f"{self._margin(result):.3g}",
             _ratio_text(measurement),
             _signed(-measurement.test_harm) if measurement else "-",
-            str(result.num_seeds),
+            seeds_text.rpartition(" ")[0],
             "-" if result.seeds_to_decide is None else str(result.seeds_to_decide),
             "; ".join(filter(None, (result.divergence, result.note, self._case_note(result.case)))),
         )
@@ -349,17 +356,24 @@ def _is_same_measurement(measurement: Measurement, earlier_measurement: Measurem
     return measurement.node_id == earlier_measurement.node_id or scores == earlier_scores
 
 
-def gate_line(result: GateResult, margin: float, *, ratio: str = "-", note: str = "") -> str:
+def gate_line(result: GateResult, margin: float, seeds_text: str, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line with the verdict and its reasons."""
     text = (
         f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
-        f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {counted(result.num_seeds, 'seed')}"
+        f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {seeds_text}"
     )
     if result.verdict is Verdict.REGRESSED:
         text += f", p = {result.p_holm:.2g}"
     if result.seeds_to_decide is not None:
         text += f"; {result.seeds_to_decide} seeds would decide"
     return "; ".join(filter(None, (text, result.divergence, result.note, note)))
+
+
+def _seeds_text(report: GateReport, result: GateResult) -> str:
+    """Returns the number of seeds of a case; of the mean, the range over its cases: `4 to 16 seeds`."""
+    cases = [case for case in report.cases if case.case == result.case]
+    cases = cases or [case for case in report.cases if not math.isnan(case.harm)] or [result]
+    return counted_range((case.num_seeds for case in cases), "seed")
 
 
 def _ratio_text(measurement: Measurement | None) -> str:

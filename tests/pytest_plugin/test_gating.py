@@ -227,6 +227,12 @@ def test_adaptive_seeds_decide_and_xdist_says_the_same(runs: dict[str, Done]) ->
     assert content(alone.store) == content(spread.store)
 
 
+def test_mean_over_cases_with_different_numbers_of_seeds_names_both_numbers(runs: dict[str, Done]) -> None:
+    lines = [line for line in runs["adaptive"].out.splitlines() if " 4 to 16 " in line]
+    starts = {line.split()[0] for line in lines}  # of the headline, the table's row and the short summary
+    assert starts == {"REGRESSED:", "mean", "REGRESSED"}, runs["adaptive"].out
+
+
 def test_a_case_may_have_a_margin_of_its_own(runs: dict[str, Done]) -> None:
     assert runs["own margin"].verdicts()["gate[tiny/a]"] == ("PASS", "passed"), runs["own margin"].out
     assert runs["harmful"].verdicts()["gate[tiny/a]"] != ("PASS", "passed")

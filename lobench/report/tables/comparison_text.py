@@ -11,7 +11,7 @@ from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps
 from lobench.analysis.comparisons.summary import improvement_note
 from lobench.analysis.stats.comparison import CaseEffect, Effect, comparison_words
-from lobench.core.wording import counted, one_line, shortened_list
+from lobench.core.wording import counted, counted_range, one_line, shortened_list
 from lobench.report.tables.comparison import (
     case_means,
     case_rows,
@@ -145,8 +145,7 @@ def _cases_and_seeds(comparison: MethodComparison) -> str:
     if 0 < (num_in_mean := sum(not math.isnan(case.mean) for case in cases)) < len(cases):
         text += f" ({num_in_mean} in the score)"
     if cases and all(case.is_paired for case in cases):
-        seeds = sorted({case.num_seeds for case in cases})
-        return f"{text} x {counted(seeds[0], noun) if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]} {noun}s'}"
+        return f"{text} x {counted_range((case.num_seeds for case in cases), noun)}"
     counts_of_sides = [sorted({case.num_a for case in cases}), sorted({case.num_b for case in cases})]
     a, b = (f"{side[0]}" if len(side) == 1 else f"{side[0]} to {side[-1]}" for side in counts_of_sides if side)
     pairing_note = "none in common" if not any(case.is_paired for case in cases) else "not all in common"

@@ -17,7 +17,7 @@ from lobench.analysis.store.subjects import StoredSubject
 from lobench.analysis.tables.tabulate import race_notes
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.result import Outcome, mean_of
-from lobench.core.wording import counted, duration_text, one_line, shortened_list
+from lobench.core.wording import counted, counted_range, duration_text, one_line, shortened_list
 from lobench.report.tables.text import final_mean_text, interval_cell, interval_words, text_table
 
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
@@ -159,9 +159,8 @@ def _why_unranked(summary: Summary, rows: Sequence[_Row]) -> str:
 
 
 def _seeds_text(score: MeanScore, summary: Summary) -> str:
-    seed_counts = sorted({len(seeds) for seeds in score.scores.values()})
     noun = common_replicate_noun(case for case in summary.snapshot.cases if case.identity in score.scores)
-    return counted(seed_counts[0], noun) if len(seed_counts) == 1 else f"{seed_counts[0]} to {seed_counts[-1]} {noun}s"
+    return counted_range((len(seeds) for seeds in score.scores.values()), noun)
 
 
 def _row_label(row: _Row) -> str:
