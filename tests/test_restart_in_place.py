@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import os
 import re
@@ -21,6 +23,7 @@ from tiny import watch_here as watch
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.tables.frames import open_results
 from lobench.core.errors import StoreError
 from lobench.engine.store.ledger import Ledger
 from lobench.extend import wandb_rows
@@ -277,6 +280,19 @@ def test_file_without_a_step_is_a_run_of_its_own_beside_files_with_steps(with_la
     assert [label for label in labels if label.startswith("outer step")] == [
         SHOWN["outer-step-2"].format(n=n) for n in (10, 20, 30, 40)
     ]
+
+
+def test_number_of_an_arrival_is_no_outer_step_in_tables_and_records(with_latest: tuple[Path, Path]) -> None:
+    store = with_latest[0] / "lobench_results" / "tiny"
+    steps = {(Path(one["checkpoint"]["uri"]).stem, one["checkpoint"]["outer_step"]) for one in results(store)}
+    assert steps == {("latest", None), *((f"theta_{n}", n) for n in (10, 20, 30, 40))}
+    rows = csv.DictReader(io.StringIO(lobench("results", "--store", store, "--format", "csv").stdout))
+    assert {row["outer_step"] for row in rows if row["label"] == "latest.npz"} == {""}
+    lines = lobench("results", "--store", store, "--evaluations").stdout.splitlines()
+    named = [line.split()[1] for line in lines if line.startswith("tiny/a")]
+    assert sorted(named) == ["10", "20", "30", "40", *["latest.npz"] * 4]
+    assert lobench("compare", f"{store}@3", f"{store}@40").returncode == 2, "no checkpoint has outer step 3"
+    assert not open_results(store).curves("train/loss", outer_step=1)
 
 
 def test_alarm_and_bisect_follow_the_files_with_steps(with_latest: tuple[Path, Path]) -> None:

@@ -151,8 +151,8 @@ def ending_record(ending: WatchSummary) -> EndingRecord:
 
 
 def _subject_record(subject: Subject) -> SubjectRecord:
-    step, generation = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
-    return record_from(SubjectRecord, subject, outer_step=step, generation=generation)
+    generation = subject.generation if subject.has_theta else None
+    return record_from(SubjectRecord, subject, outer_step=subject.known_outer_step, generation=generation)
 
 
 def costs_record(costs: Costs) -> CostsRecord:

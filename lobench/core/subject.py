@@ -6,7 +6,7 @@ import ast
 import functools
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from lobench.core.checkpoint import Checkpoint
@@ -85,6 +85,8 @@ class Subject:
       uri: Path or URL of a checkpoint, gin text of an optimizer ("" for the optimizers that cases bind), or
         `imported:NAME`.
       outer_step, generation, run: Position of a checkpoint; 0 and "" for other subjects.
+      is_numbered_by_arrival: Whether `outer_step` only counts the contents of a file without a step (`latest.npz`) that
+        lies beside checkpoints with outer steps. It does not distinguish subjects.
 
     >>> Subject.of_checkpoint(Checkpoint(uri="run/theta_3.npz", sha256="1" * 64, outer_step=3)).outer_step
     3
@@ -98,6 +100,7 @@ class Subject:
     outer_step: int = 0
     generation: int = 0
     run: str = ""
+    is_numbered_by_arrival: bool = field(default=False, compare=False)
 
     def __hash__(self) -> int:
         """Returns a hash of two fields, because readers of a large store look up each subject many times."""
@@ -178,6 +181,11 @@ class Subject:
     @property
     def has_theta(self) -> bool:
         return self.kind == "checkpoint"
+
+    @property
+    def known_outer_step(self) -> int | None:
+        """Outer step as tables and records show it; None if the subject has none."""
+        return self.outer_step if self.has_theta and not self.is_numbered_by_arrival else None
 
     @property
     def has_given_label(self) -> bool:

@@ -56,11 +56,7 @@ def match_name(snapshot: Snapshot, text: str, excluded_keys: Collection[SubjectK
     ]
     if text.isdecimal() and not snapshot.experiment.method_names:
         subjects = {index: snapshot.subjects[index].subject for index in permitted_indices}
-        if steps := [
-            index
-            for index in permitted_indices
-            if subjects[index].has_theta and subjects[index].outer_step == int(text)
-        ]:
+        if steps := [index for index in permitted_indices if subjects[index].known_outer_step == int(text)]:
             return NameMatches(tuple(steps), is_exact=False)
     exact_matches = [index for index in permitted_indices if text in subject_names(snapshot, index)]
     exact_matches = exact_matches or [
@@ -148,7 +144,7 @@ def _is_text_or_path(subject: Subject, text: str) -> bool:
 def _is_similar(subject: Subject, text: str) -> bool:
     if subject.is_imported:  # only by its whole name, because `imported:nadam` ends with `adam`
         return False
-    if text.isdecimal() and subject.has_theta and subject.outer_step == int(text):
+    if text.isdecimal() and subject.known_outer_step == int(text):
         return True
     is_hash = len(text) >= _MIN_HASH_DIGITS and subject.sha256.startswith(text)
     return is_hash or (subject.has_theta and bool(text) and subject.uri.endswith(text) and not text.isdecimal())

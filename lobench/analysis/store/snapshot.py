@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.places import DECISIONS_FILE
-from lobench.engine.store.series import numbered_by_arrival
 
 __all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
@@ -173,10 +172,7 @@ class Snapshot:
             identity: case for identity, case in cases_by_identity.items() if identity in shown_identities
         }
         cases = tuple(sorted(cases_by_identity.values(), key=lambda case: (case.suite, case.name, case.identity)))
-        numbered_positions = numbered_by_arrival({position: subject for subject, position in (positions or {}).items()})
-        labels = _labels_of(
-            subjects, {subject for subject, position in (positions or {}).items() if position in numbered_positions}
-        )
+        labels = _labels_of(subjects)
         return cls(
             store=store,
             subjects=subjects,
@@ -340,12 +336,9 @@ class Snapshot:
         return self.case_names[self.cases[case_index].identity]
 
 
-def _labels_of(subjects: Sequence[StoredSubject], without_step: Collection[Subject]) -> list[str]:
-    """Returns the label of each subject: its outer step, or its name if the step does not distinguish it.
-
-    Checkpoints in `without_step` are labelled by name: their `outer_step` only counts arrivals.
-    """
-    subjects_with_step = {subject.subject for subject in subjects if subject.subject.has_theta} - {*without_step}
+def _labels_of(subjects: Sequence[StoredSubject]) -> list[str]:
+    """Returns the label of each subject: its outer step, or its name if it has none or the step is not distinct."""
+    subjects_with_step = {subject.subject for subject in subjects if subject.subject.known_outer_step is not None}
     steps = Counter(
         (subject.subject.generation, subject.subject.outer_step)
         for subject in subjects

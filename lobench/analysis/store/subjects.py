@@ -830,7 +830,7 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     for row in rows:
         for subject in row.recorded_sightings:
             is_of_run = (
-                subject.kind == "checkpoint"
+                subject.known_outer_step is not None
                 and not subject.variant.bindings
                 and subject not in row.superseded_sightings
             )

@@ -125,7 +125,7 @@ class StoredResults:
         """Returns a tidy frame with a row for each checkpoint, case, seed and metric.
 
         Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing
-        without theta), checkpoint, sha256, optimizer, case_identity (cases of one name may differ in it), seed, metric,
+        without theta; outer_step also for files without a step beside files with steps), checkpoint, sha256, optimizer, case_identity (cases of one name may differ in it), seed, metric,
         value (after the last inner step; NaN if the seed diverged), best (NaN if the metric's direction is not
         declared), mean, diverged_at (-1 if it did not), outcome. A seed whose evaluation gave no curves (error,
         timeout, ...) has one row without a metric, so that it stays visible.
@@ -235,7 +235,7 @@ class StoredResults:
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, subject in self._sightings():
             is_wanted = case is None or row.case.has_name(case)
-            is_wanted &= outer_step is None or (subject.has_theta and outer_step == subject.outer_step)
+            is_wanted &= outer_step is None or outer_step == subject.known_outer_step
             is_wanted &= checkpoint is None or name_matches(subject, checkpoint)
             curves_of_row = row.curves if is_wanted else None
             if curves_of_row is not None:
@@ -303,13 +303,13 @@ _VALUE_COLUMNS = ("seed", "metric", "value", "best", "mean", "diverged_at", "out
 
 
 def _subject_cells(case: CaseInfo, subject: Subject, optimizer_hash: str) -> tuple[Any, ...]:
-    steps = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
     return (
         case.suite,
         case.name,
         subject.kind,
         subject.label,
-        *steps,
+        subject.known_outer_step,
+        subject.generation if subject.has_theta else None,
         subject.uri,
         subject.sha256,
         optimizer_hash,

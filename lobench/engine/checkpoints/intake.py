@@ -31,6 +31,7 @@ from lobench.engine.retries import RetryPauses, is_short_of_files, is_transient,
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.reader import PASSED_OVER_PREFIX
 from lobench.engine.store.restarts import RESTARTED_EVENT, Restart
+from lobench.engine.store.series import has_step_in_name
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake", "skipped_line"]
@@ -592,6 +593,8 @@ class Intake:
                 has_returned=has_returned,
                 on_restart=lambda restart: self._log_restart(restart, subject),
             )
+            if not has_step_in_name(subject.uri):
+                subject = self._ledger.sightings(subject.sha256)[position]
             return position, subject
         return None
 

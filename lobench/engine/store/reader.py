@@ -25,7 +25,7 @@ from lobench.engine.store.programs import accepted_keys_of_programs, known_progr
 from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import decoding_errors, store_errors
-from lobench.engine.store.series import numbered_by_arrival
+from lobench.engine.store.series import has_step_in_name, numbered_by_arrival
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_from_row
 from lobench.engine.store.summaries import StoredSummaries
 
@@ -60,9 +60,15 @@ class LedgerReader(Locations, Codes):
 
     def sightings(self, sha256: str = "") -> dict[int, Subject]:
         """Returns all sightings, or those of one subject, by position, with their current paths."""
-        return {
+        sightings = {
             position: self.with_present_path(subject) for position, subject in self.recorded_sightings(sha256).items()
         }
+        if sha256 and any(subject.has_theta and not has_step_in_name(subject.uri) for subject in sightings.values()):
+            all_sightings = self.sightings()  # those before tell whether it is numbered by its arrival
+            return {position: all_sightings[position] for position in sightings}
+        for position in numbered_by_arrival(sightings):
+            sightings[position] = dataclasses.replace(sightings[position], is_numbered_by_arrival=True)
+        return sightings
 
     def recorded_sightings(self, sha256: str = "") -> dict[int, Subject]:
         """Returns the sightings with their recorded paths, by which events refer to them."""
@@ -233,8 +239,7 @@ class LedgerReader(Locations, Codes):
 
     def numbered_by_arrival(self) -> frozenset[Subject]:
         """Returns the contents of files without a step, in folders of checkpoints with outer steps."""
-        sightings = self.sightings()
-        return frozenset(sightings[position] for position in numbered_by_arrival(sightings))
+        return frozenset(subject for subject in self.sightings().values() if subject.is_numbered_by_arrival)
 
     def restart_events(self) -> list[tuple[str, dict[str, Any]]]:
         return self.events(RESTARTED_EVENT, RETURNED_EVENT)

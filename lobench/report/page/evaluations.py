@@ -38,7 +38,7 @@ class ListedEvaluation(NamedTuple):
         name = subject.label
         if subject.kind == "checkpoint":
             name = (subject.uri or row.key.checkpoint_sha256).rsplit("/", 1)[-1]
-        outer_position = (subject.outer_step, subject.generation) if subject.has_theta else (None, None)
+        outer_position = (subject.known_outer_step, subject.generation if subject.has_theta else None)
         case = f"{row.case.suite}/{row.case.name}"
         return cls(
             summary=summary,

@@ -689,12 +689,11 @@ def _gate_of_case(gate: GateResult, identity: str) -> GateOfCase:
 def _subject_record(subject: StoredSubject) -> ComparedSubject:
     checkpoint = subject.checkpoint
     has_theta = subject.subject.has_theta
-    outer_step = checkpoint.outer_step if has_theta else None
     return record_from(
         ComparedSubject,
         checkpoint,
         label=subject.label,
-        outer_step=outer_step,
+        outer_step=subject.subject.known_outer_step,
         generation=checkpoint.generation if has_theta else None,
         git_revisions=sorted(subject.git_revisions),
         diverged=subject.num_diverged,

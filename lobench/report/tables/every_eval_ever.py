@@ -51,7 +51,9 @@ def _record(label: str, stored_subject: StoredSubject, results: list[dict[str, A
     model = f"lobench/{'-'.join(filter(None, [stored_subject.subject.sha256[:12], bindings]))}"
     details = {"deployment_type": "self_deployed", "model_availability": "unknown", "kind": stored_subject.subject.kind}
     if stored_subject.subject.has_theta:
-        details |= {"sha256": stored_subject.subject.sha256, "outer_step": str(stored_subject.subject.outer_step)}
+        details["sha256"] = stored_subject.subject.sha256
+    if (outer_step := stored_subject.subject.known_outer_step) is not None:
+        details["outer_step"] = str(outer_step)
     if stored_subject.subject.variant.bindings:
         details["bindings"] = "\n".join(stored_subject.subject.variant.bindings)
     return {

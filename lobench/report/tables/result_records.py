@@ -170,8 +170,7 @@ def _record(row: EvaluationRow, subject: Subject, codes: ResultCodes, with_curve
         "bindings": list(subject.variant.bindings),
         "checkpoint": {
             "uri": subject.uri or None,
-            # Subjects without theta have no outer step.
-            "outer_step": subject.outer_step if subject.has_theta else None,
+            "outer_step": subject.known_outer_step,
             "generation": subject.generation if subject.has_theta else None,
             "sha256": row.key.checkpoint_sha256,
         },

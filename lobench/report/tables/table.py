@@ -150,7 +150,7 @@ def _row(
 
 
 def _step_name(subject: Subject) -> str:
-    if not has_outer_step(subject.checkpoint):
+    if not has_outer_step(subject):
         return subject_name(subject)
     step = f"{subject.generation}:{subject.outer_step}" if subject.generation else str(subject.outer_step)
     return f"{subject.run} {step}" if subject.run else step

@@ -17,7 +17,6 @@ from lobench.engine.store.series import has_step_in_name
 if TYPE_CHECKING:
     from lobench.analysis.stats.comparison import MeanDifference
     from lobench.analysis.stats.intervals import Interval
-    from lobench.core.checkpoint import Checkpoint
     from lobench.core.step_cost import Overhead, StepSeconds
     from lobench.core.subject import Subject
 
@@ -391,9 +390,9 @@ def _join_words(words: Sequence[str], max_width: int, indent: str) -> list[str]:
     return [*lines, current_line]
 
 
-def has_outer_step(checkpoint: Checkpoint) -> bool:
+def has_outer_step(subject: Subject) -> bool:
     """Returns whether the outer step of a checkpoint is known, from the name of its file or from its contents."""
-    return has_step_in_name(checkpoint.uri) or checkpoint.outer_step > 0
+    return has_step_in_name(subject.uri) or bool(subject.known_outer_step)
 
 
 def subject_name(subject: Subject) -> str:
@@ -409,5 +408,5 @@ def subject_name(subject: Subject) -> str:
     lineage = f"generation {subject.generation}, " if subject.generation else f"{subject.run}, " if subject.run else ""
     if has_step_in_name(subject.uri):
         return f"{lineage}outer step {subject.outer_step}"
-    step = f", outer step {subject.outer_step}" if subject.outer_step else ""
+    step = f", outer step {subject.outer_step}" if has_outer_step(subject) else ""
     return f"{lineage}{subject.label}{step}"

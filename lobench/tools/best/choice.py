@@ -31,7 +31,7 @@ class RankedReport(RankedCounts):
 
 class CandidateRecord(RankedCounts):
     uri: str
-    outer_step: int
+    outer_step: int | None
     generation: int
     sha256: str
     fresh: IntervalRecord
@@ -69,7 +69,10 @@ class Candidate:
 
     def to_record(self) -> CandidateRecord:
         bounds = {"fresh": _interval_record(self.fresh.score), "chosen_by": _interval_record(self.chosen.score)}
-        return record_from(CandidateRecord, self.chosen.subject.checkpoint, **bounds, **_count_record(self.fresh))
+        subject = self.chosen.subject.subject
+        return record_from(
+            CandidateRecord, subject, outer_step=subject.known_outer_step, **bounds, **_count_record(self.fresh)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +164,10 @@ def _table_rows(best: Best) -> list[list[str]]:
     folders = zip(*(uri.split("/")[:-1] for uri in uris), strict=False)
     num_common = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
     for candidate in best.candidates:
-        checkpoint = candidate.chosen.subject.checkpoint
+        subject = candidate.chosen.subject.subject
         fresh_result = candidate.fresh
-        step = str(checkpoint.outer_step) if has_outer_step(checkpoint) else "-"
-        row = ["/".join(checkpoint.uri.split("/")[num_common:]), step]
+        step = str(subject.outer_step) if has_outer_step(subject) else "-"
+        row = ["/".join(subject.uri.split("/")[num_common:]), step]
         row += [
             interval_cell(fresh_result.score),
             interval_cell(candidate.chosen.score),

@@ -31,7 +31,7 @@ _COLUMNS = {
     "case": ("Text", "Case: an inner task with its budget and metrics."),
     "kind": ("Text", "checkpoint, optimizer (without theta) or imported."),
     "label": ("Text", "Name of the checkpoint or optimizer."),
-    "outer_step": ("Float", "Meta-training step of the checkpoint; empty without theta."),
+    "outer_step": ("Float", "Meta-training step of the checkpoint; empty if it has none."),
     "generation": ("Float", "Generation of the checkpoint's run in a population; empty without theta."),
     "sha256": ("Text", "Hash of theta; empty without theta."),
     "optimizer": ("Text", "Bindings of the optimizer."),

@@ -506,6 +506,20 @@ def test_who_has_no_source_does_not_ask_for_news_without_end() -> None:
     assert NoSource().poll_seconds > 0
 
 
+def test_content_of_a_file_without_a_step_is_numbered_by_its_arrival_beside_files_with_steps(tmp_path: Path) -> None:
+    start, found = Start(tmp_path), []
+    for step in (10, 20):
+        write(tmp_path, step, step).with_name("latest.npz").write_bytes(write(tmp_path, step, step).read_bytes())
+        (tmp_path / "run" / "latest.npz.done").touch()
+        found += [subject for _, subject in start.intake.poll()[1]]
+    assert [(subject.outer_step, subject.known_outer_step) for subject in found] == [
+        (10, 10), (0, None), (20, 20), (1, None)
+    ]  # fmt: skip
+    (_, latest) = start.ledger.sightings(found[-1].sha256).values()
+    assert latest == found[-1] and latest.is_numbered_by_arrival
+    start.ledger.close()
+
+
 def present(start: Start) -> list[int]:
     superseded = start.ledger.superseded_subjects()
     return [one.outer_step for one in start.ledger.sightings().values() if one not in superseded]
