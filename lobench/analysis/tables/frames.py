@@ -125,7 +125,8 @@ class StoredResults:
         """Returns a tidy frame with a row for each checkpoint, case, seed and metric.
 
         Columns: suite, case, kind (checkpoint, optimizer or imported), label, outer_step and generation (missing
-        without theta; outer_step also for files without a step beside files with steps), checkpoint, sha256, optimizer, case_identity (cases of one name may differ in it), seed, metric,
+        without theta; outer_step also for files without a step beside files with steps), checkpoint, sha256, optimizer,
+        case_identity (cases of one name may differ in it), seed, metric,
         value (after the last inner step; NaN if the seed diverged), best (NaN if the metric's direction is not
         declared), mean, diverged_at (-1 if it did not), outcome. A seed whose evaluation gave no curves (error,
         timeout, ...) has one row without a metric, so that it stays visible.
