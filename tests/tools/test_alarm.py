@@ -122,6 +122,29 @@ def test_a_run_that_was_watched_from_another_folder_is_confirmed_all_the_same(tm
     assert done.returncode == 1 and SHOWN["is-gone"] not in done.stderr, done.stderr
 
 
+def test_checkpoints_with_former_bindings_are_left_out_and_a_confirmation_with_other_ones_is_an_error(
+    tmp_path: Path,
+) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE, extra=SEEDS), make_run(tmp_path, -1.2)
+    config = run / "config.gin"
+    texts = [config.read_text(), *(f"{config.read_text()}LearnableSGD.initial_lr = {value}\n" for value in (0.5, 0.6))]
+    options = ("--once", "--checkpoints", "latest", "--executor", "inline")
+    assert watch(run, suite, *options).returncode == 0
+    config.write_text(texts[1])
+    for step, log_lr in enumerate((-1.5, -4.0), 2):
+        write_checkpoint(run / f"theta_{step}.npz", log_lr)
+        assert watch(run, suite, *options).returncode == 0
+    config.write_text(texts[2])
+    unlike = alarm(run, suite)
+    assert unlike.returncode == 2 and SHOWN["cannot-be-confirmed-since-the"] in unlike.stderr, unlike.stderr
+    config.write_text(texts[1])
+    done = alarm(run, suite)
+    assert done.returncode == 1 and SHOWN["results-of-outer-step-1"] in done.stderr, done.stderr
+    record = json.loads(done.stdout)
+    assert [(one["outer_step"], one["reference_outer_step"]) for one in record["alarms"]] == [(3, 2)]
+    assert record["num_checkpoints"] == 2
+
+
 def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path, extra=SEEDS + ROLES), make_run(tmp_path, -1.5, -4.0)
     done = watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--alarm", "regress,overfit")

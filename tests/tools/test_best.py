@@ -9,7 +9,7 @@ import pytest
 from commands import lobench_here as lobench
 from shown import texts_of
 from stores import add
-from tiny import make_run, make_suite, results
+from tiny import ONE_CASE, make_run, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
 SHOWN = texts_of("best")
@@ -56,6 +56,26 @@ def test_the_top_is_evaluated_again_and_the_best_of_it_once_more_on_seeds_that_c
     assert text.splitlines()[1].startswith(SHOWN["report-this-score"]) and "\n\ncheckpoint" in text
     assert SHOWN["best-mean-that-is-stored"] in text
     assert len(json.loads((store / "best.json").read_text())) == 2
+
+
+def test_results_with_other_bindings_than_those_of_today_choose_nothing(tmp_path: Path) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -1.5)
+    config = run / "config.gin"
+    options = ("--once", "--checkpoints", "latest", "--executor", "inline")
+    assert watch(run, suite, *options).returncode == 0
+    config.write_text(f"{config.read_text()}LearnableSGD.initial_lr = 0.5\n")
+    command = ("best", run, "--suite", suite, "--top", "2", "--executor", "inline", "--format", "json")
+    edited = lobench(*command)  # no watch has seen the edit
+    assert edited.returncode == 0 and SHOWN["evaluating-1-checkpoint-again"] in edited.stderr, edited.stderr
+    write_checkpoint(run / "theta_2.npz", -4.0)
+    assert watch(run, suite, *options).returncode == 0
+    mixed = lobench(*command)
+    assert mixed.returncode == 0 and SHOWN["evaluating-2-checkpoints-again"] in mixed.stderr, mixed.stderr
+    found = results(run / "lobench_results" / "tiny" / "best" / "again")
+    assert len(found) == 2
+    assert all("initial_lr = 0.5" in one["provenance"]["bindings"] for one in found)
+    assert watch(run, suite, *options[:2], "all", *options[3:]).returncode == 0
+    assert "again" not in lobench(*command).stderr
 
 
 def test_usage_is_one_clear_line(tmp_path: Path) -> None:

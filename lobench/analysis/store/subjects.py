@@ -47,12 +47,14 @@ __all__ = [
     "codes_note",
     "diverged_names",
     "exploded_names",
+    "former_bindings_line",
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
     "rows_by_subject",
     "subject_of",
     "subjects_of",
+    "subjects_with_former_bindings",
 ]
 
 NOT_RUN = "not run"  # a planned seed without an evaluation
@@ -817,16 +819,15 @@ def codes_note(rows: Iterable[EvaluationRow]) -> str:
     return describe_codes({_code_record(row) for row in rows if row.code})
 
 
-def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
-    """Returns a line on checkpoints of one run that were evaluated with different bindings of their optimizer.
+def _latest_rows_by_case(
+    rows: Iterable[EvaluationRow], current: CurrentCases
+) -> Collection[Mapping[Subject, EvaluationRow]]:
+    """Returns the last evaluation of each checkpoint, for each run, generation and case.
 
-    They then differ in more than their thetas. Only evaluations that tables show, by the last plan, are compared.
-    Checkpoints with additional bindings are separate methods, and are left out.
-
-    Returns:
-      The line, on the run with the most such checkpoints, or "".
+    Only evaluations that tables show, by the last plan, count. Checkpoints with additional bindings are separate
+    methods, and are left out.
     """
-    latest_rows: dict[tuple[str, int, str], dict[Subject, EvaluationRow]] = {}  # by run, generation and case
+    latest_rows: dict[tuple[str, int, str], dict[Subject, EvaluationRow]] = {}
     for row in rows:
         for subject in row.recorded_sightings:
             is_of_run = (
@@ -838,8 +839,43 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
                 row_by_subject = latest_rows.setdefault((subject.run, subject.generation, row.case.identity), {})
                 if subject not in row_by_subject or row_by_subject[subject].id < row.id:
                     row_by_subject[subject] = row
+    return latest_rows.values()
+
+
+def subjects_with_former_bindings(rows: Iterable[EvaluationRow], current: CurrentCases) -> frozenset[Subject]:
+    """Returns the checkpoints whose results have other bindings of the optimizer than those planned last for their run.
+
+    An edit of `config.gin` leaves them behind if the watch does not evaluate earlier checkpoints again. Their scores
+    differ from those of later checkpoints in more than theta.
+    """
+    former_subjects = set[Subject]()
+    for row_by_subject in _latest_rows_by_case(rows, current):
+        present_hash = max(row_by_subject.values(), key=current.plan_order).case.optimizer_hash
+        former_subjects.update(
+            subject for subject, row in row_by_subject.items() if row.case.optimizer_hash != present_hash
+        )
+    return frozenset(former_subjects)
+
+
+def former_bindings_line(subjects: Collection[Subject]) -> str:
+    """Returns a line that names checkpoints whose results have former bindings of their optimizer; "" without any."""
+    steps = sorted({subject.outer_step for subject in subjects})
+    if not steps:
+        return ""
+    names = f"outer step{'s' if len(steps) > 1 else ''} {shortened_list(list(map(str, steps)), _MOST_STEPS)}"
+    return f"results of {names} were made with other bindings of the optimizer"
+
+
+def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
+    """Returns a line on checkpoints of one run that were evaluated with different bindings of their optimizer.
+
+    They then differ in more than their thetas.
+
+    Returns:
+      The line, on the run with the most such checkpoints, or "".
+    """
     subjects_by_bindings: dict[str, list[Subject]] = {}
-    for row_by_subject in latest_rows.values():
+    for row_by_subject in _latest_rows_by_case(rows, current):
         subjects_of_case: dict[str, list[Subject]] = {}
         for subject, row in row_by_subject.items():
             subjects_of_case.setdefault(row.case.optimizer_hash, []).append(subject)

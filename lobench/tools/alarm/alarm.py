@@ -121,8 +121,9 @@ def alarm(
       options: Options of `lobench alarm`: `rate`, `margin`, `seeds`, `window` and `least_gain`; and those of an
         evaluation, such as `workers`, the `sinks` that receive alarms, and the `gin_params` of the watch.
     Raises:
-      UsageError: An argument is invalid, the run's only store is read-only or another user's, or no case has fresh
-        seeds, on which `regress` and `overfit` are confirmed.
+      UsageError: An argument is invalid, the run's only store is read-only or another user's, no case has fresh
+        seeds, on which `regress` and `overfit` are confirmed, or the bindings of the optimizer are not those of the
+        watch, so that nothing can be confirmed.
       StoreError: The run has no store of a watch.
       StoreBusy: Another call follows the run. That of a watch that has ended is waited for.
       KeyboardInterrupt: Ctrl-C was pressed. The same call continues from there.
@@ -229,7 +230,7 @@ class _Follower:
         self._last_run: StoredRun | None = None
         self.detectors: list[SuspectThenConfirm | Stall] = []
         self._copies_folder = kept_copies_folder(watched_run.store)
-        self._other_code = ""  # line on results that are left out
+        self._logged_notes: set[str] = set()  # lines on results that are left out
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -249,20 +250,37 @@ class _Follower:
             return self._last_run
         self._known_standings = standings
         stored_run = self._read_run(is_over)
-        if stored_run.other_code not in ("", self._other_code):
-            self._progress.log(f"{stored_run.other_code}, and are left out; `lobench watch` evaluates them again")
-        self._other_code = stored_run.other_code
+        for note, command in (
+            (stored_run.other_code, "lobench watch"),
+            (stored_run.other_bindings, "lobench watch --checkpoints all"),
+        ):
+            if note not in ("", *self._logged_notes):
+                self._progress.log(f"{note}, and are left out; `{command}` evaluates them again")
+                self._logged_notes.add(note)
         self._restart_detectors(stored_run)
         for detector in self.detectors:
             while (confirmation := self._advance(detector, stored_run)) is not None:
                 self._evaluate_fresh_seeds(confirmation, stored_run)
                 # Checkpoints finished meanwhile are for the next look, so that positions stay the same.
-                stored_run = replace(stored_run, fresh_results=self._read_run(is_over).fresh_results, _scores={})
-                if not stored_run.fresh_samples(confirmation):
-                    results_command = command_text("lobench", "results", store=self._store / "alarm")
-                    self._progress.log(
-                        f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{results_command}`"
-                    )
+                new_run = self._read_run(is_over)
+                stored_run = replace(
+                    stored_run,
+                    fresh_results=new_run.fresh_results,
+                    unlike_results=new_run.unlike_results,
+                    _scores={},
+                )
+                if stored_run.fresh_samples(confirmation):
+                    continue
+                if stored_run.has_unlike_results(confirmation):
+                    error = _unlike_results_error(confirmation, self._store)
+                    if is_over and not self.alarms:
+                        raise error
+                    self._progress.log(str(error))
+                    continue
+                results_command = command_text("lobench", "results", store=self._store / "alarm")
+                self._progress.log(
+                    f"{confirmation.kind}: cannot be confirmed: no result on fresh seeds; see `{results_command}`"
+                )
         for raised_alarm in self.alarms:
             self.notifier.notify_of(
                 self.make_event(raised_alarm, stored_run), stored_run.run_names[raised_alarm.position]
@@ -535,6 +553,16 @@ class _Notifier:
     def _write(self) -> None:
         record = {"told": self._raised_alarms, "sinks": self._alarms_by_sink, "lines": self._lines}
         write_whole(self._file, json.dumps(record, indent=1) + "\n")
+
+
+def _unlike_results_error(confirmation: Confirmation, store: Path) -> UsageError:
+    return UsageError(
+        f"{confirmation.kind}: cannot be confirmed, since the fresh seeds were trained with other bindings of the "
+        "optimizer than the results of the watch",
+        where=str(store),
+        next_step="give the --gin-file and --gin-param of the watch, or if config.gin was edited, evaluate all again: "
+        "`lobench watch --checkpoints all`",
+    )
 
 
 def _alarm_identity(event: object) -> list[Any]:

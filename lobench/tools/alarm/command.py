@@ -28,8 +28,8 @@ Examples:
   lobench alarm runs/today --suite quick --follow --on-alarm 'scancel 123'
   lobench watch runs/today --suite quick --alarm regress --on-alarm 'scancel 123'
 
-Exit codes: 0 no alarm, 1 an alarm, 2 usage or no store, 3 nothing was compared: no
-checkpoint has a score on all of its cases, 130 interrupted."""
+Exit codes: 0 no alarm, 1 an alarm, 2 usage, no store or other bindings than those of the
+watch, 3 nothing was compared: no checkpoint has a score on all of its cases, 130 interrupted."""
 )
 @click.argument("location", metavar="RUN")
 @watched_run_options

@@ -15,7 +15,13 @@ from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
+from lobench.analysis.store.subjects import (
+    Cell,
+    StoredSubject,
+    former_bindings_line,
+    subject_of,
+    subjects_with_former_bindings,
+)
 from lobench.api.resolve import RunFolder, is_store
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.errors import UsageError
@@ -56,6 +62,9 @@ class StoredRun:
       tried_confirmations: Confirmations that were evaluated: the first seed, and the hashes of both sides.
       is_readable: Whether the theta of a checkpoint can be read, for evaluations on fresh seeds.
       other_code: Note on results that are left out because another version of the user's code computed them.
+      other_bindings: Note on checkpoints that are left out because their results have former bindings of the optimizer.
+      unlike_results: First seed of each confirmation, and hash of theta, whose latest results were made with other
+        bindings of the optimizer than the results of the watch.
     """
 
     subjects: tuple[Subject, ...]
@@ -68,6 +77,8 @@ class StoredRun:
     tried_confirmations: set[tuple[int, str, str]] = field(default_factory=set)
     is_readable: Callable[[Subject], bool] = lambda subject: True
     other_code: str = ""
+    other_bindings: str = ""
+    unlike_results: frozenset[tuple[int, str]] = frozenset()
     _scales: dict[int, Scales] = field(default_factory=dict)
     _scores: dict[tuple[object, ...], float] = field(default_factory=dict)
 
@@ -174,6 +185,11 @@ class StoredRun:
         start = confirmation_block(confirmation.kind, confirmation.number, self.seeds).start
         return start, self.subjects[confirmation.reference].sha256, self.subjects[confirmation.position].sha256
 
+    def has_unlike_results(self, confirmation: Confirmation) -> bool:
+        """Returns whether a confirmation was made with other bindings of the optimizer than the watch's results."""
+        start, *hashes = self.confirmation_identity(confirmation)
+        return any((start, sha256) in self.unlike_results for sha256 in hashes)
+
     def can_refer_to(self, index: int, kind: AlarmKind, number: int) -> bool:
         start = confirmation_block(kind, number, self.seeds).start
         subject = self.subjects[index]
@@ -208,7 +224,8 @@ def read_run(
 ) -> StoredRun:
     """Reads the results of a run.
 
-    A checkpoint counts as unfinished if other code than the user's present code computed its results.
+    A checkpoint counts as unfinished if other code than the user's present code computed its results. It is left out if
+    its results have other bindings of the optimizer than those planned last.
 
     Args:
       store: Store of the watch. The store of confirmations is below it.
@@ -242,12 +259,15 @@ def read_run(
         edited_codes = {} if keeps_results else edited_code(ledger, rows)
     edited_rows = [row for row in rows if row.key.code in edited_codes and current.is_current(row)]
     rows = [row for row in rows if row.key.code not in edited_codes]
+    former_subjects = subjects_with_former_bindings(rows, current)
     unfinished_hashes = {row.key.checkpoint_sha256 for row in edited_rows}
     standings = [
         (name, sighted_subject, is_ready and sighted_subject.sha256 not in unfinished_hashes)
         for name, sighted_subject, is_ready in standings
     ]
     standings_of_run = [standing for standing in standings if standing[1].has_theta and run.contains(standing[1].uri)]
+    left_out_subjects = {subject for _, subject, _ in standings_of_run if subject in former_subjects}
+    standings_of_run = [standing for standing in standings_of_run if standing[1] not in left_out_subjects]
     if len(names := {standing[1].run for standing in standings_of_run}) > 1:
         raise UsageError(
             "several runs", where=run.location, got=", ".join(sorted(names)), expected="the folder of one of them"
@@ -284,19 +304,19 @@ def read_run(
         if not latest_sighting.has_theta:
             other_subjects.append(stored_subject)
     rows_by_block: dict[int, list[EvaluationRow]] = {}
-    confirmation_snapshot = read_store(store / "alarm") if is_store(store / "alarm") else None
-    for row in confirmation_snapshot.rows if confirmation_snapshot is not None else ():
-        if (
-            confirmation_snapshot is not None
-            and row.key.code in confirmation_snapshot.edited_codes
-            and not keeps_results
-        ):
+    unlike_results = set[tuple[int, str]]()
+    confirmations = read_store(store / "alarm") if is_store(store / "alarm") else None
+    for row in () if confirmations is None else confirmations.rows:
+        assert confirmations is not None
+        if row.key.code in confirmations.edited_codes and not keeps_results:
             continue
-        if row.key.optimizer_hash not in optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), ()):
-            continue  # the confirmation was made with outdated bindings
         # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
         block = row.key.seed_block
         start = block.start - (block.start - _FIRST_CONFIRMATION_SEED) % _SEEDS_OF_A_CONFIRMATION
+        if row.key.optimizer_hash not in optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), ()):
+            if confirmations.current.is_current(row):  # made after an edit, or without a --gin-param of the watch
+                unlike_results.add((start, row.key.checkpoint_sha256))
+            continue
         if block.start + block.size <= start + seeds:
             rows_by_block.setdefault(start, []).append(row)
     fresh_subjects = {
@@ -317,6 +337,8 @@ def read_run(
         tried_confirmations=tried,
         is_readable=is_readable,
         other_code=edited_code_line(edited_rows, edited_codes),
+        other_bindings=former_bindings_line(left_out_subjects),
+        unlike_results=frozenset(unlike_results),
     )
 
 

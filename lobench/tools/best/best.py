@@ -18,7 +18,12 @@ from typing import Any, Unpack
 from lobench.analysis.scores.mean_scores import RankedSubject, rank_subjects
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot, read_store
-from lobench.analysis.store.subjects import StoredSubject, subjects_of
+from lobench.analysis.store.subjects import (
+    StoredSubject,
+    former_bindings_line,
+    subjects_of,
+    subjects_with_former_bindings,
+)
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder
 from lobench.api.rounds import RoundProgress
@@ -104,16 +109,8 @@ def best(
             given_subjects, [f"Case.first_seed = {first_seed}", *num_seeds_bindings], cases=cases
         )
 
-    _earlier_records(store / "best.json")  # raises before hours of work instead of after
-    require_writable(store / "best.json")
-    snapshot = read_store(store)
-    first_seed = _first_unused_seed(snapshot.rows)
-    if note := note_on_fixed_seeds(snapshot.cases):
-        if not (cases := names_on_fresh_seeds(snapshot.cases)):
-            results_command = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
-            raise UsageError(note, where=str(store), next_step=results_command)
-        reporter.log(note)
-    if not options.get("keep_results") and (line := snapshot.edited_code_line()):
+    def evaluate_again(reason: str, hint: str) -> Snapshot:
+        """Evaluates the checkpoints whose theta can be read on the seeds of the watch, and returns their results."""
         thetas = [
             subject.subject
             for subject in snapshot.subjects
@@ -124,30 +121,56 @@ def best(
             for theta in thetas
             if (readable_subject := _readable_subject(theta, run, store, snapshot.subjects))
         ]
-        reporter.log(
-            f"{line}; evaluating {counted(len(readable_subjects), 'checkpoint')} again "
-            "(--keep-results uses the results)"
+        reporter.log(f"{reason}; evaluating {counted(len(readable_subjects), 'checkpoint')} again{hint}")
+        if not readable_subjects:
+            return snapshot
+        repeated_store = store / "best" / "again"
+        replace(evaluator, store=repeated_store).evaluate(
+            [run.request_for(readable_theta) for readable_theta in readable_subjects]
         )
-        if readable_subjects:
-            repeated_store = store / "best" / "again"
-            replace(evaluator, store=repeated_store).evaluate(
-                [run.request_for(readable_theta) for readable_theta in readable_subjects]
+        return read_store(repeated_store)
+
+    _earlier_records(store / "best.json")  # raises before hours of work instead of after
+    require_writable(store / "best.json")
+    snapshot = read_store(store)
+    first_seed = _first_unused_seed(snapshot.rows)
+    if note := note_on_fixed_seeds(snapshot.cases):
+        if not (cases := names_on_fresh_seeds(snapshot.cases)):
+            results_command = f"`{shlex.join(['lobench', 'results', '--store', str(store)])}` ranks without them"
+            raise UsageError(note, where=str(store), next_step=results_command)
+        reporter.log(note)
+    reason = "" if options.get("keep_results") else snapshot.edited_code_line()
+    hint = " (--keep-results uses the results)" if reason else ""
+    former_subjects = subjects_with_former_bindings(snapshot.rows, snapshot.current)
+    reason = reason or former_bindings_line([subject for subject in former_subjects if run.contains(subject.uri)])
+    while True:
+        if reason:
+            snapshot = evaluate_again(reason, hint)
+        ranked_metric, scales, all_ranked = rank_checkpoints(snapshot, suite_paths, metric)
+        ranked = [ranked_subject for ranked_subject in all_ranked if run.contains(ranked_subject.subject.subject.uri)]
+        top_ranked, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
+        if not top_ranked:
+            raise _no_checkpoint_error(store, suite_paths, ranked, gone_uris)
+        candidates = _candidates(
+            top_ranked, _rank_on_fresh_seeds(evaluate, store / "best", first_seed, top_ranked, ranked_metric, scales)
+        )
+        if not candidates:
+            uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in top_ranked)
+            results_command = shlex.join(["lobench", "results", "--store", str(store / "best")])
+            raise LobenchError(
+                "no candidate could be evaluated again",
+                got=uris,
+                next_step=f"see the lines above, and `{results_command}`",
             )
-            snapshot = read_store(repeated_store)
-    ranked_metric, scales, all_ranked = rank_checkpoints(snapshot, suite_paths, metric)
-    ranked = [ranked_subject for ranked_subject in all_ranked if run.contains(ranked_subject.subject.subject.uri)]
-    top_ranked, gone_uris = _readable_checkpoints(ranked, top, run, store, snapshot.subjects)
-    if not top_ranked:
-        raise _no_checkpoint_error(store, suite_paths, ranked, gone_uris)
-    candidates = _candidates(
-        top_ranked, _rank_on_fresh_seeds(evaluate, store / "best", first_seed, top_ranked, ranked_metric, scales)
-    )
-    if not candidates:
-        uris = ", ".join(ranked_candidate.subject.checkpoint.uri for ranked_candidate in top_ranked)
-        results_command = shlex.join(["lobench", "results", "--store", str(store / "best")])
-        raise LobenchError(
-            "no candidate could be evaluated again", got=uris, next_step=f"see the lines above, and `{results_command}`"
-        )
+        # `config.gin` was edited after the watch, or this call lacks a --gin-param of the watch.
+        unlike_subjects = [
+            candidate.chosen.subject.subject
+            for candidate in candidates
+            if not candidate.fresh.subject.optimizer_hashes <= candidate.chosen.subject.optimizer_hashes
+        ]
+        if reason or not unlike_subjects:
+            break
+        reason = former_bindings_line(unlike_subjects)
     further_seed = _first_unused_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
     winners = [ranked_subject for ranked_subject in top_ranked if ranked_subject.subject.checkpoint.sha256 == sha256]
