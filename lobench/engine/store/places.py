@@ -8,13 +8,13 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.suite_place import SuitePlace, possible_paths
 from lobench.engine.store.ledger_part import LedgerPart
-from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT, moved_detail
+from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT
 from lobench.engine.store.schema import decoding_errors
 
 __all__ = ["DECISIONS_FILE", "Locations"]
@@ -22,6 +22,7 @@ __all__ = ["DECISIONS_FILE", "Locations"]
 DECISIONS_FILE = Path("keep", "decisions.json")  # file of `lobench keep`, below its store
 
 _Places: TypeAlias = dict[str, tuple[SuitePlace, ...]]
+_EVENTS_OF_CHECKPOINTS = (RESTARTED_EVENT, RETURNED_EVENT, "expired", "skipped", "unreadable")  # with their paths
 _REPLACED_EVENT = "data_replaced"  # event: hash of a data file before it changed, and the last evaluation of that time
 
 
@@ -117,7 +118,11 @@ class Locations(LedgerPart):
         if not location or "://" in location:
             return
         root = os.path.abspath(location)
-        uris = [uri for (uri,) in self._fetch_rows("SELECT DISTINCT uri FROM subjects WHERE kind = 'checkpoint'")]
+        query = (
+            "SELECT uri FROM subjects WHERE kind = 'checkpoint' UNION SELECT uri FROM fingerprints UNION "
+            f"SELECT json_extract(detail, '$.uri') FROM events WHERE kind IN {_EVENTS_OF_CHECKPOINTS}"
+        )
+        uris = [uri for (uri,) in self._fetch_rows(query) if uri]
         moved_paths = list[tuple[str, str]]()
         for uri in (uri for uri in uris if not _is_in(root, uri)):
             candidates = [path for path in self._candidate_paths(uri) if _is_in(root, path)]
@@ -129,14 +134,14 @@ class Locations(LedgerPart):
             with self.transaction():
                 for table in ("subjects", "fingerprints"):
                     self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved_paths)
-                self._move_restarts({old: new for new, old in moved_paths})
+                self._move_events({old: new for new, old in moved_paths})
             self.__dict__.pop("current_restarts", None)  # it has the former paths
 
-    def _move_restarts(self, paths: Mapping[str, str]) -> None:
-        """Replaces paths of checkpoints in recorded restarts, which identify checkpoints by path."""
-        query = "SELECT id, detail FROM events WHERE kind IN (?, ?)"
-        for event_id, detail in self._db.execute(query, (RESTARTED_EVENT, RETURNED_EVENT)).fetchall():
-            text = json.dumps(moved_detail(json.loads(detail), paths), sort_keys=True)
+    def _move_events(self, paths: Mapping[str, str]) -> None:
+        """Replaces paths of checkpoints in recorded events, which identify checkpoints by path."""
+        query = f"SELECT id, detail FROM events WHERE kind IN {_EVENTS_OF_CHECKPOINTS}"
+        for event_id, detail in self._db.execute(query).fetchall():
+            text = json.dumps(_with_new_paths(json.loads(detail), paths), sort_keys=True)
             self._db.execute("UPDATE events SET detail = ? WHERE id = ?", (text, event_id))
 
     def with_present_path(self, subject: Subject) -> Subject:
@@ -231,6 +236,15 @@ class Locations(LedgerPart):
 
 def _is_in(folder: str, path: str) -> bool:
     return path == folder or path.startswith(f"{folder}{os.sep}")
+
+
+def _with_new_paths(value: Any, paths: Mapping[str, str]) -> Any:
+    """Returns a JSON value in which each text that is a former path is replaced by the new one."""
+    if isinstance(value, dict):
+        return {name: _with_new_paths(entry, paths) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_new_paths(entry, paths) for entry in value]
+    return paths.get(value, value) if isinstance(value, str) else value
 
 
 @functools.lru_cache(maxsize=1024)

@@ -21,7 +21,7 @@ from typing import Any
 from lobench.core.subject import Subject
 from lobench.engine.store.series import CheckpointSeries, series_of
 
-__all__ = ["RESTARTED_EVENT", "RETURNED_EVENT", "Restart", "Restarts", "moved_detail"]
+__all__ = ["RESTARTED_EVENT", "RETURNED_EVENT", "Restart", "Restarts"]
 
 RESTARTED_EVENT, RETURNED_EVENT = "restarted", "returned"  # kinds of events
 
@@ -259,21 +259,6 @@ class Restarts:
                 if position > last_shared and position not in self.superseded_positions and not may_be_new:
                     unnumbered_checkpoints.append(candidate)
         return unnumbered_checkpoints
-
-
-def moved_detail(detail: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the detail of a restart's event with the new paths of moved checkpoints."""
-
-    def with_new_path(uri: str, *further_fields: Any) -> list[Any]:
-        return [paths.get(uri, uri), *further_fields]
-
-    superseded_entries = [with_new_path(*entry) for entry in detail.get("superseded", ())]
-    return {
-        **detail,
-        "uri": with_new_path(detail["uri"])[0],
-        "after": with_new_path(*detail["after"]),
-        "superseded": superseded_entries,
-    }
 
 
 def _identity_of(subject: Subject) -> tuple[Any, ...]:

@@ -488,6 +488,28 @@ def test_unread_records_lack_a_checkpoint_that_was_written_again_and_skipped(tmp
     start.ledger.close()
 
 
+def test_checkpoints_that_were_not_read_before_a_move_are_known_at_their_new_paths(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    write(tmp_path / "first", 1, 1.0)
+    write(tmp_path / "first", 3, 3.0)
+    write(tmp_path / "first", 2, 2.0).write_bytes(b"")
+    first = Start(tmp_path / "first", only_newest=True)
+    first.take_all()
+    write(tmp_path / "first", 4, 4.0).write_bytes(b"")
+    first.take_all()
+    first.ledger.record_suites({})
+    assert first.ledger.num_skipped() == 2 and len(list(unread_records(first.ledger.events(), ()))) == 1
+    first.ledger.close()
+    (tmp_path / "first").rename(tmp_path / "second")
+    write(tmp_path / "second", 4, 4.0)
+    with Ledger.open(tmp_path / "second" / "store") as ledger:
+        ledger.update_moved_paths(str(tmp_path / "second" / "run"))
+    second = Start(tmp_path / "second", only_newest=True)
+    assert second.take_all() == [4]
+    read_uris = {subject.uri for subject in second.ledger.sightings().values()}
+    assert second.ledger.num_skipped() == 2 and not list(unread_records(second.ledger.events(), read_uris))
+
+
 def test_spool_sweep_leaves_folders_of_the_file_system_and_reports_what_stays(tmp_path: Path) -> None:
     start = Start(tmp_path)
     root = tmp_path / "store" / "spool"
