@@ -23,7 +23,7 @@ from edited_world import (
 )
 from forked import ALL, python
 from shown import texts_of
-from tiny import make_run, make_suite, watch_here
+from tiny import make_run, make_suite, watch_here, write_checkpoint
 
 from lobench.analysis.tables.frames import open_results
 from lobench.engine.store.ledger import Ledger
@@ -359,6 +359,15 @@ def test_results_in_python_after_an_edit_warn_of_those_that_other_code_made(edit
     with pytest.warns(UserWarning, match=SHOWN["made-by-other-code-tiny-tasks"]) as warned:
         open_results(run / "lobench_results" / suite.name)
     assert warned[0].filename == __file__
+
+
+def test_watch_that_ranks_results_of_other_code_says_so(edited_watch: tuple[Path, Path], tmp_path: Path) -> None:
+    shutil.copytree(edited_watch[0].parent, tmp_path, dirs_exist_ok=True)
+    suite, run = (tmp_path / path.name for path in edited_watch)
+    write_checkpoint(run / "theta_3.npz", -2.0)
+    done = watch_here(run, suite, "--once", "--checkpoints", "latest", "--case", "a")
+    assert done.returncode == 0, done.stderr
+    assert SHOWN["made-by-other-code-next-start"] in done.stdout.partition("is the best of")[2], done.stdout
 
 
 def test_best_and_bisect_after_an_edit_use_no_result_that_other_code_made(edited_watch: tuple[Path, Path]) -> None:

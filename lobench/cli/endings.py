@@ -124,7 +124,10 @@ def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[...
 
 
 def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
-    """Returns the first lines of `lobench results`, of the watched run alone; [] if nothing can be ranked."""
+    """Returns the first lines of `lobench results`, of the watched run alone; [] if nothing can be ranked.
+
+    They end with a note if results of other code are ranked: a watch that went on after an edit keeps those of before.
+    """
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
     from lobench.report.tables.ranking import best_lines
@@ -133,7 +136,11 @@ def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
         snapshot = read_methods(store, summarized=True)
         if not snapshot.experiment.method_names:
             snapshot = snapshot.part_with(is_of_run)
-        return best_lines(summary_of(store, snapshot=snapshot))
+        summary = summary_of(store, snapshot=snapshot)
+        lines = best_lines(summary)
+        if lines and (other_code := summary.snapshot.edited_code_line()):
+            lines.append(f"{other_code}; the next start plans them again")
+        return lines
     return []
 
 
