@@ -17,6 +17,7 @@ __all__ = ["LEAST_SEEDS", "PairSums", "eliminated_methods", "least_seeds", "log_
 LEAST_SEEDS = 3  # with fewer seeds nothing is decided
 # Variance of a normal prior of the standardised mean. Few seeds can only show means of a few standard deviations.
 _PRIOR = 20.0
+_CONTRARY = 0.95  # probability from which on one part of the evidence contradicts the other
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -135,6 +136,23 @@ class PairSums:
         log_evidence = betaln(a + 0.5, b + 0.5) - betaln(0.5, 0.5) + (a + b) * math.log(2)
         return np.where((a > b) & (self.num_seeds >= LEAST_SEEDS), log_evidence, -np.inf)
 
+    def probability_of_better_mean(self) -> FloatArray:
+        """Returns the posterior probability that `a` has the higher mean, with a flat prior; 0.5 for a single seed."""
+        from scipy.special import stdtr
+
+        num_pairs = np.maximum(self.num_converged, 2.0)
+        mean = np.nan_to_num(self.mean)
+        variance = np.maximum(self.square_sum - self.num_converged * mean**2, 0.0) / (num_pairs - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            probability = stdtr(num_pairs - 1, mean / np.sqrt(variance / num_pairs))
+        return np.where(self.num_converged > 1, np.nan_to_num(probability, nan=0.5), 0.5)
+
+    def probability_of_more_divergence(self) -> FloatArray:
+        """Returns the posterior probability that `a` diverges more often than `b`, with Jeffreys's prior."""
+        from scipy.special import betainc
+
+        return np.asarray(betainc(self.lost_by_b + 0.5, self.lost_by_a + 0.5, 0.5))
+
 
 def log_threshold(num_methods: int, alpha: float) -> float:
     """Returns the log evidence that one method needs against another, by a union over pairs, directions and parts.
@@ -150,8 +168,8 @@ def eliminated_methods(
 ) -> tuple[BoolArray, BoolArray]:
     """Returns the methods that a look eliminates, bool[..., num_methods], and by which methods, [..., by, eliminated].
 
-    There is a test of the mean and a test of diverged seeds. If each of two methods is shown to be worse in one of the
-    two tests, neither eliminates the other.
+    There is a test of the mean and a test of diverged seeds. Neither eliminates a method if the other one contradicts
+    it: a method that is better on the seeds that converge, and likely diverges more often, does not eliminate.
 
     Args:
       sums: Sums of all pairs; [..., j, i] has j as `a` and i as `b`.
@@ -162,8 +180,9 @@ def eliminated_methods(
       out: bool[..., num_methods].
       beats: bool[..., num_methods, num_methods]; [..., j, i] if j is better than i.
     """
-    beats = (sums.mean > sums.half_width(log_level)) | (sums.log_evidence_of_divergence() > log_level)
-    beats &= ~np.swapaxes(beats, -1, -2)
+    beats = (sums.mean > sums.half_width(log_level)) & (sums.probability_of_more_divergence() < _CONTRARY)
+    diverges_less = sums.log_evidence_of_divergence() > log_level
+    beats |= diverges_less & (sums.probability_of_better_mean() > 1 - _CONTRARY)
     if is_racing is not None:
         beats &= is_racing[..., :, None] & is_racing[..., None, :]
     is_out: BoolArray = np.asarray(beats.any(axis=-2))

@@ -74,16 +74,16 @@ def decide(screen: PairSums, test: PairSums, rules: DecisionRules) -> tuple[Bool
     """
     sums = screen + test
     is_kept = log_evidence(test) >= rules.log_threshold
-    diverges = _probability_of_more_divergence(sums) > 1 - rules.futility
-    is_worse = np.isfinite(test.log_evidence_of_divergence()) & (_probability_of_better_mean(sums) < rules.futility)
+    diverges = sums.probability_of_more_divergence() > 1 - rules.futility
+    is_worse = np.isfinite(test.log_evidence_of_divergence()) & (sums.probability_of_better_mean() < rules.futility)
     is_kept &= ~diverges & ~is_worse
     is_hopeless = chance_to_keep(screen, test, rules) < rules.futility
     # Each test makes later tests stricter, so none begins for a candidate that is not even better on shared seeds.
     is_screened_out = (
-        (test.num_seeds == 0) & (screen.num_seeds >= rules.num_screened) & ~(_probability_of_better_mean(screen) > 0.5)
+        (test.num_seeds == 0) & (screen.num_seeds >= rules.num_screened) & ~(screen.probability_of_better_mean() > 0.5)
     )
     is_hopeless |= is_screened_out & ~(screen.lost_by_b > screen.lost_by_a)
-    is_promising = (_probability_of_better_mean(sums) >= rules.promising) & ~diverges
+    is_promising = (sums.probability_of_better_mean() >= rules.promising) & ~diverges
     has_spent_seeds = test.num_seeds >= rules.max_seeds
     is_discarded = ~is_kept & (is_hopeless | diverges) & ~is_promising
     is_undecided = ~is_kept & ~is_discarded & (is_hopeless | has_spent_seeds)
@@ -121,22 +121,3 @@ def chance_to_keep(screen: PairSums, test: PairSums, rules: DecisionRules) -> Fl
     probability = np.where(num_left > 0, np.nan_to_num(probability), 0.0)
     is_open = (sums.num_seeds < LEAST_SEEDS) | ((sums.lost_by_b > sums.lost_by_a) & (num_left > 0))
     return np.where(is_open, 1.0, probability)
-
-
-def _probability_of_better_mean(sums: PairSums) -> FloatArray:
-    """Returns the posterior probability that the mean difference is positive, with a flat prior."""
-    from scipy.special import stdtr
-
-    num_pairs = np.maximum(sums.num_converged, 2.0)
-    mean = np.nan_to_num(sums.mean)
-    variance = np.maximum(sums.square_sum - sums.num_converged * mean**2, 0.0) / (num_pairs - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        probability = stdtr(num_pairs - 1, mean / np.sqrt(variance / num_pairs))
-    return np.where(sums.num_converged > 1, np.nan_to_num(probability, nan=0.5), 0.5)
-
-
-def _probability_of_more_divergence(sums: PairSums) -> FloatArray:
-    """Returns the posterior probability that `a` diverges more often than `b`, with Jeffreys's prior."""
-    from scipy.special import betainc
-
-    return np.asarray(betainc(sums.lost_by_b + 0.5, sums.lost_by_a + 0.5, 0.5))

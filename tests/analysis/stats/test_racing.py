@@ -84,6 +84,28 @@ def test_who_diverges_more_is_out_unless_it_is_better_where_it_converges() -> No
     assert not out.any() and not beats.any()
 
 
+@pytest.mark.parametrize("num_seeds", range(3, 25))
+def test_who_diverges_on_all_seeds_of_a_case_and_is_better_on_another_eliminates_nobody(num_seeds: int) -> None:
+    """The mean alone is shown from three seeds on, and the divergences from nine on."""
+    steady, wild = np.random.default_rng(5).normal(0, 0.01, (2, 2, num_seeds))
+    wild[0] += 1.0
+    wild[1] = -np.inf
+    assert not eliminated_methods(pairs(np.stack([steady, wild])), log_threshold(2, 0.05))[0].any()
+    wild[1] = 1.0
+    wild[1, 0] = -np.inf  # one seed contradicts nothing
+    out, _ = eliminated_methods(pairs(np.stack([steady, wild])), log_threshold(2, 0.05))
+    assert out.tolist() == [True, False]
+
+
+def test_who_diverges_less_does_not_eliminate_who_is_likely_better_on_the_other_seeds() -> None:
+    level, wild = log_threshold(2, 0.05), np.zeros((1, 14))
+    wild[0, :10] = -np.inf
+    steady = np.array([[0.0] * 10 + [-0.1, -0.2, -0.3, -0.1]])
+    found = pairs(np.stack([steady, wild]))
+    assert 0 < found.mean[1, 0] < found.half_width(level)[1, 0]
+    assert not eliminated_methods(found, level)[0].any()
+
+
 @pytest.mark.parametrize("num_methods", [2, 5])
 def test_the_best_of_equals_stays_in_most_races_though_each_seed_is_looked_at(num_methods: int) -> None:
     values = np.random.default_rng(3).normal(size=(400, num_methods, 2, 30))
