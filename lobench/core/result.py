@@ -24,7 +24,7 @@ __all__ = ["Curves", "EvaluationKey", "Outcome", "Provenance", "exploded_seeds",
 _MAGIC = b"LOB1"
 _ALONE_PREFIX = "alone: "
 # Fields of a provenance that are omitted if empty.
-_OPTIONAL_FIELDS = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by")
+_OPTIONAL_FIELDS = ("together", "at_once", "optimizer", "imported", "evaluator", "identified_by", "bound_defaults")
 
 
 class Outcome(enum.StrEnum):
@@ -128,6 +128,8 @@ class Provenance:
       evaluator: `CaseInfo.evaluator`: "command" for the result of a case's command, "test" for that of an ordinary
         test; "" otherwise.
       identified_by: How a checkpoint that lobench does not read is identified; "" for a theta.
+      bound_defaults: Real settings of the optimizer that are bound to their own defaults, such as
+        "lobench.adam.b1, lobench.adam.b2". The program takes a bound value as a float32, and a default need not be one.
     """
 
     host: str = ""
@@ -143,6 +145,7 @@ class Provenance:
     imported: Mapping[str, str] = field(default_factory=dict)
     evaluator: str = ""
     identified_by: str = ""
+    bound_defaults: str = ""
 
     @property
     def alone_reason(self) -> str:

@@ -372,6 +372,7 @@ class BlockRunner:
                     result_provenance,
                     optimizer=warm_program.stepper_maker.program_description,
                     at_once=curves.provenance.at_once,
+                    bound_defaults=", ".join(bound_case.settings.bound_defaults),
                 ),
                 problems=(*bound_case.problems, *curves.problems),
                 directions=directions_by_metric(directions, curves.metrics, where=f"{spec.path}: case {spec.name!r}"),

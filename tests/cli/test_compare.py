@@ -12,7 +12,7 @@ import pytest
 from commands import Done, lobench, lobench_here
 from shown import texts_of
 from stores import add
-from tiny import make_run, make_suite, results
+from tiny import ONE_CASE, make_run, make_suite, results
 
 from lobench import compare
 from lobench.analysis.comparisons.gates import Verdict
@@ -71,6 +71,27 @@ def test_the_other_way_round_it_passes(store: Path) -> None:
     assert effect["difference"]["lower"] < math.log(1.6) / math.log(4) < effect["difference"]["upper"]
     assert effect["cases"]["s/a"]["ratio"]["mean"] == pytest.approx(1 / 1.6, rel=0.05)
     assert set(effect["cases"]) == {"s/a", "s/b", "s/c"} and effect["probability_of_improvement"]["mean"] == 1.0
+
+
+_KEEPING = """
+import optax
+
+@configurable
+def keeping(rate=0.01, keep=0.9999999):
+    return optax.sgd(rate / (1 - keep) * 1e-7)
+"""
+
+
+def test_a_default_that_only_one_side_binds_is_named_if_that_changes_bits(tmp_path: Path) -> None:
+    """`1 - keep` is 1.0e-7 of the default, and 1.2e-7 of a float32. The program only multiplies by the rate."""
+    suite = make_suite(tmp_path, ONE_CASE)
+    with (suite / "tiny_tasks.py").open("a") as file:
+        file.write(_KEEPING)
+    others = ("keeping(); keeping.keep = 0.9999999", "keeping(); keeping.rate = 0.01", "keeping(); keeping.keep = 0.5")
+    done = run("keeping()", *others, "--suite", suite, "--store", tmp_path / "store", *THREE)
+    assert done.stdout.count(SHOWN["bound-to-the-default-by"]) == done.stdout.count("bound to") == 1, done.stdout
+    turned = run(others[0], "keeping()", "--store", tmp_path / "store")
+    assert SHOWN["bound-to-the-default-by-a"] in turned.stdout
 
 
 def test_with_itself_and_with_its_like_nothing_regressed(store: Path) -> None:

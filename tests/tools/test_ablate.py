@@ -159,6 +159,15 @@ def test_what_two_subjects_differ_in() -> None:
             differing_knobs(one, two)
 
 
+def test_a_bound_default_is_no_setting_that_differs() -> None:
+    a = Subject.of_optimizer("adam(); adam.learning_rate = 0.01")
+    b = Subject.of_optimizer("adam(); adam.learning_rate = 0.1; adam.b1 = 0.9")
+    knobs = differing_knobs(a, b, lambda binding: "0.9")
+    assert (knobs.bound_defaults, [one.path for one in knobs.knobs]) == (("adam.b1",), ["adam.learning_rate"])
+    with pytest.raises(UsageError, match=SHOWN["adam-b1-a-and-b"]):
+        differing_knobs(Subject.of_optimizer("adam(); adam.b1 = 0.9"), Subject.of_optimizer("adam()"), lambda _: "0.9")
+
+
 A = "adam(); adam.learning_rate = 0.001; adam.eps = 1e-8"
 B = "adam(); adam.learning_rate = 0.1; adam.eps = 2e-8; adam.b2 = 0.9991"
 
@@ -190,10 +199,11 @@ def test_the_setting_that_matters_is_found_after_a_kill_too_and_nothing_is_train
     # Real values are arguments of the program: each case has one.
     assert len({row.case.program_key for row in rows}) == 2
     assert json.loads(ablate(suite).stdout) == record
-    again = lobench("ablate", A, B, "--suite", suite, "--workers", "1", "--seeds", "8")
+    again = lobench("ablate", A, f"{B}; adam.b1 = 0.9", "--suite", suite, "--workers", "1", "--seeds", "8")
     assert again.returncode == 0 and {row.key: row.recorded_at for row in read_store(store).rows} == after
     assert re.search(r"^ ?adam.learning_rate +0.001 +0.1 .*yes$", again.stdout, re.M), again.stdout
     assert again.stdout.startswith(SHOWN["needed-adam-learning-rate-a"])
+    assert SHOWN["adam-b1-bound-to-the"] in again.stdout
 
 
 def test_settings_of_one_group_change_together() -> None:

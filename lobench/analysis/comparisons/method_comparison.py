@@ -48,6 +48,7 @@ __all__ = [
     "MetricEffect",
     "compare_subjects",
     "first_differences",
+    "one_sided_defaults",
 ]
 
 
@@ -625,6 +626,23 @@ def _changed_cases(a: StoredSubject, b: StoredSubject) -> tuple[str, ...]:
     cases = {identity: cell.case for subject in (a, b) for identity, cell in subject.cells.items()}
     names = {f"{case.suite}/{case.name}" for identity, case in cases.items() if is_changed(identity, a, b)}
     return tuple(sorted(names))
+
+
+def one_sided_defaults(binding: StoredSubject, other: StoredSubject) -> tuple[str, ...]:
+    """Returns the settings that one subject binds to their defaults, and the other has and does not bind."""
+    names = dict[str, None]()
+    for identity, cell in binding.cells.items():
+        other_cell = other.cells.get(identity)
+        if other_cell is None or not other_cell.blocks or other_cell.case.program_hash != cell.case.program_hash:
+            continue
+        bound_names = {name for curves in cell.blocks for name in curves.origin.bound_defaults.split(", ") if name}
+        if bound_names:
+            lines = other_cell.blocks[0].provenance.bindings.splitlines()
+            bound_by_other = ["/" + line.partition(" = ")[0] for line in lines]
+            names |= dict.fromkeys(
+                name for name in sorted(bound_names) if not any(key.endswith(f"/{name}") for key in bound_by_other)
+            )
+    return tuple(name.removeprefix("lobench.") for name in names)
 
 
 _LOSSES = ("train/loss", "test/loss")

@@ -61,12 +61,14 @@ class OptimizerSettings:
       names: Names as in canonical lines, without the scope of the case: `lobench.adam.learning_rate`.
       values: Bound values. For a parameter without a binding it is the default, as an `UnboundDefault`.
       usual: Default of each setting, for computations that must not depend on the bound value.
+      bound_defaults: Names of the settings that are bound to their own defaults.
       program_hash: sha256 (16 hex digits) of all bindings except these values and the case, which has its own identity.
     """
 
     names: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     usual: tuple[float, ...] = ()
+    bound_defaults: tuple[str, ...] = ()
     program_hash: str = ""
     _make_optimizer: Callable[[Sequence[Any]], Any] = field(default=lambda values: None, repr=False, compare=False)
 
@@ -101,6 +103,7 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     settings_by_name = {setting.name.removeprefix(f"{scope}/"): setting for setting in settings}
     names = tuple(sorted(settings_by_name))
     sorted_settings = [settings_by_name[name] for name in names]
+    defaults = [_default_of(setting) for setting in sorted_settings]
     config = {key: dict(parameters) for key, parameters in BINDINGS.items()}
     # A binding is made in the scope that reads it, or in one around it. A default is bound without a scope, as in most
     # files.
@@ -124,7 +127,12 @@ def settings_of(scope: str, optimizer_lines: Sequence[str], paths: Sequence[str]
     return OptimizerSettings(
         names=names,
         values=tuple(setting.value for setting in sorted_settings),
-        usual=tuple(map(_default_of, sorted_settings)),
+        usual=tuple(_FALLBACK_VALUE if default is None else default for default in defaults),
+        bound_defaults=tuple(
+            name
+            for name, setting, default in zip(names, sorted_settings, defaults, strict=True)
+            if setting.value == default and not isinstance(setting.value, UnboundDefault)
+        ),
         program_hash=_sha256(*lines, *names, *sorted(_other_bindings(config, set(sources)))),
         _make_optimizer=make,
     )
@@ -136,6 +144,7 @@ def settings_of_phases(phases: Sequence[OptimizerSettings]) -> OptimizerSettings
         names=tuple(f"phases[{index}]: {name}" for index, phase in enumerate(phases) for name in phase.names),
         values=tuple(value for phase in phases for value in phase.values),
         usual=tuple(value for phase in phases for value in phase.usual),
+        bound_defaults=tuple(dict.fromkeys(name for phase in phases for name in phase.bound_defaults)),
         program_hash=_sha256(*(phase.program_hash for phase in phases)),
     )
 
@@ -178,9 +187,10 @@ def _other_bindings(config: Mapping[_Key, Mapping[str, Any]], sources: Set[tuple
                     yield f"{scope}/{names[selector]}.{parameter} = {value!r}"
 
 
-def _default_of(setting: ReachedBinding) -> float:
+def _default_of(setting: ReachedBinding) -> float | None:
+    """Returns the finite real default of a parameter; None if it has none."""
     default = getattr(_parameters(setting.selector).get(setting.parameter), "default", None)
-    return default if type(default) is float and math.isfinite(default) else _FALLBACK_VALUE
+    return default if type(default) is float and math.isfinite(default) else None
 
 
 def _parameters(selector: str) -> Mapping[str, inspect.Parameter]:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypeAlias, TypedDict
 
 from lobench.analysis.comparisons.gates import GateResult, Verdict
-from lobench.analysis.comparisons.method_comparison import UNPAIRED_NOTES, MethodComparison, MetricEffect
+from lobench.analysis.comparisons.method_comparison import (
+    UNPAIRED_NOTES,
+    MethodComparison,
+    MetricEffect,
+    one_sided_defaults,
+)
 from lobench.analysis.comparisons.step_costs import CaseCosts
 from lobench.analysis.comparisons.steps_to_target import CaseSteps, StepsToTarget, TimeToTarget
 from lobench.analysis.comparisons.summary import improvement_note, undecided_words
@@ -305,7 +310,19 @@ def comparison_limits(pair: MethodComparison) -> list[str]:
             "independent cases; --seed-means treats all cases as one group"
         )
     lines += filter(None, (describe_programs(a.programs | b.programs), describe_codes(a.codes | b.codes)))
-    return [*lines, *pair.edited_code_notes, *pair.edge_notes]
+    return [*lines, *_default_notes(pair), *pair.edited_code_notes, *pair.edge_notes]
+
+
+def _default_notes(pair: MethodComparison) -> list[str]:
+    """Returns a line on settings that one side binds to their defaults, and the other side does not bind."""
+    if not any(map(math.isfinite, pair.first_difference_steps.values())):
+        return []  # all bits are equal
+    sides = {"A, and not by B": (pair.a, pair.b), "B, and not by A": (pair.b, pair.a)}
+    return [
+        f"{', '.join(names)}: bound to the default by {words}, which may differ: the program takes a float32"
+        for words, subjects in sides.items()
+        if (names := one_sided_defaults(*subjects))
+    ]
 
 
 def comparison_notes(comparison: MethodComparison) -> list[str]:

@@ -91,7 +91,9 @@ def ablate_text(ablation: Ablation) -> str:
             f"undecided after {ablation.rules.seed_counts[-1]} seeds: {counted(len(open_subsets), 'configuration')}; "
             "--seeds allows more"
         )
+    bound_defaults = ", ".join(ablation.knobs.bound_defaults)
     notes = [
+        *([f"{bound_defaults}: bound to the default by one side, and left as A has it"] if bound_defaults else []),
         "alone on A, B without it: difference of scores with its 95% interval; steps: median share of a case's steps "
         "until the setting alone on A reaches the final value of A",
         f"cost: {search_result.seeds} seeds of each case in "

@@ -43,11 +43,14 @@ class Knobs:
       base: A, as given.
       base_lines: Statements of A in order, by path. Statements without a path (`import`) are keyed by their text.
       knobs: The settings that differ.
+      bound_defaults: Paths of the settings that one side binds to their defaults, and the other does not bind. Every
+        configuration leaves such a setting as A has it.
     """
 
     base: RequestedSubject
     base_lines: Mapping[str, str]
     knobs: tuple[Knob, ...]
+    bound_defaults: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.knobs)
@@ -93,6 +96,7 @@ def differing_knobs(
             expected="one optimizer, or one checkpoint, with two sets of bindings",
         )
     pairs = dict[str, tuple[_Statement, _Statement]]()
+    bound_defaults = list[str]()
     for path in dict.fromkeys([*statements_of_subjects[0], *statements_of_subjects[1]]):
         a_statement, b_statement = (statements.get(path) for statements in statements_of_subjects)
         lines = {stated.line: stated for stated in (a_statement, b_statement) if stated is not None}
@@ -107,6 +111,8 @@ def differing_knobs(
         assert statement is not None
         default_statement = statement.default_statement(default_text)
         pairs[path] = a_statement or default_statement, b_statement or default_statement
+        if len(lines) == 1 and default_statement.line == statement.line and None in (a_statement, b_statement):
+            bound_defaults.append(path)
     knobs = []
     for paths in groups or [[path] for path in pairs]:
         knob = _make_knob({path: pairs[path] for path in paths})
@@ -115,10 +121,17 @@ def differing_knobs(
         elif groups:
             raise UsageError("a knob changes nothing", got=knob.b, expected="another value than the method has")
     if not knobs:
+        if bound_defaults:
+            raise UsageError(
+                "A and B differ in nothing but a bound default",
+                where=", ".join(bound_defaults),
+                expected="a setting with two values",
+                next_step="`lobench compare` compares the two",
+            )
         raise UsageError("A and B differ in nothing", got=_subject_text(a))
     base_lines = {path: stated.line for path, stated in statements_of_subjects[0].items()}
     base_lines |= {path: line for knob in knobs for path, (line, _) in knob.lines_by_path.items()}
-    return Knobs(base=a, base_lines=base_lines, knobs=tuple(knobs))
+    return Knobs(base=a, base_lines=base_lines, knobs=tuple(knobs), bound_defaults=tuple(bound_defaults))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

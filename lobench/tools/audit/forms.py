@@ -65,6 +65,8 @@ def _origin_difference(claimed: Curves, repeated: Curves) -> str | None:
         return (
             f"it records the optimizer {claimed.provenance.optimizer!r}, here it is {repeated.provenance.optimizer!r}"
         )
+    if claimed.provenance.bound_defaults not in ("", repeated.provenance.bound_defaults):  # "" of an older lobench
+        return "it records other settings that are bound to their defaults"
     claimed_problems, our_problems = (
         [line for line in curves.problems if not line.startswith(_MACHINE_PROBLEMS)] for curves in (claimed, repeated)
     )

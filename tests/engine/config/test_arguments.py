@@ -104,6 +104,7 @@ def test_a_default_and_its_value_bound_have_one_program_and_two_keys(bound: Any)
     )
     found = [bound(each) for each in texts]
     assert len({keys(each)[0] for each in found}) == 4 and len({keys(each)[1] for each in found}) == 1
+    assert [each.settings.bound_defaults for each in found] == [(), (), ("plain_rules.rule.decay",), ()]
     assert found[0].settings.make_optimizer([7, 8]) == {**found[0].case.optimizer, "decay": 7, "rate": 8}
     assert found[0].settings.make_optimizer(found[0].settings.values) == found[0].case.optimizer
 
@@ -113,6 +114,8 @@ def test_the_value_of_a_setting_parts_evaluations_and_no_programs(bound: Any) ->
     one, other = bound(text.format(0.1, 1e-4)), bound(text.format(0.2, 1e-3))
     assert keys(one)[0] != keys(other)[0] and keys(one)[1] == keys(other)[1]
     assert one.settings.usual == (0.0, 0.1) and other.settings.values == (1e-3, 0.2)
+    without_default = bound("Case.optimizer = @required()\nrequired.rate = 0.5\n").settings
+    assert (without_default.usual, without_default.bound_defaults) == ((0.5,), ())
 
 
 @pytest.mark.parametrize(
