@@ -31,7 +31,7 @@ from lobench.engine.retries import RetryPauses, is_short_of_files, is_transient,
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.reader import PASSED_OVER_PREFIX
 from lobench.engine.store.restarts import RESTARTED_EVENT, Restart
-from lobench.engine.store.series import has_step_in_name
+from lobench.engine.store.series import has_step_in_name, series_of
 from lobench.hookspecs import CheckpointReader, CheckpointSource
 
 __all__ = ["Intake", "skipped_line"]
@@ -116,6 +116,7 @@ class Intake:
         self._run_variant = run_variant
         # By series: path of the newest found checkpoint if it was read before and has not changed, else "".
         self._series_with_newest: dict[tuple[str, str, bool], str] = {}
+        self._read_newest: dict[tuple[str, str, bool], Subject] = {}  # by series: newest checkpoint read in this poll
         self._logged_lines: set[tuple[str, str]] = set()  # logged in this start
         self._found_checkpoints: deque[SeenCheckpoint] = deque()
         self._skipped_uris: list[str] = []
@@ -326,6 +327,8 @@ class Intake:
           Number of processed checkpoints; and positions and subjects of the checkpoints that could be read.
         """
         if not self._found_checkpoints:
+            for checkpoint, _ in self._early_reads.values():  # skipped, so that nothing needs their thetas
+                self.release_theta(checkpoint.sha256)
             self._early_reads.clear()
             new_checkpoints = self._without_leftovers(self._source.poll())
             for seen_checkpoint in new_checkpoints:
@@ -335,6 +338,7 @@ class Intake:
                 found_checkpoints.sort(key=lambda seen_checkpoint: seen_checkpoint.index is not None)
             self._found_checkpoints.extend(found_checkpoints)
             self._series_with_newest.clear()
+            self._read_newest.clear()
         deadline = time.monotonic() + _POLL_SECONDS
         num_processed = 0
         sightings = []
@@ -427,6 +431,7 @@ class Intake:
         with contextlib.suppress(CheckpointError):
             if sighting is not None:
                 self._series_with_newest[series] = ""
+                self._read_newest[series] = sighting[1]
             elif (
                 _is_valid_unicode(seen_checkpoint.uri)
                 and self._is_recorded_unchanged(seen_checkpoint)
@@ -485,13 +490,29 @@ class Intake:
         return bool(last_fingerprint) and last_fingerprint == files_fingerprint(checkpoint_path(seen_checkpoint.uri))
 
     def _skip_superseded(self, seen_checkpoint: SeenCheckpoint) -> None:
-        """Records that a checkpoint is superseded by a newer one, without reading it."""
+        """Records that a checkpoint is superseded by a newer one. It is only read to tell whether a new run began."""
         with contextlib.suppress(CheckpointError):
             if _is_valid_unicode(seen_checkpoint.uri) and not self._is_recorded_unchanged(seen_checkpoint):
+                self._record_restart_shown_by(seen_checkpoint)
                 self._ledger.record_fingerprint(
                     seen_checkpoint.uri, PASSED_OVER_PREFIX + files_fingerprint(checkpoint_path(seen_checkpoint.uri))
                 )
                 self._skipped_uris.append(seen_checkpoint.uri)
+
+    def _record_restart_shown_by(self, skipped_checkpoint: SeenCheckpoint) -> None:
+        """Records a restart in place that a skipped checkpoint shows, if the newest one has a step of its own."""
+        restarts = self._ledger.current_restarts
+        newest = self._read_newest.get(_series_of(skipped_checkpoint))
+        position = restarts.last_position(skipped_checkpoint.uri)
+        if newest is None or position is None or position in restarts.superseded_positions:
+            return
+        former_sighting = restarts.subject_at(position)
+        if series_of(former_sighting) == series_of(newest) and self._shows_new_run(skipped_checkpoint):
+            self._ledger.record_sighting(
+                newest,
+                restarts_from=self._first_changed_step(newest),
+                on_restart=lambda restart: self._log_restart(restart, former_sighting),
+            )
 
     def _log_skipped(self) -> None:
         if self._skipped_uris:
@@ -634,15 +655,19 @@ class Intake:
             sighting.uri == subject.uri and sighting.sha256 != subject.sha256 for sighting in later_sightings
         )
         newest_sighting = max(later_sightings, key=lambda sighting: sighting.outer_step)
-        fingerprints = self._ledger.fingerprints()
         if not is_replaced:
-            last_fingerprint = fingerprints.get(subject.uri, "")
+            last_fingerprint = self._ledger.fingerprints().get(subject.uri, "")
             was_passed_over = last_fingerprint.startswith(PASSED_OVER_PREFIX)
             if was_passed_over and last_fingerprint.endswith(files_fingerprint(checkpoint_path(subject.uri))):
                 return None  # it was there before the newest one was read
             is_gone = newest_sighting.outer_step > subject.outer_step and not _may_exist(newest_sighting.uri)
             if not is_gone and not (was_passed_over and self._is_written_after(subject.uri, newest_sighting.uri)):
                 return None
+        return self._first_changed_step(subject)
+
+    def _first_changed_step(self, subject: Subject) -> int:
+        """Returns the lowest outer step of a subject's lineage whose file has another theta now, or the subject's."""
+        fingerprints = self._ledger.fingerprints()
         lineage = self._ledger.current_restarts.current_lineage(subject)
         earlier_sightings = sorted(
             (sighting for sighting in lineage if sighting.outer_step < subject.outer_step),

@@ -722,6 +722,19 @@ def test_start_notices_a_new_run_that_is_shorter_than_the_former_one(tmp_path: P
 
 
 @pytest.mark.parametrize("only_newest", [False, True])
+def test_start_notices_a_new_run_that_is_longer_than_the_former_one(tmp_path: Path, only_newest: bool) -> None:
+    written(tmp_path, 1e9, {0: 0.0, 10: 1.0, 20: 2.0})
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    written(tmp_path, 1e9 + 1, {10: 5.0, 20: 6.0, 30: 7.0})  # it goes on from outer step 0
+    second = Start(tmp_path, only_newest=only_newest)
+    assert second.take_all() == ([30] if only_newest else [10, 20, 30])
+    assert present(second) == ([0, 30] if only_newest else [0, 10, 20, 30])
+    assert "from outer step 10 on" in second.output[0]
+
+
+@pytest.mark.parametrize("only_newest", [False, True])
 def test_older_files_are_of_the_run_if_a_lower_step_was_only_copied(tmp_path: Path, only_newest: bool) -> None:
     written(tmp_path, 1e9, {0: 0.0, 10: 1.0})
     first = Start(tmp_path)
