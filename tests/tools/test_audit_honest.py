@@ -260,6 +260,26 @@ def test_audit_after_edits_that_were_undone_passes(tmp_path: Path) -> None:
     assert len(found.notes) == 1, "only the bindings of the cases before the edits"
 
 
+def test_audit_after_code_and_the_cases_were_edited_together_names_the_former_results(tmp_path: Path) -> None:
+    """Nobody can repeat results of the first form. They are in no table."""
+    suite = _suite(tmp_path)
+    (tmp_path / "e.gin").write_text(
+        'Experiment.suites = ["suite"]\nExperiment.num_sessions = 1\na/Method.optimizer = @sgd()\n'
+    )
+    for factor, steps in ((10, 4), (11, 6)):
+        (suite / "valleys.py").write_text(_TASKS.replace("10.0", f"{factor}.0"))
+        cases = _GIN.replace("valley/expect.max_final_loss = 1e-6\n", "").replace("steps = 4", f"steps = {steps}")
+        (suite / "valley.gin").write_text(cases)
+        assert lobench("run", "e.gin", cwd=tmp_path).returncode == 0
+    found = audit(_publish(tmp_path / ".lobench/e", tmp_path / "b.lobench"))
+    assert found.contradictions == ()
+    assert (found.verdict_counts["identical"], found.verdict_counts["not auditable"]) == (1, 1)
+    assert SHOWN["results-of-former-cases"] in found.not_auditable
+    (suite / "valleys.py").write_text(_TASKS.replace("10.0", "12.0"))
+    found = audit(_publish(tmp_path / ".lobench/e", tmp_path / "c.lobench"), sample="0")
+    assert SHOWN["made-by-another-valleys"] in _whats(found.contradictions)
+
+
 def test_renamed_is_a_second_name_if_an_edited_experiment_gave_the_subject_both_labels() -> None:
     planned = [PlannedSubject(sha256=one * 64, variant="", label=one, at=0.0) for one in "ab"]
     exchanged = [

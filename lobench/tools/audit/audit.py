@@ -16,6 +16,7 @@ import numpy as np
 from lobench.analysis.stats.rounding import NUM_PERTURBED, RoundingTest, differences, excess, rounding_test
 from lobench.api.components import plugins_of
 from lobench.core.case import COMMAND
+from lobench.core.code import split_code
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
@@ -26,7 +27,7 @@ from lobench.engine.store.bundle import ResultBundle, make_ledger
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.signature import signer
 from lobench.plugins import load_plugins
-from lobench.tools.audit.cases import case_findings, codes_without_files
+from lobench.tools.audit.cases import FORMER_CODE, case_findings, codes_without_files, edited_former_codes
 from lobench.tools.audit.contradictions import findings, suite_folders
 from lobench.tools.audit.draw import Escape, draw_indices, escape_chances, sample_size
 from lobench.tools.audit.findings import AuditFinding, Contradiction, Unaudited
@@ -173,6 +174,8 @@ def audit(
             all_findings: list[AuditFinding] = list(findings(bundle, ledger, rows, folder))
             imports = experiment_imports(ledger)
             missing_code = codes_without_files(ledger, rows, bundle.members_in("suites"))
+            contents_by_name = {name: bundle.read(name) for name in bundle.members_in("suites")}
+            former_codes = edited_former_codes(ledger, rows, contents_by_name)
             notes = list(_plan_notes(ledger, rows))
         num_drawn = sample_size(sample, len(rows)) if rows else 0
         if 0 < num_drawn < len(rows) and not beacon:
@@ -200,7 +203,9 @@ def audit(
                     for folder in folders
                 }
                 # The cases of all results are checked; those of the sample are evaluated too.
-                cases, problems = _find_cases(suite_cases, rows_to_check, bundle.members_in("suites"), missing_code)
+                cases, problems = _find_cases(
+                    suite_cases, rows_to_check, list(contents_by_name), missing_code, former_codes
+                )
                 all_findings += problems
                 comparison = _compare_sample(repeater, rows, drawn_indices, cases, log)
                 test = _test_against_rounding(repeater, rows, cases, comparison, log)
@@ -269,7 +274,11 @@ def _plan_notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
 
 
 def _find_cases(
-    suite_cases: SuiteCases, rows: Sequence[EvaluationRow], file_names: Sequence[str], missing_code: Set[str]
+    suite_cases: SuiteCases,
+    rows: Sequence[EvaluationRow],
+    file_names: Sequence[str],
+    missing_code: Set[str],
+    former_codes: Set[str],
 ) -> tuple[dict[int, RepeatableCase | str], list[AuditFinding]]:
     """Returns the case of each row, or the reason why it has none, and contradictions with the suites' files."""
     cases: dict[int, RepeatableCase | str] = {}
@@ -279,6 +288,9 @@ def _find_cases(
         if any(sighting.is_imported for sighting in row.sightings):
             cases[index] = "it was imported: lobench did not train it"
             problems.append(Unaudited("imported curves and their descriptions of cases"))
+            continue
+        if not former_codes.isdisjoint(split_code(row.key.code)):
+            cases[index] = FORMER_CODE  # `code_findings` names the files
             continue
         try:
             case = cases[index] = suite_cases.find(row, bindings.get(row.case.key, ""))

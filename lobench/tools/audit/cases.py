@@ -19,9 +19,11 @@ from lobench.engine.store.plans import PlannedSubject
 from lobench.tools.audit.findings import AuditFinding, Contradiction, Unaudited
 
 __all__ = [
+    "FORMER_CODE",
     "case_findings",
     "code_findings",
     "codes_without_files",
+    "edited_former_codes",
     "files_of_codes",
     "is_item_of_experiment",
     "planned_case_findings",
@@ -36,6 +38,7 @@ _LATER_FIELDS = ("problem", "program_hash", "file", "own_name", "task_code", "su
 # depends on bindings of all cases and methods, and another case or method may have been edited since.
 _UNRECORDED_FIELDS = ("scale", "minimum", "program_hash")
 _IS_SHA256 = re.compile("[0-9a-f]{64}")
+FORMER_CODE = "results of former cases, in no table, whose code was edited later"
 
 
 def case_findings(
@@ -213,8 +216,12 @@ def codes_without_files(ledger: Ledger, rows: Sequence[EvaluationRow], file_name
 def code_findings(
     ledger: Ledger, rows: Sequence[EvaluationRow], contents_by_name: Mapping[str, bytes]
 ) -> Iterator[AuditFinding]:
-    """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files."""
+    """Yields contradictions in the code of results: unknown to the ledger, or different from the bundle's files.
+
+    Code of which only results in no table are may have been edited later.
+    """
     rows_by_code = {code: row for row in reversed(rows) for code in split_code(row.key.code) if code}
+    former_codes = _former_codes(ledger, rows)
     for code, row in rows_by_code.items():
         digests_by_name = ledger.code_parts(code)
         if digests_by_name is None:
@@ -224,21 +231,53 @@ def code_findings(
             continue
         if not all(map(_is_file_digest, digests_by_name.values())):
             yield Unaudited("versions of packages that cases or optimizers import", is_usual=True)
-        missing_names = []
-        for name, digest in digests_by_name.items():
-            if not _is_file_digest(digest):
-                continue
-            digests = [
-                _digest_of(member, content)
-                for member, content in contents_by_name.items()
-                if _is_file_of_code(member, name)
-            ]
-            if not digests:
-                missing_names.append(name)
-            elif digest not in digests:
+        missing_names, edited_names = _missing_and_edited(digests_by_name, contents_by_name)
+        if edited_names and code in former_codes:
+            yield Unaudited(f"{FORMER_CODE}: {shortened_list(edited_names, 3)}")
+        else:
+            for name in edited_names:
                 yield Contradiction("code", f"{row.where}: made by another {name} than the bundle has")
         if missing_names:
-            yield Unaudited(f"code that the bundle does not have: {shortened_list(sorted(missing_names), 3)}")
+            yield Unaudited(f"code that the bundle does not have: {shortened_list(missing_names, 3)}")
+
+
+def edited_former_codes(
+    ledger: Ledger, rows: Sequence[EvaluationRow], contents_by_name: Mapping[str, bytes]
+) -> set[str]:
+    """Returns the code fingerprints that only results in no table have, and of which the bundle has another file."""
+    return {
+        code
+        for code in _former_codes(ledger, rows)
+        if _missing_and_edited(ledger.code_parts(code) or {}, contents_by_name)[1]
+    }
+
+
+def _former_codes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> set[str]:
+    """Returns the code fingerprints that only results of former forms of cases have."""
+    codes: dict[bool, set[str]] = {True: {""}, False: set()}
+    for row, is_current in zip(rows, ledger.current_cases(rows).are_current(rows), strict=True):
+        codes[is_current].update(split_code(row.key.code))
+    return codes[False] - codes[True]
+
+
+def _missing_and_edited(
+    digests_by_name: Mapping[str, str], contents_by_name: Mapping[str, bytes]
+) -> tuple[list[str], list[str]]:
+    """Returns the files of a code fingerprint that the bundle lacks, and those that it has with another content."""
+    missing_names, edited_names = list[str](), list[str]()
+    for name, digest in sorted(digests_by_name.items()):
+        if not _is_file_digest(digest):
+            continue
+        digests = [
+            _digest_of(member, content)
+            for member, content in contents_by_name.items()
+            if _is_file_of_code(member, name)
+        ]
+        if not digests:
+            missing_names.append(name)
+        elif digest not in digests:
+            edited_names.append(name)
+    return missing_names, edited_names
 
 
 def files_of_codes(ledger: Ledger, codes: Iterable[str], contents_by_name: Mapping[str, bytes]) -> set[str]:
