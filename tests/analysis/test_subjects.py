@@ -197,12 +197,19 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_folders_or_their_conten
     case = {"a": {"train/loss": [1.0, 2.0]}}
     for step, uri in ((1, "x/A/theta.npz"), (2, "y/A/theta.npz"), (2, "x/A/theta.npz")):
         add(tmp_path / "folders", step, case, uri=uri, sha256=f"{uri[0]}{uri[2]}{step}" + "0" * 61)
-    assert read_store(tmp_path / "folders").labels == (SHOWN["outer-step-1"], "y/A/theta.npz", "x/A/theta.npz")
-    assert read_store(tmp_path / "folders").capitalized_labels == (
-        SHOWN["outer-step-1-2"],
-        "y/A/theta.npz",
-        "x/A/theta.npz",
+    steps = (SHOWN["outer-step-1"], SHOWN["outer-step-2"])
+    assert read_store(tmp_path / "folders").labels == (
+        f"x/A/theta.npz, {steps[0]}",
+        f"y/A/theta.npz, {steps[1]}",
+        f"x/A/theta.npz, {steps[1]}",
     )
+    add(tmp_path / "runs", 1, case, uri="x/theta_1.npz")
+    add(tmp_path / "runs", 2, case, uri="x/theta_2.npz")
+    assert read_store(tmp_path / "runs").labels == steps
+    assert read_store(tmp_path / "runs").capitalized_labels[0] == SHOWN["outer-step-1-2"]
+    for step, uri in ((0, "old.npz"), (0, "new.npz"), (1, "old.npz")):  # old.npz was overwritten
+        add(tmp_path / "files", step, case, uri=uri, sha256=f"{uri[0]}{step}" + "0" * 62)
+    assert read_store(tmp_path / "files").labels == ("old.npz", "new.npz", f"old.npz, {steps[0]}")
     for sha256 in ("12345678" + "0" * 56, "9abcdef0" + "0" * 56):  # one was written over the other
         add(tmp_path / "content", 0, case, uri="x/theta.npz", sha256=sha256)
     assert read_store(tmp_path / "content").labels == ("theta.npz (12345678)", "theta.npz (9abcdef0)")

@@ -31,6 +31,7 @@ from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.places import DECISIONS_FILE
+from lobench.engine.store.series import has_step_in_name
 
 __all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
@@ -337,19 +338,33 @@ class Snapshot:
 
 
 def _labels_of(subjects: Sequence[StoredSubject]) -> list[str]:
-    """Returns the label of each subject: its outer step, or its name if it has none or the step is not distinct."""
+    """Returns the label of each subject: its outer step, or its name if it has none or the step is not distinct.
+
+    If the step of one content of a file without a number in its name (`last.pt`) is not distinct, all of its contents
+    are labelled by the name.
+    """
     subjects_with_step = {subject.subject for subject in subjects if subject.subject.known_outer_step is not None}
     steps = Counter(
         (subject.subject.generation, subject.subject.outer_step)
         for subject in subjects
         if subject.subject in subjects_with_step
     )
+    files_with_names = {
+        subject.uri
+        for subject in subjects_with_step
+        if steps[subject.generation, subject.outer_step] > 1 and not has_step_in_name(subject.uri)
+    }
     has_runs = len({subject.subject.run for subject in subjects if subject.subject.has_theta}) > 1
     labels = []
     for subject in subjects:
         generation = subject.subject.generation
         outer_step = subject.subject.outer_step
-        has_own_name = subject.subject not in subjects_with_step or len(steps) == 1 or steps[generation, outer_step] > 1
+        has_own_name = (
+            subject.subject not in subjects_with_step
+            or subject.subject.uri in files_with_names
+            or len(steps) == 1
+            or steps[generation, outer_step] > 1
+        )
         lineage = f"generation {generation}, " if generation else ""
         lineage = f"{subject.subject.run}, {lineage}" if has_runs and subject.subject.run else lineage
         labels.append(subject.label if has_own_name else f"{lineage}outer step {outer_step}")
@@ -357,7 +372,7 @@ def _labels_of(subjects: Sequence[StoredSubject]) -> list[str]:
 
 
 def distinct_labels(subjects: Sequence[StoredSubject]) -> list[str]:
-    """Returns the label of each subject. Equal labels are extended by more of the path, or by a hash."""
+    """Returns the label of each subject. Equal labels are extended by more of the path, the outer step, or a hash."""
     return _make_distinct([subject.label for subject in subjects], subjects)
 
 
@@ -370,14 +385,17 @@ def _make_distinct(labels: list[str], subjects: Sequence[StoredSubject]) -> list
 
 
 def _longer_labels(namesakes: Sequence[StoredSubject]) -> list[str]:
-    """Returns distinct labels for subjects with one label, by adding more of the path or a hash."""
+    """Returns distinct labels for subjects with one label, by adding more of the path, the outer step, or a hash."""
     path_parts = [namesake.subject.uri.rstrip("/").split("/") for namesake in namesakes]
+    steps = [namesake.subject.known_outer_step for namesake in namesakes]
+    step_texts = [f", outer step {step}" if step else "" for step in steps]
     candidates = [
         [
-            "/".join(path[-depth:]) + namesake.label.removeprefix(path[-1])
-            for path, namesake in zip(path_parts, namesakes, strict=True)
+            "/".join(path[-depth:]) + namesake.label.removeprefix(path[-1]) + text
+            for path, namesake, text in zip(path_parts, namesakes, texts, strict=True)
         ]
-        for depth in range(2, max(map(len, path_parts)) + 1)
+        for texts in ([""] * len(namesakes), step_texts)
+        for depth in range(1, max(map(len, path_parts)) + 1)
         if all(namesake.label.startswith(path[-1]) for path, namesake in zip(path_parts, namesakes, strict=True))
     ]
     hashes = (
