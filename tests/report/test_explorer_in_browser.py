@@ -203,6 +203,19 @@ def test_the_first_results_and_the_end_of_a_store_show_by_themselves(chromium: B
         add(store, 1, {"a": {"train/loss": [1.0, 0.5]}})
         expect(page.locator("h1")).to_have_text("lobench: s")
         expect(page.locator("#explorer-charts canvas")).to_have_count(1)
+        page.evaluate("location.hash = '#/overview'")
+        expect(page.locator("#h-compare")).to_be_hidden()
+        for step in (2, 3):
+            add(store, step, {"a": {"train/loss": [1.0, 0.5 / step]}})
+        expect(page.locator("header")).to_contain_text("3 checkpoints")
+        expect(page.locator("#live")).to_have_attribute("data-version", re.compile("."))
+        expect(page.locator("#h-compare")).to_be_visible()
+        headings = "[...document.querySelectorAll('main h2')].map((one) => one.textContent)"
+        grown = page.evaluate(headings)
+        page.reload()
+        expect(page.locator("#h-compare")).to_be_visible()
+        assert grown == page.evaluate(headings), "the sections of an open page are those of a new one"
+        page.evaluate("location.hash = '#/curves'")
         (store / "ledger.sqlite").rename(store / "elsewhere")
         expect(page.locator("#live")).to_contain_text("What is shown is from before.")
         assert page.locator("#explorer-charts canvas").count() == 1

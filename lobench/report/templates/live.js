@@ -43,14 +43,19 @@
     const main = document.querySelector("main"), opened = new Set([...document.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
     const key = (section) => section.getAttribute("aria-labelledby");
     const kept = new Set();
+    let last = document.getElementById("nothing");  // a new section comes after the one before it
     for (const section of fresh.querySelectorAll("main > section")) {
       const name = key(section), old = main.querySelector(`:scope > section[aria-labelledby="${CSS.escape(name)}"]`);
       kept.add(name);
-      if (OWN.includes(name) && old) continue;  // they take their data themselves
       const text = section.outerHTML;
-      if (old && (pristine.get(name) === text || old.contains(document.activeElement))) continue;
+      if (old && (OWN.includes(name) || pristine.get(name) === text || old.contains(document.activeElement))) {
+        old.dataset.view = section.dataset.view;  // those of OWN take all else themselves
+        last = old;
+        continue;
+      }
       const made = document.importNode(section, true);
-      if (old) old.replaceWith(made); else main.insertBefore(made, main.querySelector('[aria-labelledby="h-cases"]'));
+      if (old) old.replaceWith(made); else last.after(made);
+      last = made;
       for (const details of made.querySelectorAll("details")) details.open = opened.has(details.querySelector("summary").textContent);
       pristine.set(name, text);
       lobench.setPart(made);
