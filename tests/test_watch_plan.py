@@ -80,7 +80,8 @@ def test_resuming_after_an_edit_of_the_task_counts_no_checkpoint_as_evaluated(fo
 def test_a_changed_binding_of_the_optimizer_is_evaluated(folder: Path, policy: str, expected: dict[int, int]) -> None:
     before = {record["optimizer"] for record in results(folder / "store")}
     (folder / "run" / "config.gin").write_text(CONFIG + "LearnableSGD.initial_lr = 0.5\n")
-    again(folder, "--checkpoints", policy)
+    output = again(folder, "--checkpoints", policy)
+    assert (SHOWN["2-different-bindings-of-their"] in output) == (policy == "latest"), output
     found = results(folder / "store")
     added = Counter(r["checkpoint"]["outer_step"] for r in found if r["optimizer"] not in before)
     assert added == expected

@@ -126,10 +126,12 @@ def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[...
 def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
     """Returns the first lines of `lobench results`, of the watched run alone; [] if nothing can be ranked.
 
-    They end with a note if results of other code are ranked: a watch that went on after an edit keeps those of before.
+    They end with a note if results of other code are ranked (a watch that went on after an edit keeps those of before),
+    and with one if checkpoints of the run have results with different bindings.
     """
     from lobench.analysis.comparisons.summary import summary_of
     from lobench.analysis.store.methods import read_methods
+    from lobench.analysis.store.subjects import bindings_note
     from lobench.report.tables.ranking import best_lines
 
     with contextlib.suppress(LobenchError):  # the results are recorded, and `lobench results` says what is wrong
@@ -140,6 +142,9 @@ def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
         lines = best_lines(summary)
         if lines and (other_code := summary.snapshot.edited_code_line()):
             lines.append(f"{other_code}; the next start plans them again")
+        rows = [row for row in snapshot.rows if any(map(is_of_run, row.sightings))]
+        if lines and (note := bindings_note(rows, snapshot.current)):
+            lines.append(note)
         return lines
     return []
 

@@ -17,7 +17,6 @@ from lobench.cli.output import json_parts, json_text, warn
 from lobench.core.case import CaseInfo, canonical_case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
-from lobench.core.program import describe_programs
 from lobench.core.wording import convert_errors, one_line, shortened_list
 from lobench.engine.store.edited_code import ResultCodes, edited_code, edited_code_line
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -175,14 +174,9 @@ def _table_notes(
     rows: Sequence[EvaluationRow], current: CurrentCases, other_code_line: str, unread_entries: Iterable[ResultRecord]
 ) -> list[str]:
     """Returns the lines below a table: several programs, codes and bindings, unreadable checkpoints."""
-    from lobench.analysis.store.subjects import bindings_note, codes_note
+    from lobench.analysis.store.subjects import notes_on_rows
 
-    notes = [
-        describe_programs({row.program for row in rows}),
-        codes_note(rows),
-        other_code_line,
-        bindings_note(rows, current),
-    ]
+    notes = [*notes_on_rows(rows, current), other_code_line]
     notes += [f"{record['outcome']}: {record['message']}" for record in unread_entries]
     return [one_line(note) for note in notes if note]
 

@@ -191,6 +191,7 @@ def test_a_store_of_two_programs_says_so_wherever_it_is_shown(tmp_path: Path) ->
     assert "of 2 programs" not in lobench("compare", "1", "1", "--store", store).stdout
     assert lobench("report", "--store", store, "--output", tmp_path / "report.html").returncode == 0
     assert both in (tmp_path / "report.html").read_text()
+    assert both in lobench("report", "--store", store, "--format", "text").stdout
     records = json.loads(lobench("results", "--store", store, "--format", "json").stdout)
     assert [record["program"] for record in records] == [first, second]
 
@@ -199,8 +200,13 @@ def test_checkpoints_evaluated_with_other_bindings_of_their_optimizer_have_a_not
     finals = {"a": {"train/loss": [1.0, 0.5, 0.25, 0.5]}}
     for step, bindings in ((1, "before"), (2, "before"), (3, "today")):
         add(tmp_path / "store", step, finals, bindings=bindings)
-    shown = " ".join(lobench("results", "--store", tmp_path / "store").stdout.split())
-    assert SHOWN["2-different-bindings-of-their"] in shown, shown
+    report = ("report", "--store", tmp_path / "store", "--format")
+    for command in (("results", "--store", tmp_path / "store"), (*report, "text")):
+        shown = " ".join(lobench(*command).stdout.split())
+        assert SHOWN["2-different-bindings-of-their"] in shown, shown
+    assert SHOWN["2-different-bindings-of-their"] in json.loads(lobench(*report, "json").stdout)["notes"][0]
+    assert lobench(*report, "html", "--output", tmp_path / "report.html").returncode == 0
+    assert (tmp_path / "report.html").read_text().count(SHOWN["2-different-bindings-of-their"]) == 1
     for step in (1, 2):
         add(tmp_path / "store", step, finals, bindings="today")
     assert SHOWN["different-bindings"] not in lobench("results", "--store", tmp_path / "store").stdout

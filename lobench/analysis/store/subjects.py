@@ -27,7 +27,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.code import describe_codes
 from lobench.core.curve_summary import CurveSummary, head_ids, packed_divergence_steps, packed_first_and_last
 from lobench.core.metric import Direction, is_of_batch
-from lobench.core.program import IMPORTED, Program
+from lobench.core.program import IMPORTED, Program, describe_programs
 from lobench.core.result import Curves, Outcome
 from lobench.core.subject import Subject
 from lobench.core.wording import shortened_list
@@ -51,6 +51,7 @@ __all__ = [
     "headline_metrics",
     "last_on_most_cases",
     "last_subject",
+    "notes_on_rows",
     "rows_by_subject",
     "subject_of",
     "subjects_of",
@@ -891,6 +892,12 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
         f"optimizer, and differ in more than theta: outer steps {steps}; "
         "`lobench watch --checkpoints all` evaluates all with those of today"
     )
+
+
+def notes_on_rows(rows: Sequence[EvaluationRow], current: CurrentCases) -> list[str]:
+    """Returns the lines on results of several programs, versions of the user's code and bindings of an optimizer."""
+    notes = (describe_programs({row.program for row in rows}), codes_note(rows), bindings_note(rows, current))
+    return [note for note in notes if note]
 
 
 def _repeated_identities(cells: Sequence[Cell]) -> set[str]:

@@ -20,11 +20,10 @@ from lobench.analysis.comparisons.viewer_index import ViewerIndex
 from lobench.analysis.stats.comparison import PairComparison
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import bindings_note, codes_note, diverged_names, exploded_names
+from lobench.analysis.store.subjects import diverged_names, exploded_names
 from lobench.analysis.tables.table import Panel, TableSpec, Tabulated, cell_text
 from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.errors import StoreError
-from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
 from lobench.core.step_cost import UNSTEADY_NOTE
 from lobench.core.wording import convert_errors, counted
@@ -373,13 +372,8 @@ def _failure_lines(snapshot: Snapshot, keys: Mapping[int, str]) -> list[TableCel
         key = keys.get(id(snapshot.subjects[index]), "")
         link = _link("evaluation", key, snapshot.case_name(case)) if key else ""
         lines += [TableCell(value=f"{where}:", link=link, text=text) for text in texts]
-    notes = (
-        bindings_note(snapshot.rows, snapshot.current),
-        snapshot.edited_code_line(),
-        codes_note(snapshot.rows),
-        describe_programs({row.program for row in snapshot.rows}),
-    )
-    lines = [*(TableCell(text=note) for note in notes if note), *lines]
+    if note := snapshot.edited_code_line():
+        lines.insert(0, TableCell(text=note))
     if snapshot.left_out.num_skipped:
         count_text = counted(snapshot.left_out.num_skipped, "checkpoint")
         lines.append(TableCell(text=f"skipped: {count_text}, by --checkpoints: newer ones waited"))

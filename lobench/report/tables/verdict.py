@@ -18,6 +18,7 @@ from lobench.analysis.stats.comparison import Effect, MeanDifference, PairCompar
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
+from lobench.analysis.store.subjects import notes_on_rows
 from lobench.core.case import common_replicate_noun
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
@@ -388,9 +389,13 @@ def _speedup_text(speedups: Sequence[Speedup]) -> str:
 
 
 def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
-    """Returns limits of the numbers: stale or missing baselines, censored speed-ups, cases without results."""
+    """Returns limits of the numbers: stale or missing baselines, censored speed-ups, cases without results.
+
+    Results of several programs, versions of the user's code, and bindings of an optimizer are limits too.
+    """
     snapshot = summary.snapshot
-    lines = [
+    lines = notes_on_rows(snapshot.rows, snapshot.current)
+    lines += [
         f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
         "chart here, and in the table of evaluations."
         for name, count in snapshot.left_out.former_cases
