@@ -18,7 +18,7 @@ from lobench.core.planner import EvaluationId
 from lobench.core.program import IMPORTED
 from lobench.core.result import EvaluationKey
 from lobench.core.subject import Subject
-from lobench.engine.store.imports import imported_files
+from lobench.engine.store.imports import digests_of_imported
 from lobench.engine.store.ledger import Ledger
 
 if TYPE_CHECKING:  # slow to import, and only needed for imported curves
@@ -97,14 +97,16 @@ class ExperimentCurves:
           cases: Cases that lobench trains.
           log: Receives notes for people.
         """
-        old_hashes = {file.file: file.sha256 for file in imported_files(ledger)}
-        with ledger.transaction():  # of all methods: several can be of one file, which counts as read once one is
-            for method, settings, collected_curves, name in self._curves_of_methods:
-                from lobench.tools.curve_import.imports import import_into
+        from lobench.tools.curve_import.imports import import_into
 
+        with ledger.transaction():
+            for method, settings, collected_curves, name in self._curves_of_methods:
+                # Another method of the file may have been read after its last change, and this one not.
+                stored_digests = digests_of_imported(ledger, Subject.of_imported(method.name))
                 has_changed = any(
-                    old_hashes.get(str(source.path), source.sha256) != source.sha256
+                    file == str(source.path) and sha256 != source.sha256
                     for source in collected_curves.sources
+                    for file, sha256 in stored_digests
                 )
                 settings = replace(settings, replace=has_changed)
                 import_counts, evaluations = import_into(

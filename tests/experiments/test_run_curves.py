@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,13 +82,14 @@ def test_methods_of_one_file_are_all_replaced_when_it_changes(folder: Path) -> N
         EXPERIMENT.replace("logs/*.csv", "both.csv").replace("#theirs", "#one") + "".join(methods)
     )
 
-    def finals(*values: float) -> dict[str, list[float]]:
+    def finals(*values: float, first: Sequence[str] = ()) -> dict[str, list[float]]:
         curves(file, values[0], method="one")
         other = file.with_name("other.csv")
         curves(other, values[1], method="two")
         file.write_text(file.read_text() + other.read_text().partition("\n")[2])
-        done = run(folder)
-        assert done.returncode == 0, done.stdout + done.stderr
+        for words in filter(None, (first, ["--sink", "report"])):
+            done = run(folder, *words)
+            assert done.returncode == 0, done.stdout + done.stderr
         records = json.loads(lobench("results", "--store", folder / "store", "--format", "json").stdout)
         found: dict[str, list[float]] = {}
         for one in records:
@@ -96,9 +97,10 @@ def test_methods_of_one_file_are_all_replaced_when_it_changes(folder: Path) -> N
                 found.setdefault(one["label"], []).append(one["metrics"]["train/loss"]["final"])
         return {label: sorted(values) for label, values in found.items()}
 
-    before, after = finals(0.5, 0.9), finals(0.6, 0.7)
+    before, after = finals(0.5, 0.9), finals(0.6, 0.7, first=["--method", "one"])
     assert len(before) == 3 and before.keys() == after.keys()
     assert before.items().isdisjoint(after.items())
+    assert "0.7" in (folder / "store" / "report.html").read_text().partition("two (imported)")[2]
 
 
 def test_what_is_wrong_with_curves_is_said_before_anything_runs(folder: Path) -> None:

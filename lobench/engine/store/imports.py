@@ -20,6 +20,7 @@ __all__ = [
     "ImportCounts",
     "ImportedFile",
     "cases_with_origin",
+    "digests_of_imported",
     "imported_curves",
     "imported_files",
     "record_imported_file",
@@ -63,6 +64,17 @@ def imported_files(ledger: Ledger) -> list[ImportedFile]:
     return [
         ImportedFile(**{name: str(detail.get(name, "")) for name in fields}) for _, detail in ledger.events("imported")
     ]
+
+
+def digests_of_imported(ledger: Ledger, subject: Subject) -> set[tuple[str, str]]:
+    """Returns the path and the SHA-256 of each file that an imported subject's curves are of, at their import."""
+    query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND program_version = ?"
+    digests = set[tuple[str, str]]()
+    with decoding_errors(ledger.store):
+        for (payload,) in ledger.connection.execute(query, (subject.sha256, _PROGRAM_KEY)):
+            origin = read_header(payload)[0]["provenance"].imported
+            digests.update(zip(origin["file"].split("; "), origin["sha256"].split("; "), strict=True))
+    return digests
 
 
 def record_imported_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:

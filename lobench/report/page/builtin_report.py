@@ -139,7 +139,8 @@ def _members_marker(store: Path) -> tuple[object, ...]:
     if not ledger_database(store).is_file():
         return ()
     with Ledger.open(store, read_only=True) as ledger:
-        query = "SELECT COUNT(*), MAX(rowid), MAX(evaluation) FROM memberships"
+        # An import that replaces as many curves as there were gives them the same numbers, but is an event.
+        query = "SELECT COUNT(*), MAX(rowid), (SELECT MAX(id) FROM events WHERE kind = 'imported') FROM memberships"
         return tuple(ledger.connection.execute(query).fetchone())
 
 
