@@ -23,9 +23,10 @@ def test_a_session_writes_its_plan_first_and_a_dropped_seed_contradicts_it(tmp_p
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     with Ledger.open(store, read_only=True) as ledger:
         (own,) = ledger.planned_subjects()
+        (files,) = ledger.planned_files()
         rows = list(ledger.evaluations())
     assert [(one.name, len(one.blocks)) for one in own.cases] == [("tiny/a", 2), ("tiny/b", 2)]
-    assert sorted(own.files) == ["tiny/test_tiny.py", "tiny/tiny.gin", "tiny/tiny_tasks.py"]
+    assert sorted(files) == ["tiny/test_tiny.py", "tiny/tiny.gin", "tiny/tiny_tasks.py"]
     assert len(rows) == 4 and own.problem == ""
     assert own.at <= min(row.recorded_at for row in rows)
     honest = audit(published(store, tmp_path / "honest.lobench", suite), sample="0")
