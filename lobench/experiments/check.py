@@ -252,9 +252,7 @@ class _PlannedSubjects:
         self.trial_variants = dict[str, dict[int, tuple[str, Variant]]]()
         self.waiting_variants = dict[str, Variant]()
         self.known_trials = {
-            name: known
-            if (known := known_trials_of(search, file, ledger)).trials
-            else _evaluated_proposals(search, ledger)
+            name: known if (known := known_trials_of(search, file, ledger)).trials else _seen_proposals(search, ledger)
             for name, search in searches.items()
         }
         self.label_by_variant, self.traced_variants = dict[Variant, str](), set[Variant]()
@@ -317,8 +315,8 @@ class _PlannedSubjects:
         return request.to_subject(load_checkpoint(request.uri, self._manager, allow_pickle=self._allow_pickle)[0])
 
 
-def _evaluated_proposals(search: PlannedSearch, ledger: Ledger | None) -> KnownTrials:
-    """Returns the trials that a search begins with and the store has results of, as after a change of the sessions.
+def _seen_proposals(search: PlannedSearch, ledger: Ledger | None) -> KnownTrials:
+    """Returns the trials that a search begins with and the store has seen, as after a change of the sessions.
 
     Others are left out, because an optimizer may be infeasible. So are trials of checkpoints and of commands.
     """
@@ -327,13 +325,13 @@ def _evaluated_proposals(search: PlannedSearch, ledger: Ledger | None) -> KnownT
     proposals = TrialHistory(
         search.strategy, search.space, seed=search.seed, width=search.num_trials, num_trials=search.num_trials
     ).advance()
-    evaluated_hashes = {subject.sha256 for subject in ledger.sightings().values()}
+    seen_hashes = {subject.sha256 for subject in ledger.sightings().values()}
     requests = [given_method(search.method.with_values(trial.parameters), label="") for trial in proposals]
     return KnownTrials(
         trials=tuple(
             trial
             for trial, request in zip(proposals, requests, strict=True)
-            if isinstance(request, Subject) and request.sha256 in evaluated_hashes
+            if isinstance(request, Subject) and request.sha256 in seen_hashes
         )
     )
 
