@@ -16,7 +16,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.wording import one_line
 from lobench.engine.store.bundle import ledger_database
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.network import READS_LOCAL_COPY, newer_local_database
+from lobench.engine.store.network import READS_LOCAL_COPY
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkContext, hookimpl
 
@@ -138,7 +138,7 @@ def _members_marker(store: Path) -> tuple[object, ...]:
     """Returns a value that changes with the results that experiments consist of; () without a ledger."""
     if not ledger_database(store).is_file():
         return ()
-    with Ledger.open(store, read_only=True, database=newer_local_database(store)) as ledger:
+    with Ledger.open(store, read_only=True) as ledger:
         # An import that replaces as many curves as there were gives them the same numbers, but is an event.
         query = "SELECT COUNT(*), MAX(rowid), (SELECT MAX(id) FROM events WHERE kind = 'imported') FROM memberships"
         return tuple(ledger.connection.execute(query).fetchone())
