@@ -356,25 +356,35 @@ class Intake:
 
     def _without_leftovers(self, checkpoints: Sequence[SeenCheckpoint]) -> Sequence[SeenCheckpoint]:
         """Leaves out checkpoints of a former run that no watch has read. Those that were read are left out silently."""
-        leftovers = find_leftovers(checkpoints, self._shows_new_run)
+        restarts = self._ledger.current_restarts
+        first_uris = restarts.paths_that_begin_runs()
+        leftovers = find_leftovers(checkpoints, lambda checkpoint: self._shows_new_run(checkpoint, first_uris))
         unread_leftovers: dict[str, list[str]] = {}  # by the checkpoint that shows them
-        for uri, new_checkpoint in leftovers.items():
-            if self._ledger.current_restarts.last_position(uri) is None:
+        for uri, new_checkpoint in list(leftovers.items()):
+            position = restarts.last_position(uri)
+            if position is None:
                 unread_leftovers.setdefault(new_checkpoint.uri, []).append(uri)
+            elif restarts.is_of_new_run(position) and uri not in self._early_reads:  # unchanged
+                del leftovers[uri]
         for new_uri, uris in unread_leftovers.items():
             self._log(f"left out: {_uris_text(uris)} (older than {new_uri}, with which a new run began in this folder)")
         return [checkpoint for checkpoint in checkpoints if checkpoint.uri not in leftovers]
 
-    def _shows_new_run(self, seen_checkpoint: SeenCheckpoint) -> bool:
-        """Returns whether a known file has, at its outer step or a lower one, other content than a former run wrote."""
+    def _shows_new_run(self, seen_checkpoint: SeenCheckpoint, first_uris: Collection[str] = ()) -> bool:
+        """Returns whether a known file has, at its outer step or a lower one, other content than a former run wrote.
+
+        An unchanged one shows the new run if it is its first checkpoint; `first_uris` are the paths of those.
+        """
         restarts = self._ledger.current_restarts
         position = restarts.last_position(seen_checkpoint.uri)
         if position is None:
             return False
         try:
             if self._is_recorded_unchanged(seen_checkpoint):
-                return restarts.is_of_new_run(position)
-            checkpoint, _ = self._early_reads[seen_checkpoint.uri] = self._read_into_spool(seen_checkpoint, None)
+                return seen_checkpoint.uri in first_uris
+            if seen_checkpoint.uri not in self._early_reads:
+                self._early_reads[seen_checkpoint.uri] = self._read_into_spool(seen_checkpoint, None)
+            checkpoint, _ = self._early_reads[seen_checkpoint.uri]
         except LobenchError:
             return False  # reading it again reports the error
         sighting = restarts.subject_at(position)

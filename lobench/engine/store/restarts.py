@@ -56,7 +56,7 @@ class Restarts:
     """
 
     superseded_positions: set[int] = field(default_factory=set)
-    # By superseded position: the first position of the run in its place. A new run that supersedes that one is entered.
+    # By superseded position: first position of the run that superseded it; if that is superseded too, of the later run.
     _superseded_by: dict[int, int] = field(default_factory=dict)
     _subjects: dict[int, Subject] = field(default_factory=dict)
     _positions: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -119,9 +119,12 @@ class Restarts:
         """Returns the position of the last content that was first seen at a path; None if none was seen there."""
         return next(reversed(self._positions_by_uri.get(uri, ())), None)
 
-    def paths_of_new_runs(self) -> frozenset[str]:
-        """Returns the paths of the checkpoints for which `is_of_new_run` is True."""
-        return frozenset(subject.uri for position, subject in self._subjects.items() if self.is_of_new_run(position))
+    def paths_that_begin_runs(self) -> frozenset[str]:
+        """Returns the paths whose last content is the first checkpoint of a present run that superseded another one."""
+        first_positions = {*self._superseded_by.values()} - self.superseded_positions
+        return frozenset(
+            uri for position in first_positions if self.last_position(uri := self._subjects[position].uri) == position
+        )
 
     def subject_at(self, position: int) -> Subject:
         return self._subjects[position]

@@ -146,7 +146,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path_advice(str(location)))
     manager = plugins_of(suite_paths, progress)
-    excluded, paths_of_new_runs = _restarts_of(store)
+    excluded, first_paths = _restarts_of(store)
     checkpoints = _run_checkpoints(
         run,
         manager,
@@ -154,7 +154,7 @@ def bisect(
         progress,
         suites=suite_paths,
         excluded=excluded,
-        paths_of_new_runs={_resolve_path(run.path_of(uri)) for uri in paths_of_new_runs},
+        first_paths={_resolve_path(run.path_of(uri)) for uri in first_paths},
     )
     checkpoints = [
         checkpoint
@@ -492,15 +492,15 @@ def _variant_lookup(
 
 
 def _restarts_of(store: Path) -> tuple[frozenset[Subject], frozenset[str]]:
-    """Returns the checkpoints of a watch's store that are not on the curve of the present run, and that run's paths.
+    """Returns the checkpoints of a watch's store that are not on the curve of the present run, and where that begins.
 
     The former belong to a former run in the same folder, or have no outer step although other checkpoints of the folder
-    do. There are no paths if the trainer never began again.
+    do. The paths of first checkpoints are empty if the trainer never began again.
     """
     if not is_store(store):
         return frozenset(), frozenset()
     with Ledger.open(store, read_only=True) as ledger:
-        return ledger.superseded_subjects() | ledger.numbered_by_arrival(), ledger.restarts().paths_of_new_runs()
+        return ledger.superseded_subjects() | ledger.numbered_by_arrival(), ledger.restarts().paths_that_begin_runs()
 
 
 def _run_checkpoints(
@@ -511,13 +511,13 @@ def _run_checkpoints(
     *,
     suites: Sequence[str],
     excluded: Collection[Subject],
-    paths_of_new_runs: Collection[str],
+    first_paths: Collection[str],
 ) -> list[Checkpoint]:
     """Returns the run's checkpoints in order, including evaluated ones that have been deleted.
 
     Args:
       excluded: Checkpoints to leave out, such as those that a restart superseded.
-      paths_of_new_runs: Resolved paths of the checkpoints that were seen since the trainer began again in its folder.
+      first_paths: Resolved paths of the first checkpoints since a trainer began again in its folder.
     """
     readers = readers_for(suites, manager, allow_pickle=False)
     takes_any = takes_any_checkpoint(*suites)
@@ -581,7 +581,7 @@ def _run_checkpoints(
         if _resolve_path(checkpoint.uri) in watched_paths
     }
     leftovers = find_leftovers(
-        seen_files, lambda file: file.uri in replaced_steps or _resolve_path(file.uri) in paths_of_new_runs
+        seen_files, lambda file: file.uri in replaced_steps or _resolve_path(file.uri) in first_paths
     )
     unread_leftovers = [checkpoint for checkpoint in new_checkpoints if checkpoint.uri in leftovers]
     replaced_keys = [

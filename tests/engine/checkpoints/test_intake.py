@@ -746,20 +746,44 @@ def test_older_files_are_of_the_run_if_a_lower_step_was_only_copied(tmp_path: Pa
     assert second.take_all() == ([30] if only_newest else [0, 20, 30])
 
 
-def test_slots_that_a_trainer_writes_in_turn_are_no_new_run(tmp_path: Path) -> None:
-    def slot(number: int, step: int) -> None:
-        path = write(tmp_path, number, step)
-        np.savez(path, x=np.float32(step), outer_step=np.int64(step))
-        os.utime(path, (1e9 + step, 1e9 + step))
+def write_slot(folder: Path, number: int, step: int, *, run: int) -> None:
+    path = write(folder, number, step)
+    np.savez(path, x=np.float32(1000 * run + step), outer_step=np.int64(step))
+    os.utime(path, (1e9 + 1000 * run + step,) * 2)
 
-    slot(0, 10)
-    first = Start(tmp_path)
-    first.take_all()
-    first.ledger.close()
+
+def taken(start: Start) -> list[int]:
+    steps = start.take_all()
+    assert not [line for line in start.output if SHOWN["left-out-former-run"] in line]
+    start.ledger.close()
+    return sorted(steps)
+
+
+@pytest.mark.parametrize("num_restarts", [0, 1])
+def test_slots_that_a_trainer_writes_in_turn_are_no_new_run(tmp_path: Path, num_restarts: int) -> None:
+    for run in range(num_restarts + 1):
+        write_slot(tmp_path, 0, 10, run=run)
+        assert taken(Start(tmp_path)) == [10]
     for number, step in ((1, 20), (2, 30), (0, 40)):
-        slot(number, step)
-    second = Start(tmp_path)
-    assert sorted(second.take_all()) == [20, 30, 40] and sorted(present(second)) == [10, 20, 30, 40]
+        write_slot(tmp_path, number, step, run=num_restarts)
+    assert taken(Start(tmp_path)) == [20, 30, 40]
+    write_slot(tmp_path, 0, 70, run=num_restarts)
+    assert taken(Start(tmp_path)) == [70]
+    for number, step in ((1, 50), (2, 60), (3, 65)):  # a start before has not read these
+        write_slot(tmp_path, number, step, run=num_restarts)
+    last = Start(tmp_path)
+    assert sorted(last.take_all()) == [50, 60, 65]
+    assert sorted(present(last)) == [10, 20, 30, 40, 50, 60, 65, 70]
+
+
+def test_earlier_step_that_a_restarted_trainer_finishes_later_is_no_new_run(tmp_path: Path) -> None:
+    for run in (0, 1):
+        write_slot(tmp_path, 10, 10, run=run)
+        assert taken(Start(tmp_path)) == [10]
+    write_at(tmp_path, 1040, 20, 1020.0)
+    assert taken(Start(tmp_path)) == [20]
+    write_at(tmp_path, 1030, 30, 1030.0)  # no start before has read it
+    assert taken(Start(tmp_path)) == [30]
 
 
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
