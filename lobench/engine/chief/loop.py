@@ -448,7 +448,7 @@ class Chief:
                 return [(planner.WorkerReady(worker, now), None)]
             case (_, Failed(messages=messages, variant_key=variant)):
                 if self._config_problem():
-                    self._has_suite_changed = True  # the next round starts workers once the file can be parsed
+                    self._has_suite_changed = True  # the next round starts workers once the file can be used
                     self._own_events.append(planner.Drain())
                 else:
                     self._refuse_subjects(variant, "; ".join(messages))
@@ -595,13 +595,13 @@ class Chief:
             self._deliverer.wake()
 
     def _start_worker(self, action: planner.StartWorker) -> None:
-        """Starts a worker, or holds it back while it would read a `config.gin` that cannot be parsed."""
+        """Starts a worker, or holds it back while it would read a `config.gin` that cannot be used."""
         if self._is_suite_edited():  # a new worker would collect other cases
             return
         if problem := self._config_problem():
             self._held_starts[action.worker] = action
             if problem != self._logged_config_problem:
-                self._progress.log(f"{problem}; workers start once the file can be parsed")
+                self._progress.log(f"{problem}; workers start once the file can be used")
                 self._logged_config_problem = problem
             return
         self._logged_config_problem = ""
@@ -610,7 +610,7 @@ class Chief:
         self._workers.start(action.worker, action.size)
 
     def _config_problem(self) -> str:
-        """Returns why the run's `config.gin` cannot be parsed, if the watch waits for a valid file; else ""."""
+        """Returns why the run's `config.gin` cannot be used, if the watch waits for a valid file; else ""."""
         timeout = math.inf if self._options.idle_timeout is None else self._options.idle_timeout
         is_idle_too_long = time.monotonic() - self._last_news_time > timeout
         return "" if self._options.once or is_idle_too_long else self._suite.config_problem()
