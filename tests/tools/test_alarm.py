@@ -145,6 +145,18 @@ def test_checkpoints_with_former_bindings_are_left_out_and_a_confirmation_with_o
     assert record["num_checkpoints"] == 2
 
 
+def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path, ONE_CASE, extra=SEEDS), tmp_path / "store"
+    run, other_run = make_run(tmp_path, -1.5, -4.0), make_run(tmp_path / "other", -1.2)
+    with (other_run / "config.gin").open("a") as config:
+        config.write("LearnableSGD.initial_lr = 0.5\n")
+    for watched in (run, other_run):
+        done = watch(watched, suite, "--store", store, "--once", "--checkpoints", "all", "--executor", "inline")
+        assert done.returncode == 0, done.stderr
+    done = alarm(run, suite, "--store", store)
+    assert done.returncode == 1 and json.loads(done.stdout)["num_checkpoints"] == 2, done.stderr
+
+
 def test_a_watch_follows_its_run_and_ends_with_the_alarm(tmp_path: Path) -> None:
     suite, run = make_suite(tmp_path, extra=SEEDS + ROLES), make_run(tmp_path, -1.5, -4.0)
     done = watch(run, suite, "--once", "--checkpoints", "all", "--workers", "1", "--alarm", "regress,overfit")

@@ -12,6 +12,9 @@ from stores import add
 from tiny import ONE_CASE, make_run, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
+from lobench.analysis.store.snapshot import read_store
+from lobench.analysis.store.subjects import notes_on_rows
+
 SHOWN = texts_of("best")
 
 
@@ -76,6 +79,19 @@ def test_results_with_other_bindings_than_those_of_today_choose_nothing(tmp_path
     assert all("initial_lr = 0.5" in one["provenance"]["bindings"] for one in found)
     assert watch(run, suite, *options[:2], "all", *options[3:]).returncode == 0
     assert "again" not in lobench(*command).stderr
+
+
+def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path, ONE_CASE), tmp_path / "store"
+    run, other_run = make_run(tmp_path, -1.5), make_run(tmp_path / "other", -1.2)
+    with (other_run / "config.gin").open("a") as config:
+        config.write("LearnableSGD.initial_lr = 0.5\n")
+    for watched in (run, other_run):
+        assert watch(watched, suite, "--store", store, "--once", "--executor", "inline").returncode == 0
+    done = lobench("best", run, "--suite", suite, "--store", store, "--top", "1", "--executor", "inline")
+    assert done.returncode == 0 and "again" not in done.stderr, done.stderr
+    snapshot = read_store(store)
+    assert notes_on_rows(snapshot.rows, snapshot.current) == []
 
 
 def test_usage_is_one_clear_line(tmp_path: Path) -> None:

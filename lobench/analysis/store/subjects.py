@@ -826,9 +826,9 @@ def _latest_rows_by_case(
     """Returns the last evaluation of each checkpoint, for each run, generation and case.
 
     Only evaluations that tables show, by the last plan, count. Checkpoints with additional bindings are separate
-    methods, and are left out.
+    methods, and are left out. Two runs of one store may have the same name, and are told apart by their folders.
     """
-    latest_rows: dict[tuple[str, int, str], dict[Subject, EvaluationRow]] = {}
+    latest_rows: dict[tuple[str, str, int, str], dict[Subject, EvaluationRow]] = {}
     for row in rows:
         for subject in row.recorded_sightings:
             is_of_run = (
@@ -837,17 +837,19 @@ def _latest_rows_by_case(
                 and subject not in row.superseded_sightings
             )
             if is_of_run and current.is_current(row, subject):
-                row_by_subject = latest_rows.setdefault((subject.run, subject.generation, row.case.identity), {})
+                folder = subject.uri.rstrip("/").rpartition("/")[0]
+                key = (subject.run, folder, subject.generation, row.case.identity)
+                row_by_subject = latest_rows.setdefault(key, {})
                 if subject not in row_by_subject or row_by_subject[subject].id < row.id:
                     row_by_subject[subject] = row
     return latest_rows.values()
 
 
 def subjects_with_former_bindings(rows: Iterable[EvaluationRow], current: CurrentCases) -> frozenset[Subject]:
-    """Returns the checkpoints whose results have other bindings of the optimizer than those planned last for their run.
+    """Returns the checkpoints whose results have other bindings than those planned last for their run and generation.
 
-    An edit of `config.gin` leaves them behind if the watch does not evaluate earlier checkpoints again. Their scores
-    differ from those of later checkpoints in more than theta.
+    The bindings are those of the optimizer. An edit of `config.gin` leaves such results behind if the watch does not
+    evaluate earlier checkpoints again. Their scores differ from those of later checkpoints in more than theta.
     """
     former_subjects = set[Subject]()
     for row_by_subject in _latest_rows_by_case(rows, current):
