@@ -145,6 +145,17 @@ def test_checkpoints_with_former_bindings_are_left_out_and_a_confirmation_with_o
     assert record["num_checkpoints"] == 2
 
 
+def test_a_stall_is_told_if_a_regress_cannot_be_confirmed(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, ONE_CASE, extra=SEEDS)
+    run = make_run(tmp_path, -1.5, -1.6, -1.5, -1.6, -3.0, -3.5, -4.0, -4.5)
+    assert watch(run, suite, "--once", "--checkpoints", "all", "--executor", "inline").returncode == 0
+    with (run / "config.gin").open("a") as config:
+        config.write("LearnableSGD.initial_lr = 0.5\n")
+    done = alarm(run, suite, "--alarm", "regress,stall", "--window", "4", "--rate", "0.5")
+    assert done.returncode == 1 and SHOWN["cannot-be-confirmed-since-the"] in done.stderr, done.stderr
+    assert [(one["kind"], one["outer_step"]) for one in json.loads(done.stdout)["alarms"]] == [("stall", 8)]
+
+
 def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -> None:
     suite, store = make_suite(tmp_path, ONE_CASE, extra=SEEDS), tmp_path / "store"
     run, other_run = make_run(tmp_path, -1.5, -4.0), make_run(tmp_path / "other", -1.2)

@@ -258,6 +258,7 @@ class _Follower:
                 self._progress.log(f"{note}, and are left out; `{command}` evaluates them again")
                 self._logged_notes.add(note)
         self._restart_detectors(stored_run)
+        unlike_results_errors = list[UsageError]()
         for detector in self.detectors:
             while (confirmation := self._advance(detector, stored_run)) is not None:
                 self._evaluate_fresh_seeds(confirmation, stored_run)
@@ -272,10 +273,7 @@ class _Follower:
                 if stored_run.fresh_samples(confirmation):
                     continue
                 if stored_run.has_unlike_results(confirmation):
-                    error = _unlike_results_error(confirmation, self._store)
-                    if is_over and not self.alarms:
-                        raise error
-                    self._progress.log(str(error))
+                    unlike_results_errors.append(_unlike_results_error(confirmation, self._store))
                     continue
                 results_command = command_text("lobench", "results", store=self._store / "alarm")
                 self._progress.log(
@@ -288,6 +286,10 @@ class _Follower:
         self.notifier.deliver()
         self._copy_best_checkpoints(stored_run)
         self._seen_subjects, self._last_run = stored_run.subjects, stored_run
+        for error in unlike_results_errors:
+            if is_over and not self.alarms:
+                raise error
+            self._progress.log(str(error))
         return stored_run
 
     def _advance(self, detector: SuspectThenConfirm | Stall, stored_run: StoredRun) -> Confirmation | None:

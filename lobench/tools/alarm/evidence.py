@@ -313,8 +313,10 @@ def read_run(
         # Blocks that were halved for lack of memory belong to the confirmation. Blocks with more seeds do not.
         block = row.key.seed_block
         start = block.start - (block.start - _FIRST_CONFIRMATION_SEED) % _SEEDS_OF_A_CONFIRMATION
-        if row.key.optimizer_hash not in optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), ()):
-            if confirmations.current.is_current(row):  # made after an edit, or without a --gin-param of the watch
+        hashes_of_watch = optimizer_hashes.get((row.key.checkpoint_sha256, row.case.identity), set())
+        if row.key.optimizer_hash not in hashes_of_watch:
+            # Made after an edit, or without a --gin-param of the watch.
+            if hashes_of_watch and confirmations.current.is_current(row):
                 unlike_results.add((start, row.key.checkpoint_sha256))
             continue
         if block.start + block.size <= start + seeds:
