@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -27,6 +28,7 @@ from lobench.core.result import EvaluationKey
 from lobench.core.subject import Subject
 from lobench.engine.store import network
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.network import READS_LOCAL_COPY
 from lobench.report.charts.charts import sections
 from lobench.tools.alarm.alarm import alarm as alarmed_run
 from lobench.tools.alarm.alarm_rules import AlarmRules
@@ -262,6 +264,20 @@ def test_alarms_of_a_watch_on_a_network_disk_read_what_is_not_published_yet(
         with _alarm_process([sys.executable, "-c", COUNT, str(tmp_path / "store")]) as exit_code:
             pass
         assert exit_code() == 1
+
+
+def test_alarms_of_a_watch_that_was_killed_before_they_began_name_it_in_their_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", f"import os; os._exit(os.environ[{READS_LOCAL_COPY!r}] != '{os.getpid()}')"]
+    with _alarm_process(command) as exit_code:
+        pass
+    assert exit_code() == 0
+    suite, run = make_suite(tmp_path, ONE_CASE, extra=SEEDS), make_run(tmp_path, -1.5)
+    assert watch(run, suite, "--once", "--executor", "inline").returncode == 0
+    monkeypatch.setenv(READS_LOCAL_COPY, "123456")
+    assert alarm(run, suite).returncode == 0
+    assert json.loads((run / "lobench_results" / "tiny" / "alarm" / "alarm.lock").read_text())["parent"] == 123456
 
 
 def test_alarms_begin_again_with_a_run_of_which_no_checkpoint_is_finished_yet(

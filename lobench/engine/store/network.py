@@ -39,7 +39,8 @@ _LOCAL_TYPES = frozenset((
 ))  # fmt: skip
 # FUSE file systems that are known to keep their bytes on this machine.
 _LOCAL_FUSE_TYPES = frozenset({"fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.mergerfs", "fuse.ntfs-3g", "fuse.encfs"})
-READS_LOCAL_COPY = "LOBENCH_READS_LOCAL_COPY"  # environment variable of processes that a chief starts to read its store
+# Environment variable of processes that a chief starts to read its store: the chief's process id.
+READS_LOCAL_COPY = "LOBENCH_READS_LOCAL_COPY"
 _PUBLISH_SECONDS = 15.0
 _MIN_PAUSE_FACTOR = 20  # publishing takes at most 1/20 of the time
 _PATIENCE_SECONDS = 10.0  # retries while a disk fails

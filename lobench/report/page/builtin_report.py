@@ -106,7 +106,7 @@ class ReportSink:
         if self._page_process is None or self._page_process.poll() is not None:
             self._end_page_process()
             command = [sys.executable, "-P", "-m", __name__, str(self._store), str(self._page), *self._suites]
-            environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
+            environment = {**os.environ, READS_LOCAL_COPY: str(os.getpid())}  # the store's file on a network disk lags
             self._page_process = subprocess.Popen(
                 command,
                 text=True,

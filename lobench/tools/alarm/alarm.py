@@ -154,7 +154,7 @@ def alarm(
             "alarm",
             file="alarm.lock",
             busy_message="another `lobench alarm` follows this run",
-            parent=os.getppid() if os.environ.get(READS_LOCAL_COPY) else None,  # the watch that started this process
+            parent=int(watch) if (watch := os.environ.get(READS_LOCAL_COPY)) else None,  # also if it was killed since
             on_wait=lambda holder: progress.log(
                 f"waiting until the alarms of a watch that was killed have ended: {holder}"
             ),

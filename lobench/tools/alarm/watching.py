@@ -86,7 +86,7 @@ def _alarm_process(command: list[str]) -> Iterator[Callable[[], int]]:
     """
     from lobench.engine.store.network import READS_LOCAL_COPY
 
-    environment = {**os.environ, READS_LOCAL_COPY: "1"}  # the store's file on a network disk lags behind
+    environment = {**os.environ, READS_LOCAL_COPY: str(os.getpid())}  # the store's file on a network disk lags
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, env=environment)
     assert child.stdin is not None
     body_ended = threading.Event()
