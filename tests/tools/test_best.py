@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from tiny import ONE_CASE, make_run, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import notes_on_rows
+from lobench.analysis.store.subjects import former_bindings_line, notes_on_rows
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.subject import Subject
 
 SHOWN = texts_of("best")
 
@@ -92,6 +95,23 @@ def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -
     assert done.returncode == 0 and "again" not in done.stderr, done.stderr
     snapshot = read_store(store)
     assert notes_on_rows(snapshot.rows, snapshot.current) == []
+
+
+def test_results_of_a_case_that_the_watch_left_out_are_no_reason_to_evaluate_again(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, extra="b/LearnableSGD.initial_lr = 0.5\n")
+    run = make_run(tmp_path, -1.5)
+    assert watch(run, suite, "--case", "a", "--once", "--executor", "inline").returncode == 0
+    done = lobench("best", run, "--suite", suite, "--top", "1", "--executor", "inline")
+    assert done.returncode == 0 and "again" not in done.stderr, done.stderr
+
+
+def test_line_on_other_bindings_names_a_file_without_a_step_and_no_number_of_an_arrival() -> None:
+    numbered, latest = (
+        Subject.of_checkpoint(Checkpoint(uri=f"run/{name}.npz", sha256=name, outer_step=3))
+        for name in ("theta_3", "latest")
+    )
+    line = former_bindings_line([numbered, replace(latest, is_numbered_by_arrival=True)])
+    assert line.startswith(SHOWN["results-of-outer-step-3-and"]), line
 
 
 def test_usage_is_one_clear_line(tmp_path: Path) -> None:

@@ -862,11 +862,12 @@ def subjects_with_former_bindings(rows: Iterable[EvaluationRow], current: Curren
 
 def former_bindings_line(subjects: Collection[Subject]) -> str:
     """Returns a line that names checkpoints whose results have former bindings of their optimizer; "" without any."""
-    steps = sorted({subject.outer_step for subject in subjects})
-    if not steps:
-        return ""
-    names = f"outer step{'s' if len(steps) > 1 else ''} {shortened_list(list(map(str, steps)), _MOST_STEPS)}"
-    return f"results of {names} were made with other bindings of the optimizer"
+    steps = sorted({subject.outer_step for subject in subjects if subject.known_outer_step is not None})
+    names = sorted({subject.label for subject in subjects if subject.known_outer_step is None})
+    if steps:
+        listed_steps = shortened_list(list(map(str, steps)), _MOST_STEPS)
+        names.insert(0, f"outer step{'s' if len(steps) > 1 else ''} {listed_steps}")
+    return f"results of {' and '.join(names)} were made with other bindings of the optimizer" if names else ""
 
 
 def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,6 +19,7 @@ from lobench.analysis.scores.mean_scores import RankedSubject, rank_subjects
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import (
+    Cell,
     StoredSubject,
     former_bindings_line,
     subjects_of,
@@ -166,7 +167,7 @@ def best(
         unlike_subjects = [
             candidate.chosen.subject.subject
             for candidate in candidates
-            if not candidate.fresh.subject.optimizer_hashes <= candidate.chosen.subject.optimizer_hashes
+            if _has_other_bindings(candidate.fresh.subject.cells, candidate.chosen.subject.cells)
         ]
         if reason or not unlike_subjects:
             break
@@ -347,6 +348,14 @@ def _candidates(top_ranked: Sequence[RankedSubject], fresh_results: Sequence[Ran
         Candidate(chosen=chosen_subject, fresh=ranked_subject)
         for chosen_subject, ranked_subject in pairs
         if chosen_subject is not None
+    )
+
+
+def _has_other_bindings(cells: Mapping[str, Cell], other_cells: Mapping[str, Cell]) -> bool:
+    """Returns whether the bindings of the optimizer differ on a case of both sides."""
+    return any(
+        cells[identity].case.optimizer_hash != other_cells[identity].case.optimizer_hash
+        for identity in cells.keys() & other_cells.keys()
     )
 
 
