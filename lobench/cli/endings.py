@@ -141,7 +141,7 @@ def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
         summary = summary_of(store, snapshot=snapshot)
         lines = best_lines(summary)
         if lines and (other_code := summary.snapshot.edited_code_line()):
-            lines.append(f"{other_code}; the next start plans them again")
+            lines.append(f"{other_code}; the next start may plan them again")
         rows = [row for row in snapshot.rows if any(map(is_of_run, row.sightings))]
         if lines and (note := bindings_note(rows, snapshot.current)):
             lines.append(note)

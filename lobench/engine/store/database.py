@@ -375,9 +375,9 @@ class StoreLock:
       name: Name of the holder, shown to processes that find the store locked.
       file: Name of the lock's file in the store.
       busy_message: Message of the `StoreBusy` error.
-      parent: Id of the process next to which this one works, and after which it ends by itself.
-      on_wait: Called with a text that names the holder, if the lock is waited for, because the holder or its parent has
-        ended.
+      parent: Id of the process that started this one, and whose end ends it.
+      on_wait: Called once with a text that names the holder, if the lock is waited for, because the holder or its
+        parent has ended. None: no call.
     Raises:
       StoreBusy: Another process holds the lock. The message names it.
       StoreError: The folder cannot be written or locked.
@@ -399,7 +399,7 @@ class StoreLock:
         file: str = FILE,
         busy_message: str = "another chief writes this store",
         parent: int | None = None,
-        on_wait: Callable[[str], object] = str,
+        on_wait: Callable[[str], object] | None = None,
     ) -> None:
         self._store = store
         while True:
@@ -419,13 +419,14 @@ class StoreLock:
             os.close(self._file)  # its holder has removed the new store since the file was opened
 
     def _acquire(
-        self, store: Path, name: str, busy_message: str, parent: int | None, on_wait: Callable[[str], object]
+        self, store: Path, name: str, busy_message: str, parent: int | None, on_wait: Callable[[str], object] | None
     ) -> None:
         deadline = time.monotonic() + _ENDED_HOLDER_SECONDS
         try:
             while not _lock(self._file, waits=self._is_ending(deadline)):
-                on_wait(_holder_text(os.pread(self._file, 4096, 0)))
-                on_wait = str  # once
+                if on_wait is not None:
+                    on_wait(_holder_text(os.pread(self._file, 4096, 0)))
+                    on_wait = None
                 time.sleep(_ENDED_HOLDER_PAUSE)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
