@@ -158,7 +158,8 @@ class Ledger(Experiments, SuiteDescriptions, Plans, Summaries, LedgerReader):
                 finally:
                     self._transaction_depth -= 1
         except BaseException:
-            self.reset_codes()  # the ids of evaluations that are rolled back are used again
+            self.reset_codes()  # the ids of evaluations that are rolled back are used again, as are positions
+            self.reset_sightings()
             raise
         if self._local_copy is not None:
             self._local_copy.count_change()

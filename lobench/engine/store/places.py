@@ -135,7 +135,12 @@ class Locations(LedgerPart):
                 for table in ("subjects", "fingerprints"):
                     self._db.executemany(f"UPDATE OR IGNORE {table} SET uri = ? WHERE uri = ?", moved_paths)
                 self._move_events({old: new for new, old in moved_paths})
-            self.__dict__.pop("current_restarts", None)  # it has the former paths
+            self.reset_sightings()
+
+    def reset_sightings(self) -> None:
+        """Called after sightings were rolled back, or their paths were changed."""
+        for name in ("current_restarts", "_arrival_numbers"):
+            self.__dict__.pop(name, None)
 
     def _move_events(self, paths: Mapping[str, str]) -> None:
         """Replaces paths of checkpoints in recorded events, which identify checkpoints by path."""

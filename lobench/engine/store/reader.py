@@ -25,7 +25,7 @@ from lobench.engine.store.programs import accepted_keys_of_programs, known_progr
 from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT, Restarts
 from lobench.engine.store.run_names import RunNames
 from lobench.engine.store.schema import decoding_errors, store_errors
-from lobench.engine.store.series import has_step_in_name, numbered_by_arrival
+from lobench.engine.store.series import ArrivalNumbers, has_step_in_name
 from lobench.engine.store.subject_rows import SUBJECT_COLUMNS, sightings_of_evaluations, subject_from_row
 from lobench.engine.store.summaries import StoredSummaries
 
@@ -60,21 +60,30 @@ class LedgerReader(Locations, Codes):
 
     def sightings(self, sha256: str = "") -> dict[int, Subject]:
         """Returns all sightings, or those of one subject, by position, with their current paths."""
-        sightings = {
-            position: self.with_present_path(subject) for position, subject in self.recorded_sightings(sha256).items()
-        }
-        if sha256 and any(subject.has_theta and not has_step_in_name(subject.uri) for subject in sightings.values()):
-            all_sightings = self.sightings()  # those before tell whether it is numbered by its arrival
-            return {position: all_sightings[position] for position in sightings}
-        for position in numbered_by_arrival(sightings):
+        sightings = self._with_present_paths(self.recorded_sightings(sha256))
+        if not sha256:
+            self._arrival_numbers.add_new(sightings)
+        elif any(subject.has_theta and not has_step_in_name(subject.uri) for subject in sightings.values()):
+            # Those before tell whether it is numbered by its arrival.
+            new_sightings = self.recorded_sightings(after=self._arrival_numbers.last_position)
+            self._arrival_numbers.add_new(self._with_present_paths(new_sightings))
+        for position in self._arrival_numbers.positions & sightings.keys():
             sightings[position] = dataclasses.replace(sightings[position], is_numbered_by_arrival=True)
         return sightings
 
-    def recorded_sightings(self, sha256: str = "") -> dict[int, Subject]:
-        """Returns the sightings with their recorded paths, by which events refer to them."""
-        where, values = ("WHERE c.sha256 = ?", (sha256,)) if sha256 else ("", ())
+    @functools.cached_property
+    def _arrival_numbers(self) -> ArrivalNumbers:
+        """Arrival numbers of the sightings read so far, so that a call adds only new ones."""
+        return ArrivalNumbers()
+
+    def _with_present_paths(self, sightings: Mapping[int, Subject]) -> dict[int, Subject]:
+        return {position: self.with_present_path(subject) for position, subject in sightings.items()}
+
+    def recorded_sightings(self, sha256: str = "", *, after: int = -1) -> dict[int, Subject]:
+        """Returns the sightings after a position with their recorded paths, by which events refer to them."""
+        where, values = ("c.sha256 = ?", (sha256,)) if sha256 else ("c.position > ?", (after,))
         rows = self._fetch_rows(
-            f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c {where} ORDER BY c.position", values
+            f"SELECT c.position, {SUBJECT_COLUMNS} FROM subjects c WHERE {where} ORDER BY c.position", values
         )
         with decoding_errors(self.store):
             return {row[0]: subject_from_row(row[1:]) for row in rows}

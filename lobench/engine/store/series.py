@@ -68,12 +68,26 @@ class ArrivalNumbers:
 
     Contents that arrived before the first checkpoint with a number in its name are excluded, so that the result for a
     sighting does not depend on later sightings. They come first in any order.
+
+    Attributes:
+      positions: Positions of such contents among the sightings added with their positions.
+      last_position: Last position that was added; -1 if none was.
     """
 
     def __init__(self) -> None:
+        self.positions = set[int]()
+        self.last_position = -1
         self._folders = set[tuple[str, str]]()  # runs and folders with a checkpoint that has a number in its name
         self._steps: dict[tuple[str, str], dict[int, None]] = {}  # steps of a file without a number, by run and path
         self._files_with_steps = set[tuple[str, str]]()  # files without a number whose contents have steps
+
+    def add_new(self, sightings: Mapping[int, Subject]) -> None:
+        """Adds sightings by position, in order, and leaves out those that were added before."""
+        for position, subject in sightings.items():
+            if position > self.last_position:
+                self.last_position = position
+                if self.add(subject):
+                    self.positions.add(position)
 
     def add(self, subject: Subject) -> bool:
         """Adds the next sighting, and returns whether its outer step is only the number of its arrival."""
@@ -94,7 +108,8 @@ class ArrivalNumbers:
 def numbered_by_arrival(sightings: Mapping[int, Subject]) -> frozenset[int]:
     """Returns the positions of sightings whose outer steps are only numbers of arrival; see `ArrivalNumbers`."""
     arrival_numbers = ArrivalNumbers()
-    return frozenset(position for position in sorted(sightings) if arrival_numbers.add(sightings[position]))
+    arrival_numbers.add_new(dict(sorted(sightings.items())))
+    return frozenset(arrival_numbers.positions)
 
 
 @functools.lru_cache(maxsize=16_384)  # a viewer asks for all checkpoints of a large store each time that it grows

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
+from lobench.engine.store import reader
+from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.series import numbered_by_arrival
 
 
@@ -33,3 +38,30 @@ def test_contents_have_the_number_of_their_arrival_beside_checkpoints_with_steps
 def test_runs_of_one_folder_are_apart() -> None:
     seen = [checkpoint("r/theta_10.npz", 10, run="a"), checkpoint("r/latest.npz", 0, run="b")]
     assert not numbered_by_arrival(dict(enumerate(seen)))
+
+
+def test_content_of_a_file_without_a_step_is_found_without_reading_all_sightings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_rows = list[object]()
+    read = reader.subject_from_row
+    monkeypatch.setattr(reader, "subject_from_row", lambda row: read_rows.append(row) or read(row))
+    num_files = 20
+    with Ledger.open(tmp_path) as ledger:
+        for number in range(num_files):
+            seen = checkpoint(f"run_{number}/theta.npz", 0)
+            position = ledger.record_sighting(seen)
+            assert ledger.sightings(seen.sha256) == {position: seen}
+    assert len(read_rows) <= 3 * num_files
+
+
+def test_position_whose_sighting_was_rolled_back_is_numbered_again(tmp_path: Path) -> None:
+    latest = checkpoint("r/latest.npz", 0)
+    with Ledger.open(tmp_path) as ledger:
+        with contextlib.suppress(KeyError), ledger.transaction():
+            ledger.record_sighting(checkpoint("s/latest.npz", 0))
+            ledger.sightings()
+            raise KeyError
+        ledger.record_sighting(checkpoint("r/theta_10.npz", 10))
+        ledger.record_sighting(latest)
+        assert [subject.is_numbered_by_arrival for subject in ledger.sightings(latest.sha256).values()] == [True]
