@@ -117,6 +117,7 @@ class Intake:
         # By series: path of the newest found checkpoint if it was read before and has not changed, else "".
         self._series_with_newest: dict[tuple[str, str, bool], str] = {}
         self._read_newest: dict[tuple[str, str, bool], Subject] = {}  # by series: newest checkpoint read in this poll
+        self._highest_indices: dict[tuple[str, str], int] | None = None  # see `_highest_current_indices`
         self._logged_lines: set[tuple[str, str]] = set()  # logged in this start
         self._found_checkpoints: deque[SeenCheckpoint] = deque()
         self._skipped_uris: list[str] = []
@@ -339,6 +340,7 @@ class Intake:
             self._found_checkpoints.extend(found_checkpoints)
             self._series_with_newest.clear()
             self._read_newest.clear()
+            self._highest_indices = None
         deadline = time.monotonic() + _POLL_SECONDS
         num_processed = 0
         sightings = []
@@ -462,16 +464,24 @@ class Intake:
 
     def _is_of_former_run(self, seen_checkpoint: SeenCheckpoint) -> bool:
         """Returns whether an unchanged checkpoint is newer than those of a run that began again in the folder."""
-        restarts = self._ledger.current_restarts
-        if seen_checkpoint.index is None or not restarts.superseded_positions:
+        if seen_checkpoint.index is None or not self._ledger.current_restarts.superseded_positions:
             return False
-        indices = [
-            index
-            for subject in restarts.current_checkpoints()
-            if (subject.run, _parent(subject.uri)) == _run_and_folder(seen_checkpoint)
-            and (index := index_in_name(checkpoint_path(subject.uri).name)) is not None
-        ]
-        return bool(indices) and seen_checkpoint.index > max(indices)
+        highest_index = self._highest_current_indices().get(_run_and_folder(seen_checkpoint))
+        return highest_index is not None and seen_checkpoint.index > highest_index
+
+    def _highest_current_indices(self) -> dict[tuple[str, str], int]:
+        """Returns the highest index among the current checkpoints of each run and folder, computed once in a poll.
+
+        Checkpoints that the poll reads change nothing: they are the newest of their folder then.
+        """
+        if self._highest_indices is None:
+            self._highest_indices = {}
+            for subject in self._ledger.current_restarts.current_checkpoints():
+                index = index_in_name(epath.Path(subject.uri).name)
+                if index is not None:
+                    folder = subject.run, _parent(subject.uri)
+                    self._highest_indices[folder] = max(index, self._highest_indices.get(folder, index))
+        return self._highest_indices
 
     def _is_written_after(self, uri: str, other_uri: str) -> bool:
         """Returns whether a checkpoint was written again after another one, which is still as it was read.

@@ -26,6 +26,7 @@ from lobench.engine.checkpoints.readers import NpzReader
 from lobench.engine.checkpoints.source import DirectorySource, NoSource
 from lobench.engine.checkpoints.spool import Spool, files_fingerprint
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.restarts import Restarts
 from lobench.hookspecs import CheckpointSource, SourceContext
 from lobench.report.tables.result_records import unread_records
 
@@ -784,6 +785,37 @@ def test_earlier_step_that_a_restarted_trainer_finishes_later_is_no_new_run(tmp_
     assert taken(Start(tmp_path)) == [20]
     write_at(tmp_path, 1030, 30, 1030.0)  # no start before has read it
     assert taken(Start(tmp_path)) == [30]
+
+
+def test_newest_checkpoint_after_a_restart_is_found_with_one_walk_through_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 1e9, dict.fromkeys(range(0, 200, 10), 1.0))
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    written(tmp_path, 1e9 - 1, {0: 5.0})  # the times tell nothing
+    second = Start(tmp_path)
+    second.take_all()
+    second.ledger.close()
+    walks = list[object]()
+    walk = Restarts.current_checkpoints
+    monkeypatch.setattr(Restarts, "current_checkpoints", lambda restarts: walks.append(1) or walk(restarts))
+    third = Start(tmp_path, only_newest=True)
+    assert third.take_all() == [] and present(third) == [0]
+    assert len(walks) == 1
+
+
+def test_checkpoint_that_shows_a_new_run_is_read_once(tmp_path: Path) -> None:
+    written(tmp_path, 1e9, {0: 0.0, 10: 1.0, 20: 2.0})
+    first = Start(tmp_path)
+    first.take_all()
+    first.ledger.close()
+    written(tmp_path, 1e9 + 1, {10: 5.0})
+    written(tmp_path, 1e9 + 2, {30: 7.0})
+    second = Start(tmp_path, only_newest=True)
+    assert second.take_all() == [30] and present(second) == [0, 30]
+    assert sorted(second.reader.read_paths) == ["theta_10.npz", "theta_30.npz"]
 
 
 def test_given_checkpoint_is_not_taken_if_another_theta_lies_there(tmp_path: Path) -> None:
