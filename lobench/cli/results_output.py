@@ -65,7 +65,8 @@ def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable
     with tempfile.SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
         is_written = convert_errors(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
         with is_written, Ledger.open(store, read_only=True) as ledger:
-            file.writelines(json_parts("results", all_records(ledger)))
+            for part in json_parts("results", all_records(ledger)):
+                file.write(part)  # `writelines` would look at the size only at the end
             if is_edited:
                 rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
                 warn(_other_code_line(ledger, rows))

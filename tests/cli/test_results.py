@@ -12,6 +12,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from stores import add
 from lobench import import_curves
 from lobench.analysis.comparisons import listed_part
 from lobench.analysis.comparisons.summary import summary_of
+from lobench.cli import results_output
 from lobench.cli.results_output import json_chunks
 from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Outcome
@@ -394,3 +396,23 @@ def test_every_eval_ever_has_a_file_for_each_subject_with_the_scores_of_the_repo
                 assert loss["score_details"]["score"] == final and loss["metric_config"]["lower_is_better"]
     again = lobench("results", "--store", store, "--format", "every-eval-ever", "--output", folder)
     assert again.returncode == 2 and SHOWN["folder-missing-or-empty"] in again.stderr
+
+
+def test_json_of_a_large_store_is_buffered_on_disk_and_not_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    class Buffer(tempfile.SpooledTemporaryFile[str]):
+        def rollover(self) -> None:
+            sizes.append(self.tell())
+            super().rollover()
+
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Buffer)
+    monkeypatch.setattr(results_output, "_MAX_BYTES_IN_MEMORY", 1)
+    for step in range(4):
+        add(tmp_path / "store", step, {"a": {"train/loss": [1.0, 2.0]}})
+    with json_chunks(tmp_path / "store", "*", curves=False) as chunks:
+        text = "".join(chunks)
+    assert len(json.loads(text)) == 4
+    assert len(sizes) == 1 and sizes[0] < len(text) / 4
