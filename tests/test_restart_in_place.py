@@ -255,6 +255,10 @@ def test_bisect_leaves_out_files_of_the_former_run_that_no_watch_has_seen(tmp_pa
     after = lobench("bisect", run, *options)
     assert SHOWN["left-out-former-run"] in after.stderr, after.stderr
     assert [json.loads(done.stdout)["num_checkpoints"] for done in (before, after)] == [2, 2]
+    write_checkpoint(run / "theta_5.npz", -1.3)
+    os.utime(run / "theta_5.npz", (3e9, 3e9))
+    os.utime(run / "theta_1.npz", (4e9, 4e9))  # as in a copy: its time tells nothing
+    assert json.loads(lobench("bisect", run, *options).stdout)["num_checkpoints"] == 5
 
 
 LATEST = (-1.5, -1.3, -1.2, -4.0)  # the last one is far worse

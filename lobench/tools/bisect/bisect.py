@@ -36,7 +36,9 @@ from lobench.core.wording import counted
 from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.checkpoints.kept import readable_location
 from lobench.engine.checkpoints.leftovers import find_leftovers
+from lobench.engine.checkpoints.places import checkpoint_path
 from lobench.engine.checkpoints.readers import load_checkpoint
+from lobench.engine.checkpoints.spool import files_fingerprint
 from lobench.engine.checkpoints.whole_files import opaque_checkpoint
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import integer_field_of
@@ -146,7 +148,7 @@ def bisect(
     if not rows and not epath.Path(location).exists():
         raise UsageError("no run found", where=str(location), next_step=similar_path_advice(str(location)))
     manager = plugins_of(suite_paths, progress)
-    excluded, first_paths = _restarts_of(store)
+    excluded, first_fingerprints = _restarts_of(store)
     checkpoints = _run_checkpoints(
         run,
         manager,
@@ -154,7 +156,11 @@ def bisect(
         progress,
         suites=suite_paths,
         excluded=excluded,
-        first_paths={_resolve_path(run.path_of(uri)) for uri in first_paths},
+        first_paths={
+            _resolve_path(run.path_of(uri))
+            for uri, fingerprint in first_fingerprints.items()
+            if _has_fingerprint(run.path_of(uri), fingerprint)
+        },
     )
     checkpoints = [
         checkpoint
@@ -491,16 +497,26 @@ def _variant_lookup(
     )
 
 
-def _restarts_of(store: Path) -> tuple[frozenset[Subject], frozenset[str]]:
+def _restarts_of(store: Path) -> tuple[frozenset[Subject], dict[str, str]]:
     """Returns the checkpoints of a watch's store that are not on the curve of the present run, and where that begins.
 
     The former belong to a former run in the same folder, or have no outer step although other checkpoints of the folder
-    do. The paths of first checkpoints are empty if the trainer never began again.
+    do. The latter are the paths of first checkpoints since a trainer began again, with their fingerprints.
     """
     if not is_store(store):
-        return frozenset(), frozenset()
+        return frozenset(), {}
     with Ledger.open(store, read_only=True) as ledger:
-        return ledger.superseded_subjects() | ledger.numbered_by_arrival(), ledger.restarts().paths_that_begin_runs()
+        fingerprints = ledger.fingerprints()
+        first_fingerprints = {uri: fingerprints.get(uri, "") for uri in ledger.restarts().paths_that_begin_runs()}
+        return ledger.superseded_subjects() | ledger.numbered_by_arrival(), first_fingerprints
+
+
+def _has_fingerprint(path: str, fingerprint: str) -> bool:
+    """Returns whether the files of a checkpoint are as a watch has read them. The times of a copy tell nothing."""
+    try:
+        return files_fingerprint(checkpoint_path(path)) == fingerprint
+    except CheckpointError:
+        return False
 
 
 def _run_checkpoints(
@@ -517,7 +533,7 @@ def _run_checkpoints(
 
     Args:
       excluded: Checkpoints to leave out, such as those that a restart superseded.
-      first_paths: Resolved paths of the first checkpoints since a trainer began again in its folder.
+      first_paths: Resolved paths of the unchanged first checkpoints since a trainer began again in its folder.
     """
     readers = readers_for(suites, manager, allow_pickle=False)
     takes_any = takes_any_checkpoint(*suites)
