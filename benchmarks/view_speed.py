@@ -5,7 +5,8 @@ Usage: python benchmarks/view_speed.py [EVALUATIONS]
 The store is written here: 300 checkpoints of a run and 200 methods (fewer of both for fewer evaluations), on 20
 cases, 4 seeds, 41 points a curve, train and test. First paint is Chromium's first contentful paint, from the
 navigation on; ready is when the comparison of the overview is there. A filter is from the input to the table that it
-leaves, and the longest of five. New evaluations show if the page's subtitle counts them; tables and charts follow.
+leaves, and the longest of five. New evaluations show, from their commit on, if the page's subtitle counts them; tables
+and charts follow.
 Pages are opened, and evaluations added, three times (once for fewer than 1,000).
 """
 
@@ -83,13 +84,14 @@ def main() -> None:
         with Ledger.open(store) as ledger:  # and keeps it open, as a watch does
             for number in range(repeats):
                 page.wait_for_function(_IS_WHOLE, timeout=300_000)
-                started, used = time.perf_counter(), _processor_seconds(served.pid)
+                used = _processor_seconds(served.pid)
                 with ledger.transaction():
                     add_method(ledger, f"sgd(); sgd.learning_rate = 0.{number + 1}", np.random.default_rng(number))
+                started = time.perf_counter()
                 page.wait_for_function(_NEW.format(evaluations + (number + 1) * NUM_CASES), timeout=120_000)
                 wall, used = time.perf_counter() - started, _processor_seconds(served.pid) - used
                 print(
-                    f"{NUM_CASES} new evaluations show after {wall:.1f} s, {used:.1f} s of the server's processor time"
+                    f"{NUM_CASES} new evaluations show after {wall:.2f} s, {used:.2f} s of the server's processor time"
                 )
         browser.close()
         used = Path(f"/proc/{served.pid}/status").read_text().split("VmHWM:")[1].split()[0]
