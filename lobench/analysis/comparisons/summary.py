@@ -409,7 +409,7 @@ class Summary:
             return race_result(self.snapshot.experiment.race.entrants, self.snapshot.experiment.race.rules)
         return None
 
-    @property
+    @functools.cached_property
     def out_of_race(self) -> frozenset[int]:
         """Indices of the methods that left a race. Their scores have fewer seeds than the others'."""
         exit_looks = self.race.out_at if self.race is not None else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -68,13 +69,7 @@ def imported_files(ledger: Ledger) -> list[ImportedFile]:
 
 def digests_of_imported(ledger: Ledger, subject: Subject) -> set[tuple[str, str]]:
     """Returns the path and the SHA-256 of each file that an imported subject's curves are of, at their import."""
-    query = "SELECT payload FROM evaluations WHERE checkpoint_sha256 = ? AND program_version = ?"
-    digests = set[tuple[str, str]]()
-    with decoding_errors(ledger.store):
-        for (payload,) in ledger.connection.execute(query, (subject.sha256, _PROGRAM_KEY)):
-            origin = read_header(payload)[0]["provenance"].imported
-            digests.update(zip(origin["file"].split("; "), origin["sha256"].split("; "), strict=True))
-    return digests
+    return {file for _, files in _files_of_imported_curves(ledger, [subject]) for file in files}
 
 
 def record_imported_file(ledger: Ledger, file: ImportedFile, **counts: int) -> None:
@@ -197,12 +192,11 @@ def remove_imported_curves(ledger: Ledger, file: str, subjects: Collection[Subje
       file: Path of the file.
       subjects: Imported subjects whose curves are removed. None: all.
     """
-    hashes = None if subjects is None else {subject.sha256 for subject in subjects}
     with ledger.transaction():
         evaluation_ids = [
             evaluation_id
-            for evaluation_id, subject_hash, curves in _imported_curves(ledger)
-            if (hashes is None or subject_hash in hashes) and file in curves.provenance.imported["file"].split("; ")
+            for evaluation_id, files in _files_of_imported_curves(ledger, subjects)
+            if any(path == file for path, _ in files)
         ]
         for evaluation_id in evaluation_ids:
             for table in ("memberships", "deliveries", "completions"):
@@ -212,15 +206,26 @@ def remove_imported_curves(ledger: Ledger, file: str, subjects: Collection[Subje
         return len(evaluation_ids)
 
 
-def _imported_curves(ledger: Ledger) -> Iterator[tuple[int, str, Curves]]:
-    """Yields the id, the subject's hash and the curves of each imported evaluation."""
+def _files_of_imported_curves(
+    ledger: Ledger, subjects: Collection[Subject] | None
+) -> Iterator[tuple[int, list[tuple[str, str]]]]:
+    """Yields the id of each imported evaluation, with the path and the SHA-256 of each file that its curves are of.
+
+    Args:
+      ledger: The ledger.
+      subjects: Imported subjects. None: all.
+    """
+    hashes = None if subjects is None else {subject.sha256 for subject in subjects}
     query = "SELECT id, checkpoint_sha256 FROM evaluations WHERE program_version = ?"
     with decoding_errors(ledger.store):
         for evaluation_id, subject_hash in ledger.connection.execute(query, (_PROGRAM_KEY,)).fetchall():
-            (payload,) = ledger.connection.execute(
-                "SELECT payload FROM evaluations WHERE id = ?", (evaluation_id,)
-            ).fetchone()
-            yield evaluation_id, subject_hash, Curves.from_payload(payload)
+            if hashes is None or subject_hash in hashes:
+                (payload,) = ledger.connection.execute(
+                    "SELECT payload FROM evaluations WHERE id = ?", (evaluation_id,)
+                ).fetchone()
+                origin = read_header(payload)[0]["provenance"].imported
+                names, digests = (origin[name].split("; ") for name in ("file", "sha256"))
+                yield evaluation_id, list(itertools.zip_longest(names, digests, fillvalue=""))  # a name may have "; "
 
 
 def _stored_curves(ledger: Ledger, key: EvaluationKey) -> Curves | None:

@@ -109,6 +109,15 @@ def write(folder: Path, step: int, value: float) -> Path:
     return path
 
 
+def watch_steps(folder: Path, *steps: int) -> None:
+    """Writes checkpoints of steps, and lets a watch take them all and end."""
+    for step in steps:
+        write(folder, step, step)
+    start = Start(folder)
+    start.take_all()
+    start.ledger.close()
+
+
 def test_a_restart_reads_what_is_new_or_changed_and_nothing_else(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         write(tmp_path, step, step)
@@ -657,11 +666,7 @@ def test_older_checkpoint_that_is_copied_late_is_no_restart(tmp_path: Path) -> N
 
 
 def test_restart_of_which_only_the_newest_is_read_supersedes_all_that_was_overwritten(tmp_path: Path) -> None:
-    for step in (0, 20, 40):
-        write(tmp_path, step, step)
-    first = Start(tmp_path)
-    first.take_all()
-    first.ledger.close()
+    watch_steps(tmp_path, 0, 20, 40)
     for step in (0, 20, 40):
         write(tmp_path, step, 100.0 + step)
     second = Start(tmp_path, only_newest=True)
@@ -671,11 +676,7 @@ def test_restart_of_which_only_the_newest_is_read_supersedes_all_that_was_overwr
 
 @pytest.mark.parametrize("only_newest", [False, True])
 def test_restart_in_a_copied_run_supersedes_what_was_overwritten_and_no_more(tmp_path: Path, only_newest: bool) -> None:
-    for step in (0, 20, 40):
-        write(tmp_path, step, step)
-    first = Start(tmp_path)
-    first.take_all()
-    first.ledger.close()
+    watch_steps(tmp_path, 0, 20, 40)
     for step in (0, 20, 40):
         write(tmp_path, step, step)  # as a copy does, with the present time
     changed_step = 40 if only_newest else 20
