@@ -415,4 +415,5 @@ def test_json_of_a_large_store_is_buffered_on_disk_and_not_in_memory(
     with json_chunks(tmp_path / "store", "*", curves=False) as chunks:
         text = "".join(chunks)
     assert len(json.loads(text)) == 4
-    assert len(sizes) == 1 and sizes[0] < len(text) / 4
+    # Records differ in length by some digits of a time, so that the first may be the longest.
+    assert len(sizes) == 1 and sizes[0] < len(text) / 2
