@@ -135,7 +135,7 @@ MISTAKES = {
     "watch runs/today": SHOWN["missing-option-suite"],
     "tune tiny": SHOWN["missing-option-optimizer"],
     "report": SHOWN["missing-option-store"],
-    "report store": SHOWN["html-is-not-for-a"],
+    "report store": SHOWN["html-is-not-printed"],
     "compare a --store store": SHOWN["nothing-to-compare-with"],
     "watch runs/today --suite tiny --seeds 3 --once": SHOWN["no-such-option-seeds"],
     "tune tiny -k a": SHOWN["did-you-mean-case"],

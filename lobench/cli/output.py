@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, TypeAlias, Ty
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.core.errors import LobenchError, StoreError
+from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.json_numbers import finite_or_none
 from lobench.core.wording import cause, one_line
 
@@ -42,6 +42,7 @@ __all__ = [
     "json_parts",
     "json_stdout",
     "json_text",
+    "not_printed",
     "open_streams",
     "refused_file_error",
     "show",
@@ -157,6 +158,11 @@ def format_option(*formats: str, name: str = "kind", help: str = _HELP, prints: 
     return click.option(
         "--format", name, type=choice, default=formats[0], show_default=True, help=help, cls=FormatOption, prints=prints
     )
+
+
+def not_printed(output_format: str, expected: str = "FILE") -> UsageError:
+    """Returns the error for a page, pictures or a binary file without `--output`; formats of plain text are printed."""
+    return UsageError(f"--format {output_format} is not printed", next_step=f"give --output {expected}")
 
 
 @contextlib.contextmanager

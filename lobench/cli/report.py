@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from lobench.cli.options import baseline_option, experiment_options, options_of
-from lobench.cli.output import emit_text, format_option, json_text, warn
+from lobench.cli.output import emit_text, format_option, json_text, not_printed, warn
 from lobench.core.settings_field import option, settings_from
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _FORMATS_BY_SUFFIX = {  # possible formats by suffix; the first one is the defau
     ".png": ("png",),
 }
 _FORMATS_WITH_NOTES = ("html", "text", "latex")
-_PRINTED_FORMATS = ("text", "json", "appendix", "badge")  # formats allowed without --output
+_PRINTED_FORMATS = ("text", "json", "latex", "appendix", "badge")  # formats allowed without --output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ Examples:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="File to write; a folder for png and pdf; optional for text, json, badge and appendix.",
+    help="File to write; a folder for png and pdf. Without it, text, json, latex, appendix and badge are printed.",
 )
 @format_option(
     *_FORMATS,
@@ -111,8 +111,8 @@ def report(
     latex = settings_from(LatexSettings, options)
     output_format = _report_format(output_format, output)
     if output is None and output_format not in _PRINTED_FORMATS:
-        raise UsageError(f"{output_format} is not for a terminal", next_step="give --output, or --format text")
-    if figure is not None and output_format in (*_PRINTED_FORMATS, "latex"):
+        raise not_printed(output_format, "FOLDER" if output_format in _FOLDER_FORMATS else "FILE, or --format text")
+    if figure is not None and output_format in _PRINTED_FORMATS:
         raise UsageError(
             f"{output_format} has no charts", next_step="give --format html, png or pdf, or leave --figure out"
         )
@@ -135,6 +135,10 @@ def report(
             from lobench.report.page.badge import badge_svg
 
             text = badge_svg(summary)
+        elif output_format == "latex":
+            from lobench.report.tables.latex import latex_table
+
+            text = latex_table(summary, spec, precision=latex.precision, width=latex.width, numbers=latex.numbers)
         else:
             text = _verdict_output(summary, spec, output_format, latex.precision) + "\n"
             # A table of methods has the line.
@@ -142,22 +146,15 @@ def report(
                 text += f"{line}\n"
         if output is None:
             emit_text(wrap_lines(text) if output_format == "text" else text)
-        else:
-            with atomic_output(output) as file:
-                file.write_text(text, encoding="utf-8")
-        return
-    paths = [output]
-    if output_format == "html":
+            return
+        with atomic_output(output) as file:
+            file.write_text(text, encoding="utf-8")
+        paths = [output]
+    elif output_format == "html":
         from lobench.report.page.page import write_page
 
         write_page(summary, output, spec, figure)
-    elif output_format == "latex":
-        from lobench.cli.results_output import atomic_output
-        from lobench.report.tables.latex import latex_table
-
-        text = latex_table(summary, spec, precision=latex.precision, width=latex.width, numbers=latex.numbers)
-        with atomic_output(output) as file:
-            file.write_text(text, encoding="utf-8")
+        paths = [output]
     else:
         from lobench.analysis.tables.tabulate import summary_for_table
         from lobench.report.charts.figures import write_figures

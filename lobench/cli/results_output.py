@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lobench.cli.output import json_parts, json_text, warn
+from lobench.cli.output import json_parts, json_text, not_printed, warn
 from lobench.core.case import CaseInfo, canonical_case_name, ordinary_test_name
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.metric import stored_spelling
@@ -292,7 +292,7 @@ def export_frame(store: Path, output_format: str, output: Path | None, pattern: 
             frame.to_csv(file, index=False, quoting=quoting)
         return
     if output is None:
-        raise UsageError("a parquet file is not for a terminal", next_step="give --output FILE")
+        raise not_printed("parquet")
     try:
         with atomic_output(output) as file:
             frame.to_parquet(file, index=False)

@@ -155,7 +155,7 @@ def test_the_verdict_in_a_terminal_is_that_of_the_page(store: Path, tmp_path: Pa
     assert lobench("report", "--store", store, "--format", "text", "--output", output).returncode == 0
     assert output.read_text(encoding="utf-8").startswith(SHOWN["lobench-digits"])
     no_page = lobench("report", "--store", store)
-    assert no_page.returncode == 2 and SHOWN["html-is-not-for-a"] in no_page.stderr
+    assert no_page.returncode == 2 and SHOWN["html-is-not-printed"] in no_page.stderr
 
 
 def test_checkpoints_that_their_step_does_not_tell_apart_go_by_name(tmp_path: Path) -> None:
@@ -287,6 +287,15 @@ def test_the_command_writes_each_format(store: Path, tmp_path: Path, kind: str) 
         ]
     else:
         assert (tmp_path / "out").read_text().startswith({"html": "<!doctype html>", "latex": "%"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "latex", "appendix", "badge"])
+def test_formats_of_plain_text_are_printed_without_a_file(store: Path, tmp_path: Path, kind: str) -> None:
+    words = ("report", "--store", store, "--format", kind, "--baseline", make_baseline(tmp_path))
+    printed, written = lobench(*words), lobench(*words, "--output", tmp_path / "out")
+    assert printed.returncode == written.returncode == 0
+    assert "".join(printed.stdout.split()) == "".join((tmp_path / "out").read_text(encoding="utf-8").split())
+    assert f"{tmp_path / 'out'}: " in written.stdout + written.stderr
 
 
 def test_roles_have_scores_of_their_own_and_a_suite_chooses_its_headline(tmp_path: Path) -> None:
