@@ -130,8 +130,8 @@ def _best_lines(store: Path, is_of_run: Callable[[Subject], bool]) -> list[str]:
     and with one if checkpoints of the run have results with different bindings.
     """
     from lobench.analysis.comparisons.summary import summary_of
+    from lobench.analysis.store.former_bindings import bindings_note
     from lobench.analysis.store.methods import read_methods
-    from lobench.analysis.store.subjects import bindings_note
     from lobench.report.tables.ranking import best_lines
 
     with contextlib.suppress(LobenchError):  # the results are recorded, and `lobench results` says what is wrong

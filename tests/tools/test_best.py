@@ -13,8 +13,9 @@ from stores import add
 from tiny import ONE_CASE, make_run, make_suite, results, write_checkpoint
 from tiny import watch_here as watch
 
+from lobench.analysis.store.former_bindings import former_bindings_line
 from lobench.analysis.store.snapshot import read_store
-from lobench.analysis.store.subjects import former_bindings_line, notes_on_rows
+from lobench.analysis.store.subjects import notes_on_rows
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
 

@@ -14,13 +14,12 @@ import numpy as np
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
+from lobench.analysis.store.former_bindings import former_bindings_line, subjects_with_former_bindings
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import (
     Cell,
     StoredSubject,
-    former_bindings_line,
     subject_of,
-    subjects_with_former_bindings,
 )
 from lobench.api.resolve import RunFolder, is_store
 from lobench.core.case import CaseInfo, SeedBlock

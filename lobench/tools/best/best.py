@@ -17,13 +17,12 @@ from typing import Any, Unpack
 
 from lobench.analysis.scores.mean_scores import RankedSubject, rank_subjects
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.former_bindings import former_bindings_line, subjects_with_former_bindings
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import (
     Cell,
     StoredSubject,
-    former_bindings_line,
     subjects_of,
-    subjects_with_former_bindings,
 )
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder
