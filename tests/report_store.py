@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,9 +74,19 @@ def film() -> Film:
 
 
 def make_store(
-    folder: Path, *, num_checkpoints: int = 4, num_cases: int = 3, roles: Sequence[str] = (), headline: str = "score"
+    folder: Path,
+    *,
+    num_checkpoints: int = 4,
+    num_cases: int = 3,
+    roles: Sequence[str] = (),
+    headline: str = "score",
+    former_steps: Sequence[int] = (),
 ) -> Path:
-    """Writes a store: checkpoints that get better, a case that diverges, an evaluation that failed, names to escape."""
+    """Writes a store: checkpoints that get better, a case that diverges, an evaluation that failed, names to escape.
+
+    Args:
+      former_steps: Outer steps whose results have other bindings of the optimizer than the last checkpoint's.
+    """
     store, rng = folder / "store", np.random.default_rng(0)
     names = [*(f"case{index}" for index in range(num_cases - 1)), NASTY]
     given = [*roles, *[""] * num_cases]
@@ -86,6 +97,8 @@ def make_store(
         with ledger.transaction():
             position = ledger.record_sighting(Subject.of_checkpoint(checkpoint))
             ledger.record_admission(position, "admitted")
+            bindings = "former" if step in former_steps else "o"
+            cases = [replace(case, optimizer_hash=bindings) for case in cases]
             for index, case in enumerate(cases):
                 is_last = step == num_checkpoints - 1
                 failed = is_last and index == 1
@@ -113,7 +126,7 @@ def deliveries_of(store: Path) -> list[Delivery]:
 def _key(checkpoint: Checkpoint, case: CaseInfo) -> EvaluationKey:
     return EvaluationKey(
         checkpoint_sha256=checkpoint.sha256,
-        optimizer_hash="o",
+        optimizer_hash=case.optimizer_hash,
         case_identity=case.identity,
         seed_block=SeedBlock(start=0, size=SEEDS),
         program_version=PROGRAM_VERSION,

@@ -119,6 +119,15 @@ def test_best_so_far_is_no_checkpoint_that_lacks_a_seed(tmp_path: Path) -> None:
     assert SHOWN["above-the-best-so-far-outer-step-1"] in lines_of(store, tmp_path)[-1]
 
 
+@pytest.mark.parametrize("has_baseline", [False, True])
+def test_best_so_far_is_no_checkpoint_with_former_bindings(has_baseline: bool, tmp_path: Path) -> None:
+    store = make_store(tmp_path, former_steps=(0, 2))
+    output = lines_of(store, make_baseline(tmp_path, with_last=True) if has_baseline else tmp_path)[-4:]
+    best_steps = [re.findall(r"the best so far \(outer step (\d)", line) for line in output]
+    assert best_steps == [[], [], [], ["1"]]
+    assert re.search(r"scores [▁-█]{2}  ", output[-1]), output
+
+
 def test_line_of_a_case_without_value_tells_divergence_from_no_result(tmp_path: Path) -> None:
     diverged = {"train/loss": [math.nan, math.nan]}
     add(tmp_path / "store", 1, {"a": {"train/loss": [0.5, 0.5]}, "b": diverged, "c": Outcome.POISONED})

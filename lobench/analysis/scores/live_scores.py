@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
+from lobench.analysis.store.former_bindings import subjects_with_former_bindings
 from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
 from lobench.core.result import mean_of
 from lobench.core.subject import Subject, is_of_any_run
@@ -29,6 +31,7 @@ class Fallback:
       final_means: Name, primary metric and mean over the seeds of each case. The mean is NaN if a seed diverged, and
         None if the case has no result.
       earlier_scores: Earlier subjects with the same cases and all planned seeds, and their mean scores on this scale.
+        Subjects with former bindings are left out. Empty for such a subject.
     """
 
     score: MeanScore
@@ -64,6 +67,8 @@ class StoreScores:
       ledger: Ledger of the store.
       suite_paths: Suites whose tuned baselines define the scales.
       is_of_run: Returns whether a subject is compared with those of the watched run. All subjects set the scales.
+    Attributes:
+      former_subjects: Subjects of the store with former bindings, as of the last call of `scores_of`.
     """
 
     def __init__(
@@ -78,6 +83,8 @@ class StoreScores:
         self._current_identities: frozenset[str] = frozenset()
         self._last_event = -1
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
+        self._rows_by_hash: dict[str, list[EvaluationRow]] = {}
+        self.former_subjects = frozenset[Subject]()
 
     def scores_of(self, wanted_subjects: Collection[Subject]) -> list[LiveScoredSubject]:
         """Returns the present scores of subjects, in the order of their outer steps.
@@ -109,9 +116,14 @@ class StoreScores:
         means = [
             (subject, mean_score(subject, None, scales).mean)
             for subject in all_subjects
-            if self._is_of_run(subject.subject)
+            if self._is_of_run(subject.subject) and subject.subject not in self.former_subjects
         ]
-        return [entry if entry.score is not None else _with_fallback(entry, scales, means) for entry in scored_subjects]
+        return [
+            entry
+            if entry.score is not None
+            else _with_fallback(entry, scales, () if entry.subject.subject in self.former_subjects else means)
+            for entry in scored_subjects
+        ]
 
     def _read_subjects(self, hashes: Collection[str]) -> list[StoredSubject]:
         """Reads and returns subjects by checkpoint hash.
@@ -140,7 +152,15 @@ class StoreScores:
             sha256: subjects_of(members, current=self._current_cases) for sha256, members in groups.items()
         }
         self._subjects |= subjects_by_hash
+        self._rows_by_hash |= groups
+        self.former_subjects = self._find_former_subjects(self._current_cases)
         return [member for members in subjects_by_hash.values() for member in members]
+
+    def _find_former_subjects(self, current: CurrentCases) -> frozenset[Subject]:
+        known_bindings = {subject.optimizer_hashes for subject in self._known_subjects() if subject.subject.has_theta}
+        if len(known_bindings) < 2:  # as in most runs, where no row has to be looked at
+            return frozenset()
+        return subjects_with_former_bindings(itertools.chain.from_iterable(self._rows_by_hash.values()), current)
 
     def _rows(self, sha256: str = "") -> Iterator[EvaluationRow]:
         return self._ledger.evaluations(sha256, summarized=True)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lobench.core.case import common_replicate_noun
 from lobench.core.errors import LobenchError
@@ -167,6 +167,7 @@ class CheckpointLines:
             self._ledger = self._open_reader()
             self._scores = StoreScores(self._ledger, self._suite_paths, self._is_of_run)
         scores = self._scores.scores_of(subjects)
+        self._lines.former_subjects = self._scores.former_subjects
         if is_first:
             requested_keys = {subject.key for subject in subjects}
             for earlier_score in self._scores.all_scores():
@@ -176,30 +177,53 @@ class CheckpointLines:
         return {(score.subject.subject.key, score.subject.subject.outer_step): score for score in scores}
 
 
+class _Scored(NamedTuple):
+    """A subject of an earlier line, with its mean score. A subject that lacks a planned seed is not complete."""
+
+    subject: Subject
+    name: str
+    mean: float
+    cases: frozenset[str]
+    is_complete: bool
+
+
 class _Lines:
-    """Texts of the lines, with comparisons to earlier ones."""
+    """Texts of the lines, with comparisons to earlier ones.
+
+    Attributes:
+      former_subjects: Subjects whose results have former bindings, and with which no other is compared.
+    """
 
     def __init__(self, command: str) -> None:
+        self.former_subjects = frozenset[Subject]()
         self._command = command  # command that makes a baseline, mentioned once
-        self._means: list[float] = []
-        self._best_by_cases: dict[frozenset[str], tuple[float, str]] = {}  # by the cases with scores
+        self._scored: list[_Scored] = []
 
     def register(self, subject: Subject, subject_score: LiveScoredSubject) -> str:
         """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first.
 
-        A subject that lacks a planned seed is not the best, as in rankings.
+        A subject that lacks a planned seed is not the best, as in rankings, and neither is one with former bindings.
         """
         if subject_score.score is None or (mean := subject_score.score.interval.mean) != mean:
             return ""
-        cases = frozenset(subject_score.score.scores)
-        self._means.append(mean)
-        best = self._best_by_cases.get(cases)
-        if (best is None or mean > best[0]) and not subject_score.subject.num_missing:
-            self._best_by_cases[cases] = (mean, subject_name(subject))
-        if best is None:
+        scored = _Scored(
+            subject=subject_score.subject.subject,
+            name=subject_name(subject),
+            mean=mean,
+            cases=frozenset(subject_score.score.scores),
+            is_complete=not subject_score.subject.num_missing,
+        )
+        rivals = [other for other in self._comparable() if other.is_complete and other.cases == scored.cases]
+        self._scored.append(scored)
+        if not rivals or scored.subject in self.former_subjects:
             return ""
-        value, name = best
-        return difference_from_best(mean, value, f"an earlier {name}" if name == subject_name(subject) else name)
+        best = max(rivals, key=lambda rival: rival.mean)
+        name = f"an earlier {best.name}" if best.name == scored.name else best.name
+        return difference_from_best(mean, best.mean, name)
+
+    def _comparable(self) -> list[_Scored]:
+        """Returns the registered subjects without those of former bindings."""
+        return [scored for scored in self._scored if scored.subject not in self.former_subjects]
 
     def line_of(self, identity: Subject, subject_score: LiveScoredSubject) -> tuple[str, str]:
         """Returns the line of a finished subject, and its colour."""
@@ -243,7 +267,7 @@ class _Lines:
         text = f"score {interval_text(subject_score.score.interval)}"
         if subject_score.score.num_missing:
             text += f" of {subject_score.score.num_cases} of {counted(num_cases, 'case')}"
-        return f"{text}{change}  scores {sparkline(self._means[-_NUM_SPARKS:])}"
+        return f"{text}{change}  scores {sparkline([scored.mean for scored in self._comparable()[-_NUM_SPARKS:]])}"
 
     def _hint(self, subject_score: LiveScoredSubject, num_cases: int) -> str:
         """Returns a hint on missing baselines and the command that makes them, in the first call only."""
