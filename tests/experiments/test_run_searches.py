@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from commands import lobench
 from shown import texts_of
-from tiny import content, killed_chief, make_suite, write_checkpoint
+from tiny import ONE_CASE, content, killed_chief, make_suite, write_checkpoint
 
 from lobench import open_results
 from lobench.core.trials import FIRST_REPORT_SEED
@@ -257,6 +257,27 @@ def test_ctrl_c_budgets_and_parts_go_on_with_the_same_command(folder: Path) -> N
     assert len(trials(folder / "store")) == 4, "the first wave is known, and waits"
     assert num_new(run(folder)) <= 14
     assert [row.state for row in trials(folder / "store")] == ["done"] * 6
+
+
+def test_a_search_stays_in_the_tables_when_another_method_has_more_sessions_and_is_made_anew_on_these(
+    folder: Path,
+) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(ONE_CASE)
+    (folder / "x.gin").write_text(SEARCH + "other/Method.optimizer = @sgd()\n")
+    run(folder)
+    found, first = trials(folder / "store"), members(folder / "store")
+    more = ("--gin-param", "Experiment.num_sessions = 3")
+    assert num_new(output := run(folder, *more, "--method", "other")) == 1
+    assert SHOWN["different-numbers-of-seeds"] in output and SHOWN["different-numbers-of-seeds"] in output_of(
+        folder, *BY_METHOD
+    )
+    assert (trials(folder / "store"), members(folder / "store")) == (found, first)
+
+    assert SHOWN["of-the-search-4-are-recorded"] in run(folder, *more, "--check"), "seeds of the first wave"
+    assert num_new(run(folder, *more)) == 7
+    assert run(folder, *more, "--method", "other") and trials(folder / "store") != found
+    seeds = {(one.trial, one.session) for one in members(folder / "store") if one.session < FIRST_REPORT_SEED}
+    assert seeds == {(number, session) for number in range(6) for session in range(3)}
 
 
 def test_a_space_that_nothing_takes_is_refused_before_anything_runs(folder: Path) -> None:

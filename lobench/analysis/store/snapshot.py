@@ -20,12 +20,13 @@ from lobench.analysis.store.subjects import (
     last_subject,
     subjects_of,
 )
-from lobench.core.case import CaseInfo
+from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.curve_summary import CurveSummary
 from lobench.core.errors import StoreError
 from lobench.core.result import Curves
 from lobench.core.search.space import Parameter
 from lobench.core.subject import Subject
+from lobench.core.wording import shortened_list
 from lobench.engine.store.current import CurrentCases, place_of_case
 from lobench.engine.store.edited_code import edited_code, edited_code_line
 from lobench.engine.store.experiments import TrialRow
@@ -36,6 +37,7 @@ from lobench.engine.store.series import has_step_in_name
 __all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
 
 _STEP_PREFIXES = ("outer step ", "generation ")  # beginnings of labels that are not names
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +329,23 @@ class Snapshot:
             return {}
         with Ledger.open(self.store, read_only=True) as ledger:
             return edited_code(ledger, self.rows)
+
+    def num_seeds_line(self) -> str:
+        """Returns a note on an experiment's methods if their numbers of seeds on a case differ; else "".
+
+        In a race they always do, and its own notes say why.
+        """
+        labels_by_count: dict[str, list[str]] = {}
+        if self.experiment.method_names and self.experiment.race is None:
+            for label, subject in zip(self.labels, self.subjects, strict=True):
+                if counts := sorted(cell.num_planned for cell in subject.cells.values()):
+                    count_text = " to ".join(dict.fromkeys((f"{counts[0]:,}", f"{counts[-1]:,}")))
+                    labels_by_count.setdefault(count_text, []).append(label)
+        if len(labels_by_count) < 2:
+            return ""
+        texts = [f"{count} of {shortened_list(labels, _MAX_NAMED)}" for count, labels in labels_by_count.items()]
+        noun = common_replicate_noun(self.cases)
+        return f"methods have different numbers of {noun}s a case: {'; '.join(texts)}"
 
     def search_of(self, subject_index: int) -> BestTrial | None:
         """Returns the search that chose the subject at an index; None if no search did."""

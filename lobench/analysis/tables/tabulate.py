@@ -128,7 +128,7 @@ class _TableMaker:
         )
         self._metrics, self._tests_used = self._metric_names(), set[LocationTest]()
         self._eliminated_methods = _eliminated_entries(summary, snapshot)
-        self._notes += race_notes(summary, has_bounds=True)
+        self._notes += [*race_notes(summary, has_bounds=True), *filter(None, [snapshot.num_seeds_line()])]
         searches = [snapshot.search_of(index) for index, _ in self._method_headings if index >= 0]
         self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
         self._edge_notes = edge_notes_by_label(snapshot)

@@ -6,7 +6,7 @@ Spaces, searches and races are not gin configurables: they are read here, and wo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -293,35 +293,57 @@ def search_identity(config: str, name: str) -> tuple[str, ...]:
     )
 
 
-def is_same_method(name: str, earlier_config: str, config: str) -> bool:
-    """Returns whether an experiment's text asks for the same results of a method as an earlier text.
+def is_same_method(name: str, earlier_config: str, config: str, sessions: Collection[int] = ()) -> bool:
+    """Returns whether results of a method that an earlier text asked for are results of it in an experiment's text.
 
-    Labels and other methods do not matter. The text may ask for more sessions, unless the method has a search, whose
-    best trial depends on them. The code of a command must be the same if the text has it. (It has the code of the
-    commands that were run.)
+    Labels and other methods do not matter. The text may ask for more sessions. (A search has then chosen its best trial
+    on the earlier ones.) The code of a command must be the same if the text has it. (It has the code of the commands
+    that were run.)
+
+    Args:
+      name: Name of the method.
+      earlier_config, config: The two texts.
+      sessions: Sessions of the results, if the earlier text leaves their number to the cases.
 
     >>> adam, sgd = "adam/Method.optimizer = @adam()\\n", "sgd/Method.optimizer = @sgd()\\n"
     >>> is_same_method("sgd", sgd, adam + sgd), is_same_method("sgd", sgd, sgd + "Case.num_seeds = 3\\n")
     (True, False)
     """
     earlier_bindings, bindings = map(_bindings_of, (earlier_config, config))
-    method_keys = [binding.parameter for binding in bindings if (binding.scope, binding.name) == (name, "Method")]
-    earlier_num_sessions, num_sessions = map(_num_sessions, (earlier_bindings, bindings))
-    is_longer = earlier_num_sessions is not None and num_sessions is not None and earlier_num_sessions < num_sessions
+    has_method = any((binding.scope, binding.name) == (name, "Method") for binding in bindings)
     earlier_code, code = (
         re.findall(f"^# code of {re.escape(name)}: (.*)$", text, re.MULTILINE) for text in (earlier_config, config)
     )
     return (
-        bool(method_keys)
+        has_method
         and _lines_of_results(earlier_bindings, name) == _lines_of_results(bindings, name)
-        and (num_sessions == earlier_num_sessions or (is_longer and "search" not in method_keys))
+        and _asks_for_sessions(bindings, earlier_bindings, sessions)
         and (not code or code == earlier_code)
     )
 
 
-def _num_sessions(bindings: Iterable[Binding]) -> int | None:
-    numbers = [binding.value for binding in bindings if _key(binding) == ("Experiment", "num_sessions")]
-    return numbers[-1] if numbers else None
+def _asks_for_sessions(
+    bindings: Sequence[Binding], earlier_bindings: Sequence[Binding], sessions: Collection[int]
+) -> bool:
+    """Returns whether bindings ask for all sessions that earlier bindings with the same first session ask for.
+
+    Args:
+      sessions: The earlier sessions, if their number is not bound.
+    """
+    num_sessions = _experiment_value(bindings, "num_sessions")
+    earlier_num_sessions = _experiment_value(earlier_bindings, "num_sessions")
+    if num_sessions is None or earlier_num_sessions is not None:
+        return num_sessions == earlier_num_sessions or (
+            num_sessions is not None and earlier_num_sessions < num_sessions
+        )
+    first_session = _experiment_value(bindings, "first_session") or 0
+    return set(sessions) <= set(range(first_session, first_session + num_sessions))
+
+
+def _experiment_value(bindings: Iterable[Binding], parameter: str) -> Any:
+    """Returns the value of `Experiment.PARAMETER`; None if it is not bound."""
+    values = [binding.value for binding in bindings if _key(binding) == ("Experiment", parameter)]
+    return values[-1] if values else None
 
 
 def _lines_of_results(bindings: Sequence[Binding], name: str) -> list[str]:

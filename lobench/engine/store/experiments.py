@@ -134,7 +134,8 @@ class Experiments(Codes):
     def keep_unchanged(self, experiment: int, methods: Collection[str]) -> None:
         """Makes the results of methods that a run leaves out members of its version of an experiment.
 
-        They are those of the last version with results of the method, and only if the method is the same in both.
+        They are those of the last version with results of the method, and only if the method is the same in both. A
+        search that the version has on other sessions is not mixed with them.
 
         Args:
           experiment: Id of the run's version.
@@ -142,20 +143,31 @@ class Experiments(Codes):
         """
         if not methods:
             return
-        from lobench.engine.config.space_syntax import is_same_method  # imports gin
+        from lobench.core.trials import FIRST_REPORT_SEED
+        from lobench.engine.config.space_syntax import is_same_method, search_identity  # imports gin
 
         rows = self.experiments()
         config, name = next((row.config, row.name) for row in rows if row.id == experiment)
         earlier_rows = [row for row in reversed(rows) if row.name == name and row.config and row.id != experiment]
+        # Sessions of commands, which have a folder, are stored as trials too.
+        own_searches = {trial.method for trial in self.trials(experiment) if "folder" not in trial.parameters}
         remaining_methods = set(methods)
         with self.transaction():
             for row in earlier_rows:
                 if not remaining_methods:
                     break
-                members = self._fetch_rows("SELECT DISTINCT method FROM memberships WHERE experiment = ?", (row.id,))
-                # A trial of a search over the command `mine` is the method `mine/3`.
-                for method in remaining_methods & {member.partition("/")[0] for (member,) in members}:
-                    if is_same_method(method, row.config, config):
+                members = self._fetch_rows(
+                    "SELECT DISTINCT method, session FROM memberships WHERE experiment = ?", (row.id,)
+                )
+                sessions: dict[str, set[int]] = {}
+                for method, session in members:  # a trial of a search over the command `mine` is the method `mine/3`
+                    sessions.setdefault(method.partition("/")[0], set()).add(session)
+                for method in remaining_methods & sessions.keys():
+                    own_sessions = {session for session in sessions[method] if session < FIRST_REPORT_SEED}
+                    is_other_search = method in own_searches and (
+                        search_identity(row.config, method) != search_identity(config, method)
+                    )
+                    if not is_other_search and is_same_method(method, row.config, config, own_sessions):
                         remaining_methods.remove(method)
                         self._copy_members(method, row.id, experiment)
 

@@ -116,19 +116,23 @@ def known_trials_of(
       file: Experiment file.
       ledger: Ledger; None before the first run.
       experiment_id: Id of the experiment's present version. Trials of an earlier version count if its search is the
-        same.
+        same. Trials that the present version only keeps from a search on fewer sessions do not count.
     """
+    if ledger is None:
+        return KnownTrials()
     name = planned_search.method.name
     wanted_identity = search_identity(file.text, name)
-    rows = [] if ledger is None else [row for row in ledger.experiments() if row.name == file.experiment.name]
+    rows = [row for row in ledger.experiments() if row.name == file.experiment.name]
+    trials_by_version = {row.id: [trial for trial in ledger.trials(row.id) if trial.method == name] for row in rows}
+    is_wanted = {config: search_identity(config, name) == wanted_identity for config in {row.config for row in rows}}
+    trials_of_other_searches = [trials_by_version[row.id] for row in rows if not is_wanted[row.config]]
     for row in sorted(rows, key=lambda row: (row.id != experiment_id, -row.last_at)):
-        trials = [trial for trial in ledger.trials(row.id) if trial.method == name] if ledger is not None else []
-        if trials and search_identity(row.config, name) == wanted_identity:
+        trials = trials_by_version[row.id]
+        if trials and is_wanted[row.config] and trials not in trials_of_other_searches:
             recorded_trials = [
                 replace(trial, parameters=planned_search.space.active(trial.parameters)) for trial in trials
             ]
-            members = ledger.memberships(row.id) if ledger is not None else []
-            own_members = (member for member in members if member.method.partition("/")[0] == name)
+            own_members = (member for member in ledger.memberships(row.id) if member.method.partition("/")[0] == name)
             session_members = (member for member in own_members if isinstance(member.session, int))
             return KnownTrials(
                 experiment_id=row.id,

@@ -94,6 +94,8 @@ class SearchRun(ABC):
 
     def begin(self) -> None:
         """Continues from the trials in the ledger, and requests the next ones."""
+        if not self._written_trials:  # the version may keep a search on fewer sessions, which this one replaces
+            self._context.ledger.forget_trials(self._context.experiment_id, self.method.name, 0)
         self._record_trials(list(self.history.recorded))
         self._start_trials(self.history.trials)
         self._continue_search()

@@ -257,7 +257,7 @@ def _ranking_notes(summary: Summary, rows: Sequence[_Row]) -> list[str]:
         lines.append(f"scores are over {cases_text}")
     if any(not row.is_ranked and not math.isnan(row.score.mean) for row in rows):
         lines.append("-: lacks a case or a planned seed, left a race, or diverged on every seed")
-    lines += race_notes(summary, has_bounds=False)
+    lines += [*race_notes(summary, has_bounds=False), *filter(None, [snapshot.num_seeds_line()])]
     chosen = [row.labels[0] for row in rows if (search := snapshot.search_of(row.index)) and not search.has_fresh_seeds]
     if chosen:
         lines.append(f"optimistic, on the seeds that chose the setting: {shortened_list(chosen, _MAX_NAMED)}")

@@ -152,10 +152,13 @@ def test_results_of_a_method_stay_while_nothing_of_it_changes() -> None:
 
     assert same("", 'sgd/Method.label = "S"') == same("# code of sgd: 1", "") == (True, True)
     assert same("", "adam/adam.b2 = 0.9") == same("", 'tpe/optuna.sampler = "gp"') == (True, False)
-    assert same("", "Experiment.num_sessions = 5") == (True, False), "the search chooses on its sessions"
+    assert same("", "Experiment.num_sessions = 5") == (True, True), "the results are of the first of these sessions"
     assert same("", "Experiment.num_sessions = 2") == same("", "Case.num_inner_steps = 3") == (False, False)
     assert same("", "sgd/sgd.momentum = 0.9") == same("# code of sgd: 1", "# code of sgd: 2") == (False, True)
     assert not is_same_method("sgd", FILE, text) and not is_same_method("sgd", text, FILE)
+    sessions_of_cases = text.replace("Experiment.num_sessions = 3\n", "")
+    assert is_same_method("sgd", sessions_of_cases, text, {0, 1})
+    assert not is_same_method("sgd", sessions_of_cases, text, {1, 5}) and not is_same_method("sgd", text, FILE, {0})
 
 
 def test_a_search_of_an_older_store_goes_on_under_the_new_name_of_its_key() -> None:

@@ -105,6 +105,24 @@ def test_trials_are_recorded_and_change(store: Path) -> None:
         assert ledger.trials(one + 1) == []
 
 
+def test_a_search_is_kept_in_a_form_with_more_sessions_and_not_mixed_with_one_on_these(store: Path) -> None:
+    text = "m/Method.optimizer = @sgd()\nm/Method.search = @random()\nExperiment.num_sessions = {}\n"
+    with contextlib.closing(Ledger.open(store)) as ledger:
+        two, three = (ledger.record_experiment("e", text.format(n), revision=CLEAN, versions={}) for n in (2, 3))
+        trial = TrialRow(method="m", parameters={"sgd.learning_rate": 0.1}, state="done", fitness=0.5)
+        ledger.record_trial(two, trial)
+        ledger.add_memberships(two, [member("m", 0, "1")], programs=[PROGRAM])
+        ledger.keep_unchanged(three, ["m"])
+        assert ledger.trials(three) == [trial] and ledger.memberships(three) == ledger.memberships(two)
+
+        ledger.forget_trials(three, "m", 0)
+        own = dataclasses.replace(trial, parameters={"sgd.learning_rate": 0.2})
+        ledger.record_trial(three, own)
+        ledger.add_memberships(three, [member("m", 0, "2")], programs=[PROGRAM])
+        ledger.keep_unchanged(three, ["m"])
+        assert ledger.trials(three) == [own] and [one.evaluation.sha256 for one in ledger.memberships(three)] == ["2"]
+
+
 def test_two_stores_with_experiments_merge_without_loss_or_doubling(tmp_path: Path) -> None:
     stores = []
     for name, steps in (("left", (1, 2)), ("right", (2, 3))):
