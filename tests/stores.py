@@ -89,6 +89,7 @@ def add(
     start: int = 0,
     sha256: str = "",
     uri: str = "",
+    run: str = "",
     optimizer: str = "",
     revision: str = "r1",
     host: str = "h",
@@ -107,7 +108,9 @@ def add(
     ledger = Ledger.open(store, name="test")
     ledger.connection.execute("PRAGMA synchronous = OFF")  # nobody cuts the power: what waits for the disk need not
     with ledger.transaction():
-        checkpoint = Checkpoint(uri=uri or f"run/theta_{step}.npz", sha256=sha256 or f"{step:064x}", outer_step=step)
+        checkpoint = Checkpoint(
+            uri=uri or f"run/theta_{step}.npz", sha256=sha256 or f"{step:064x}", outer_step=step, run=run
+        )
         subject = Subject.of_optimizer(optimizer) if optimizer else Subject.of_checkpoint(checkpoint)
         position = ledger.record_sighting(subject)
         ledger.record_admission(position, "admitted")

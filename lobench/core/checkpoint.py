@@ -24,6 +24,7 @@ __all__ = [
     "CheckpointPart",
     "SeenCheckpoint",
     "index_in_name",
+    "is_named_by_step",
     "leaves_sha256",
     "theta_digests",
     "theta_sha256",
@@ -46,6 +47,7 @@ _NUMBERED_WORDS = ("step", "epoch", "iter", "iteration", "ckpt", "checkpoint", "
 _NUMBER_PATTERN = re.compile(
     rf"(?:(?<![^\W_])|{'|'.join(f'(?<={word})' for word in _NUMBERED_WORDS)})\d+", re.IGNORECASE
 )
+_STEP_PATTERN = re.compile(rf"(?:{'|'.join(_NUMBERED_WORDS)})[\W_]?\d+$", re.IGNORECASE)
 
 OWN_BINDINGS = "gin_bindings"  # path of a leaf, uint8[bytes]: gin text, in UTF-8, that this theta was trained with
 
@@ -130,6 +132,15 @@ def index_in_name(name: str) -> int | None:
     """
     numbers_in_name = _NUMBER_PATTERN.findall(name)
     return int(numbers_in_name[-1]) if numbers_in_name and len(numbers_in_name[-1]) <= MOST_DIGITS else None
+
+
+def is_named_by_step(name: str) -> bool:
+    """Returns whether a name ends with a number of a unit that trainers count: `step_10` or `epoch3`, but not `run_1`.
+
+    >>> is_named_by_step("step_10"), is_named_by_step("run_1")
+    (True, False)
+    """
+    return _STEP_PATTERN.search(name) is not None
 
 
 def theta_sha256(leaves: Mapping[str, np.ndarray]) -> str:

@@ -11,6 +11,7 @@ from lobench.core.subject import Subject
 from lobench.core.wording import shortened_list
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
+from lobench.engine.store.series import CheckpointRun, run_of
 
 __all__ = ["bindings_note", "former_bindings_line", "subjects_with_former_bindings"]
 
@@ -75,9 +76,9 @@ def _latest_rows_by_case(
     """Returns the last evaluation of each checkpoint, for each run, generation and case.
 
     Only evaluations that tables show, by the last plan, count. Checkpoints with additional bindings are separate
-    methods, and are left out. Two runs of one store may have the same name, and are told apart by their folders.
+    methods, and are left out.
     """
-    latest_rows: dict[tuple[str, str, int, str], dict[Subject, EvaluationRow]] = {}
+    latest_rows: dict[tuple[CheckpointRun, str], dict[Subject, EvaluationRow]] = {}
     for row in rows:
         for subject in row.recorded_sightings:
             is_of_run = (
@@ -86,9 +87,7 @@ def _latest_rows_by_case(
                 and subject not in row.superseded_sightings
             )
             if is_of_run and current.is_current(row, subject):
-                folder = subject.uri.rstrip("/").rpartition("/")[0]
-                key = (subject.run, folder, subject.generation, row.case.identity)
-                row_by_subject = latest_rows.setdefault(key, {})
+                row_by_subject = latest_rows.setdefault((run_of(subject), row.case.identity), {})
                 if subject not in row_by_subject or row_by_subject[subject].id < row.id:
                     row_by_subject[subject] = row
     return latest_rows.values()

@@ -12,15 +12,17 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lobench.core.checkpoint import index_in_name
+from lobench.core.checkpoint import index_in_name, is_named_by_step
 from lobench.core.subject import Subject
 
 __all__ = [
     "ArrivalNumbers",
+    "CheckpointRun",
     "CheckpointSeries",
     "has_step_in_name",
     "names_of_series",
     "numbered_by_arrival",
+    "run_of",
     "series_of",
 ]
 
@@ -61,6 +63,38 @@ def names_of_series(uri: str) -> str:
 def has_step_in_name(uri: str) -> bool:
     """Returns whether the name of a checkpoint contains a step, as `theta_100.npz` and `100` do."""
     return index_in_name(_folder_and_name(uri)[1]) is not None
+
+
+class CheckpointRun(NamedTuple):
+    """Run of checkpoints, in a store that may hold runs of several folders.
+
+    Attributes:
+      name: Name of the run, as its source gave it; "" without a name.
+      folder: Folder of the run, with a slash at its end. Two runs of a store with the same name have different ones.
+      generation: Generation of the checkpoints.
+    """
+
+    name: str
+    folder: str
+    generation: int
+
+
+@functools.lru_cache(maxsize=16_384)
+def run_of(subject: Subject) -> CheckpointRun:
+    """Returns the run of a checkpoint.
+
+    The folder of a run with a name is the one of that name above the checkpoint; "" if there is none, and the name
+    alone counts. A run without a name has the folder of the checkpoint. If that folder is named by a step
+    (`run_1/step_10/theta.npz`), it is the checkpoint's own, and the run has the folder above.
+    """
+    folder, _ = _folder_and_name(subject.uri)
+    if name := subject.run.rpartition("/")[2]:
+        start = f"/{folder}".rfind(f"/{name}/")
+        folder = folder[: start + len(name) + 1] if start >= 0 else ""
+    else:
+        outer_folder, folder_name = _folder_and_name(folder)
+        folder = outer_folder if is_named_by_step(folder_name) else folder
+    return CheckpointRun(subject.run, folder, subject.generation)
 
 
 class ArrivalNumbers:

@@ -11,7 +11,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
 from lobench.engine.store import reader
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.series import numbered_by_arrival
+from lobench.engine.store.series import numbered_by_arrival, run_of
 
 
 def checkpoint(uri: str, step: int, run: str = "") -> Subject:
@@ -38,6 +38,24 @@ def test_contents_have_the_number_of_their_arrival_beside_checkpoints_with_steps
 def test_runs_of_one_folder_are_apart() -> None:
     seen = [checkpoint("r/theta_10.npz", 10, run="a"), checkpoint("r/latest.npz", 0, run="b")]
     assert not numbered_by_arrival(dict(enumerate(seen)))
+
+
+@pytest.mark.parametrize(
+    "uri, run, folder",
+    [
+        ("/x/run_1/theta_10.npz", "", "/x/run_1/"),
+        ("/x/run_1/latest.npz", "", "/x/run_1/"),
+        ("/x/run_1/10/", "", "/x/run_1/"),
+        ("/x/run_1/step_10/theta.npz", "", "/x/run_1/"),
+        ("run_1/epoch3/", "", "run_1/"),
+        ("s3://x/run_1/step_10/theta.npz", "run_1", "s3://x/run_1/"),
+        ("/x/generation_2/trial_7/attempt_0/theta_10.npz", "trial_7", "/x/generation_2/trial_7/"),
+        ("a/b/theta_10.npz", "a/b", "a/b/"),
+        ("/x/step_10/theta.npz", "mine", ""),
+    ],
+)
+def test_run_of_a_checkpoint_has_the_folder_above_those_of_single_checkpoints(uri: str, run: str, folder: str) -> None:
+    assert run_of(checkpoint(uri, 10, run)) == (run, folder, 0)
 
 
 def test_content_of_a_file_without_a_step_is_found_without_reading_all_sightings(
