@@ -19,10 +19,14 @@ from stores import add, case_info, curves
 import lobench
 from lobench.core.case import SeedBlock
 from lobench.core.errors import UsageError
-from lobench.core.planner import RemainingWork
+from lobench.core.experiment import SessionMember
+from lobench.core.planner import EvaluationId, RemainingWork
 from lobench.core.result import Outcome
 from lobench.core.subject import Subject
 from lobench.drawing.html import table
+from lobench.engine.config.origin import Revision
+from lobench.engine.store.experiments import TrialRow
+from lobench.engine.store.ledger import Ledger
 from lobench.evaluation.result import Result
 from lobench.hookspecs import EvaluationFinished
 from lobench.report.live.methods import MethodCounts
@@ -107,9 +111,36 @@ def test_results_are_a_table_of_methods_and_cases(store: Path) -> None:
     assert "StoredResults" in lobench.open_results(empty(store))._repr_html_()
 
 
-def empty(folder: Path) -> Path:
-    from lobench.engine.store.ledger import Ledger
+def test_of_an_experiment_the_best_trial_of_a_search_is_shown_and_on_request_all_trials(store: Path) -> None:
+    config = "tuned/Method.optimizer = @adam()\ntuned/Method.search = @random()\n"
+    trials = {f"adam(); adam.learning_rate = {rate}": fitness for rate, fitness in ((0.1, 0.5), (0.2, 0.9))}
+    for optimizer, fitness in trials.items():
+        add(store, 0, {"a": {"train/loss": [1 - fitness, 1 - fitness]}}, optimizer=optimizer)
+    with Ledger.open(store) as ledger:
+        experiment = ledger.record_experiment("x", config, revision=Revision(), versions={})
+        for number, (optimizer, fitness) in enumerate(trials.items()):
+            (row,) = ledger.evaluations(Subject.of_optimizer(optimizer).sha256)
+            evaluation = EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block)
+            members = [SessionMember(method="tuned", trial=number, session=s, evaluation=evaluation) for s in (0, 1)]
+            assert ledger.add_memberships(experiment, members, programs=[row.key.program_version]) == 2
+            trial = TrialRow(method="tuned", number=number, parameters={"x": number}, state="done", fitness=fitness)
+            ledger.record_trial(experiment, trial)
+    found = lobench.open_results(store)
+    html = found._repr_html_()
+    rows = Rows(html).rows
+    assert rows[0][1:2] == ["tuned"] and rows[1][1].startswith("0.100 [") and rows[1][1].endswith(" (s)")
+    text = lobench_text(store, "results", "--by", "method")
+    assert all(cell in text for cell in rows[1])
+    assert [line.get_label() for line in found.plot().get_lines()] == ["tuned"]
+    assert {*trials, ADAM} < set(found.frame().label), "the frames have all subjects"
 
+    whole = lobench.open_results(store, include_all=True)
+    assert {*trials, ADAM} < {*Rows(whole._repr_html_()).rows[0]}
+    with pytest.raises(UsageError, match=SHOWN["no-experiment-y"]):
+        lobench.open_results(store, experiment="y")
+
+
+def empty(folder: Path) -> Path:
     Ledger.open(folder / "empty").close()
     return folder / "empty"
 

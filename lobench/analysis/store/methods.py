@@ -30,6 +30,7 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 __all__ = [
     "check_experiment",
     "check_table_name",
+    "find_experiment",
     "hyperparameters_text",
     "index_of_case",
     "index_of_method",
@@ -37,6 +38,7 @@ __all__ = [
     "read_methods",
     "read_snapshots",
     "select_subjects",
+    "snapshot_of_experiment",
     "snapshot_of_members",
     "unknown_name_error",
     "with_race",
@@ -68,9 +70,8 @@ def read_methods(
     if include_all:
         return snapshot
     with Ledger.open(store, read_only=True) as ledger:
-        experiment_rows = [row for row in ledger.experiments() if row.config]
-        row = _find_experiment(store, experiment_rows, experiment)
-        return snapshot if row is None else _experiment_snapshot(snapshot, row, ledger)
+        row = find_experiment(store, ledger, experiment)
+        return snapshot if row is None else snapshot_of_experiment(snapshot, row, ledger)
 
 
 def read_snapshots(store: Path) -> list[Snapshot]:
@@ -93,7 +94,7 @@ def read_snapshots(store: Path) -> list[Snapshot]:
         snapshots = [
             experiment_part
             for row in rows
-            if (experiment_part := _experiment_snapshot(store_snapshot, row, ledger)).rows
+            if (experiment_part := snapshot_of_experiment(store_snapshot, row, ledger)).rows
         ]
     # Rows are compared by id, because snapshots may have copies of rows with another identity; see `_CaseIdentities`.
     used_ids = {row.id for snapshot in snapshots for row in snapshot.rows}
@@ -107,8 +108,8 @@ def read_snapshots(store: Path) -> list[Snapshot]:
     return snapshots
 
 
-def _experiment_snapshot(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
-    """Returns the part of a store's snapshot that belongs to an experiment, with its race."""
+def snapshot_of_experiment(store_snapshot: Snapshot, row: ExperimentRow, ledger: Ledger) -> Snapshot:
+    """Returns the part of a store's snapshot that belongs to a version of an experiment, with its race."""
     experiment_snapshot = snapshot_of_members(
         store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id)
     )
@@ -136,10 +137,21 @@ def check_experiment(store: Path, name: str | None) -> None:
     """Raises UsageError if a store lacks the experiment `name`. None: nothing is checked."""
     if name is not None:
         with Ledger.open(store, read_only=True) as ledger:
-            _find_experiment(store, [row for row in ledger.experiments() if row.config], name)
+            find_experiment(store, ledger, name)
 
 
-def _find_experiment(store: Path, experiments: Sequence[ExperimentRow], name: str | None) -> ExperimentRow | None:
+def find_experiment(store: Path, ledger: Ledger, name: str | None) -> ExperimentRow | None:
+    """Returns the last version of an experiment. None, if `name` is None and the store has no experiment.
+
+    Args:
+      store: Folder of the store.
+      ledger: Its ledger.
+      name: Name of the experiment. None: the last one that was run.
+
+    Raises:
+      UsageError: The store has no such experiment.
+    """
+    experiments = [row for row in ledger.experiments() if row.config]
     experiment_rows = [row for row in experiments if name in (None, row.name)]
     if name is not None and not experiment_rows:
         names = ", ".join(dict.fromkeys(row.name for row in experiments)) or "none: `lobench run` makes one"

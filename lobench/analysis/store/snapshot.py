@@ -34,7 +34,16 @@ from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.places import DECISIONS_FILE
 from lobench.engine.store.series import has_step_in_name
 
-__all__ = ["BestTrial", "ExperimentMethods", "LeftOut", "Snapshot", "case_names", "distinct_labels", "read_store"]
+__all__ = [
+    "BestTrial",
+    "ExperimentMethods",
+    "LeftOut",
+    "Snapshot",
+    "case_names",
+    "distinct_labels",
+    "read_store",
+    "snapshot_maker",
+]
 
 _STEP_PREFIXES = ("outer step ", "generation ")  # beginnings of labels that are not names
 _MAX_NAMED = 3
@@ -445,6 +454,28 @@ def case_names(cases: Sequence[CaseInfo]) -> dict[str, str]:
     return {identity: f"{name} ({identity[:8]})" if counts[name] > 1 else name for identity, name in names.items()}
 
 
+def snapshot_maker(
+    store: Path, ledger: Ledger, rows: Sequence[EvaluationRow], positions: Mapping[Subject, int]
+) -> Callable[[], Snapshot]:
+    """Returns a function that makes the snapshot of a store's evaluations, as the ledger is now.
+
+    Args:
+      store: Folder of the store.
+      ledger: Its ledger.
+      rows: Its evaluations.
+      positions: Order in which the subjects were first seen.
+    """
+    return functools.partial(
+        Snapshot.of,
+        store,
+        rows,
+        positions=positions,
+        events=tuple(ledger.events()),
+        num_skipped=ledger.num_skipped(),
+        current=ledger.current_cases(rows),
+    )
+
+
 def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False) -> Snapshot:
     """Reads a store, which may be in use.
 
@@ -460,12 +491,4 @@ def read_store(store: Path, *, all_codes: bool = False, summarized: bool = False
         sightings = ledger.sightings()
         positions = {subject: position for position, subject in sightings.items()}
         rows = tuple(ledger.evaluations(all_codes=all_codes, summarized=summarized, sightings=sightings))
-        events = tuple(ledger.events())
-        return Snapshot.of(
-            store,
-            rows,
-            positions=positions,
-            events=events,
-            num_skipped=ledger.num_skipped(),
-            current=ledger.current_cases(rows),
-        )
+        return snapshot_maker(store, ledger, rows, positions)()

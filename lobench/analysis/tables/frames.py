@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lobench.analysis.store.names import name_matches
-from lobench.analysis.store.snapshot import Snapshot
+from lobench.analysis.store.snapshot import Snapshot, snapshot_maker
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError, suggestion
@@ -92,15 +93,12 @@ class StoredResults:
         self,
         store: Path,
         rows: tuple[EvaluationRow, ...],
-        positions: Mapping[Subject, int] | None = None,
         current: CurrentCases | None = None,
+        make_snapshot: Callable[[], Snapshot] | None = None,
     ) -> None:
         self.store, self.rows = store, rows
-        self._positions = positions  # order in which the subjects were first seen
         self._current_cases = CurrentCases.of_rows(rows) if current is None else current
-
-    def _snapshot(self) -> Snapshot:
-        return Snapshot.of(self.store, self.rows, positions=self._positions, current=self._current_cases)
+        self._make_snapshot = make_snapshot or functools.partial(Snapshot.of, store, rows, current=current)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and each sighting of its checkpoint, including those without curves.
@@ -200,13 +198,13 @@ class StoredResults:
 
         if metric is not None:
             self._require_metric(metric)
-        return plot_results(self._snapshot(), metric, case, ax)
+        return plot_results(self._make_snapshot(), metric, case, ax)
 
     def _repr_html_(self) -> str:
         """Returns the table of methods and cases for a notebook, as in `lobench results --by method`."""
         from lobench.analysis.tables.notebook import html_of_results
 
-        return html_of_results(self._snapshot(), repr(self))
+        return html_of_results(self._make_snapshot(), repr(self))
 
     def curves(
         self, metric: str, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
@@ -275,18 +273,27 @@ class StoredResults:
         return f"StoredResults({str(self.store)!r}: {counts})"
 
 
-def open_results(store: str | Path) -> StoredResults:
+def open_results(store: str | Path, *, experiment: str | None = None, include_all: bool = False) -> StoredResults:
     """Reads a store, which may be in use. Later additions are not included.
 
     Issues a `UserWarning` with the names of the files if current results were computed by other code than the user's
     present code.
 
+    Args:
+      store: Folder of the store.
+      experiment: Name of the experiment whose methods a notebook's table and `plot` show. None: the last one that was
+        run, or all subjects of a store without any. The frames and `curves` have all subjects.
+      include_all: Whether the table and `plot` show all subjects instead, such as each trial of a search.
+
     Raises:
       StoreError: The folder is not a store, or a newer lobench wrote it.
+      UsageError: The store has no such experiment.
 
     >>> lobench.open_results("results")
     StoredResults('results': 4 evaluations, 2 optimizers, 2 cases)
     """
+    from lobench.analysis.store.methods import find_experiment, snapshot_of_experiment  # imports gin
+
     path = Path(store)
     if path.name == "ledger.sqlite":
         raise StoreError("a store is a folder", where=str(path), next_step=f"open {str(path.parent)!r}")
@@ -295,9 +302,18 @@ def open_results(store: str | Path) -> StoredResults:
         rows = tuple(ledger.evaluations())
         current = ledger.current_cases(rows)
         changed_files = edited_code(ledger, rows)
+        make_store_snapshot = snapshot_maker(path, ledger, rows, positions)
+        version = None if include_all else find_experiment(path, ledger, experiment)
     if line := edited_code_line([row for row in rows if current.is_current(row)], changed_files):
         warnings.warn(f"{path}: {line}", stacklevel=2)
-    return StoredResults(path, rows, positions, current)
+
+    def make_snapshot() -> Snapshot:
+        if version is None:
+            return make_store_snapshot()
+        with Ledger.open(path, read_only=True) as ledger:
+            return snapshot_of_experiment(make_store_snapshot(), version, ledger)
+
+    return StoredResults(path, rows, current, make_snapshot)
 
 
 _VALUE_COLUMNS = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")

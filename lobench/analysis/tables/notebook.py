@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.comparisons.summary import Summary
-from lobench.analysis.scores.scales import Scales
+from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.analysis.tables.table import TableSpec
 from lobench.analysis.tables.tabulate import tabulate
@@ -37,7 +36,7 @@ def html_of_results(snapshot: Snapshot, heading: str) -> str:
     """
     if not snapshot.rows:
         return paragraph(heading)
-    summary = Summary(snapshot, Scales.of(snapshot.subjects, None))
+    summary = summary_of(snapshot.store, snapshot=snapshot)
     results = tabulate(summary, TableSpec(costs=True))
     elements: list[str] = [paragraph(heading)]
     for panel in results.panels:
