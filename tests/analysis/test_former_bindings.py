@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
-from stores import add
+from stores import add, case_info, curves
 
-from lobench.analysis.store.former_bindings import subjects_with_former_bindings
+from lobench.analysis.store.former_bindings import bindings_note, subjects_with_former_bindings
 from lobench.analysis.store.snapshot import read_store
+from lobench.core.checkpoint import Checkpoint
+from lobench.core.result import EvaluationKey, Outcome
+from lobench.core.subject import Subject
+from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.plans import suite_plan
+
+
+def former_uris(store: Path) -> set[str]:
+    snapshot = read_store(store)
+    return {subject.uri for subject in subjects_with_former_bindings(snapshot.rows, snapshot.current)}
+
+
+def watch(store: Path, run: str, bindings: str, steps: str) -> None:
+    """Plans and evaluates checkpoints as a start of a watch. Runs have the same theta at an outer step, a digit."""
+    case = dataclasses.replace(case_info("a", 2), optimizer_hash=bindings)
+    plan = suite_plan([case], {})
+    with Ledger.open(store, name="test") as ledger:
+        for step in steps:
+            uri = f"/runs/{run}/theta_{step}.npz"
+            subject = Subject.of_checkpoint(Checkpoint(uri=uri, sha256=step, outer_step=int(step)))
+            ledger.record_sighting(subject)
+            ledger.record_plan(subject, plan)
+            key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], "1")
+            ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves({"train/loss": [0.1, 0.2]}))
 
 
 @pytest.mark.parametrize("run", ["", "run_1"])
@@ -16,5 +41,30 @@ def test_checkpoints_in_folders_of_their_own_are_judged_as_one_run(tmp_path: Pat
     for step, bindings in ((10, "former"), (20, "present"), (30, "present")):
         uri = f"/runs/run_1/step_{step}/theta.npz"
         add(tmp_path, step, {"a": {"train/loss": [0.1, 0.2]}}, uri=uri, run=run, bindings=bindings)
+    assert former_uris(tmp_path) == {"/runs/run_1/step_10/theta.npz"}
+
+
+def test_theta_of_two_runs_has_the_bindings_of_each(tmp_path: Path) -> None:
+    watched = {"r": ("x", "012"), "s": ("y", "034")}
+    for run in "rsrs":
+        watch(tmp_path, run, *watched[run])
+        assert former_uris(tmp_path) == set()
     snapshot = read_store(tmp_path)
-    assert {subject.outer_step for subject in subjects_with_former_bindings(snapshot.rows, snapshot.current)} == {10}
+    assert bindings_note(snapshot.rows, snapshot.current) == ""
+    assert {(subject.subject.uri, *subject.optimizer_hashes) for subject in snapshot.subjects} == {
+        (f"/runs/{run}/theta_{step}.npz", bindings) for run, (bindings, steps) in watched.items() for step in steps
+    }
+
+
+def test_theta_with_the_bindings_of_another_run_alone_makes_no_checkpoint_former(tmp_path: Path) -> None:
+    watch(tmp_path, "r", "former", "01")
+    watch(tmp_path, "r", "present", "12")
+    watch(tmp_path, "s", "other", "03")
+    assert former_uris(tmp_path) == {"/runs/r/theta_0.npz"}
+
+
+def test_plan_of_another_run_with_the_former_bindings_changes_nothing(tmp_path: Path) -> None:
+    watch(tmp_path, "r", "former", "01")
+    watch(tmp_path, "r", "present", "23")
+    watch(tmp_path, "s", "former", "45")
+    assert former_uris(tmp_path) == {"/runs/r/theta_0.npz", "/runs/r/theta_1.npz"}

@@ -160,7 +160,7 @@ def test_a_stall_is_told_if_a_regress_cannot_be_confirmed(tmp_path: Path) -> Non
 
 def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -> None:
     suite, store = make_suite(tmp_path, ONE_CASE, extra=SEEDS), tmp_path / "store"
-    run, other_run = make_run(tmp_path, -1.5, -4.0), make_run(tmp_path / "other", -1.2)
+    run, other_run = make_run(tmp_path, -1.5, -4.0), make_run(tmp_path / "other", -1.5, -1.2)  # of one first theta
     with (other_run / "config.gin").open("a") as config:
         config.write("LearnableSGD.initial_lr = 0.5\n")
     for watched in (run, other_run):

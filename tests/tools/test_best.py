@@ -87,11 +87,12 @@ def test_results_with_other_bindings_than_those_of_today_choose_nothing(tmp_path
 
 def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -> None:
     suite, store = make_suite(tmp_path, ONE_CASE), tmp_path / "store"
-    run, other_run = make_run(tmp_path, -1.5), make_run(tmp_path / "other", -1.2)
+    run, other_run = make_run(tmp_path, -1.5, -1.4), make_run(tmp_path / "other", -1.5, -1.2)  # of one first theta
     with (other_run / "config.gin").open("a") as config:
         config.write("LearnableSGD.initial_lr = 0.5\n")
     for watched in (run, other_run):
-        assert watch(watched, suite, "--store", store, "--once", "--executor", "inline").returncode == 0
+        done = watch(watched, suite, "--store", store, "--once", "--checkpoints", "all", "--executor", "inline")
+        assert done.returncode == 0, done.stderr
     done = lobench("best", run, "--suite", suite, "--store", store, "--top", "1", "--executor", "inline")
     assert done.returncode == 0 and "again" not in done.stderr, done.stderr
     snapshot = read_store(store)

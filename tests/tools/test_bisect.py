@@ -103,6 +103,21 @@ def test_what_a_store_holds_is_enough_and_is_not_repeated(tmp_path: Path) -> Non
     assert part.returncode in (0, 4) and SHOWN["broke-at"] not in part.stdout
 
 
+def test_results_of_another_run_with_other_bindings_leave_those_of_the_run_as_they_are(tmp_path: Path) -> None:
+    folder, suite, store = store_of(tmp_path, [])
+    run = folder / "run"
+    run.mkdir()
+    losses = {"train/loss": [0.1, 0.11, 0.09, 0.1]}
+    for step in range(1, 13):
+        broken = {"train/loss": [8 * value for value in losses["train/loss"]]}
+        add(store, step, {"a": losses if step < 8 else broken}, uri=str(run / f"theta_{step}.npz"))
+    add(store, 20, {"a": losses}, uri=str(folder / "other" / "theta_20.npz"), bindings="other")
+    done = lobench("bisect", run, "--suite", suite, "--case", "a", "--store", store, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert (record["status"], record["broken"]["outer_step"], record["num_new_evaluations"]) == ("found", 8, 0)
+
+
 def test_equal_checkpoints_in_a_row_are_one(tmp_path: Path) -> None:
     """A trainer that stands still writes the same theta again and again: that is no further evidence."""
     found = []

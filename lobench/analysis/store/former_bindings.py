@@ -26,7 +26,11 @@ def subjects_with_former_bindings(rows: Iterable[EvaluationRow], current: Curren
     """
     former_subjects = set[Subject]()
     for row_by_subject in _latest_rows_by_case(rows, current):
-        present_hash = max(row_by_subject.values(), key=current.plan_order).case.optimizer_hash
+        if len({row.case.optimizer_hash for row in row_by_subject.values()}) == 1:
+            continue  # as in most runs
+        evaluations = [(row, subject) for subject, row in row_by_subject.items()]
+        present_row, _ = max(evaluations, key=lambda evaluation: current.plan_order_in_run(*evaluation))
+        present_hash = present_row.case.optimizer_hash
         former_subjects.update(
             subject for subject, row in row_by_subject.items() if row.case.optimizer_hash != present_hash
         )

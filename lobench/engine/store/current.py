@@ -13,7 +13,8 @@ evaluations), never that of a clock.
 3. A start that agrees with the current forms adds to them: it plans some of the same subjects, or one of the current
    forms, and plans no known subject differently. So after a start with fewer methods the others' forms stay current.
 4. A start does not affect places that it does not plan (`-k`, `--case`, another suite in the same store).
-5. If a subject was evaluated with several bindings of its optimizer, those that were planned last for it count.
+5. If a subject was evaluated with several bindings of its optimizer, those that were planned last for it count. A
+   checkpoint that several runs of the store have has, in each run, the bindings that the run's other checkpoints have.
 6. Of several results for one seed, the latest by a program that the last plan accepts counts (another version of jax
    or another kind of machine is another program). If no such program has one, the latest result counts.
 7. Places without a plan (older stores, imports) have the form of their last evaluation.
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
+from lobench.engine.store.series import CheckpointRun, run_of
 
 if TYPE_CHECKING:
     from lobench.engine.store.evaluation_row import EvaluationRow
@@ -231,6 +233,10 @@ class PlanHistory:
         """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
         return self._last_record_of_form.get(form, 0)
 
+    def planned_record(self, sha256: str, variant: str, form: CaseForm) -> int:
+        """Returns the number of the record in which a form was planned for a subject; 0 if it never was."""
+        return self._planned_records.get((sha256, variant), {}).get(form, 0)
+
     def last_optimizer_hash(
         self, sha256: str, variant: str, identity: str, evaluated_hashes: Collection[str]
     ) -> str | None:
@@ -292,6 +298,11 @@ class CurrentCases:
         self._is_partial: dict[str, bool] = {}
         self._hashes: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}  # by subject, then by case
         self._chosen_hashes: dict[tuple[str, str, str], str | None] = {}
+        self._runs: dict[tuple[str, str], set[CheckpointRun]] = {}  # by subject
+        self._shared_subjects = set[tuple[str, str]]()  # those of several runs
+        self._hashes_in_runs: dict[tuple[CheckpointRun, str, str], str | None] = {}  # by run, variant and case
+        self._own_subjects: dict[CheckpointRun, list[tuple[str, str]]] = {}  # those that no other run has, once needed
+        self._runs_by_form: dict[CaseForm, set[CheckpointRun]] = {}  # of such subjects
         self._programs: dict[str, frozenset[str]] = {}
         self._identities: frozenset[str] | None = None
         self._num_seen = 0
@@ -326,13 +337,26 @@ class CurrentCases:
                 hashes_of_sightings = [self._hashes.setdefault(variant, {}) for variant in variants]
                 hashes_by_sightings[id(sightings)] = hashes_of_sightings
                 kept_alive.append(sightings)
+                self._add_runs(sightings)
             for hashes in hashes_of_sightings:
                 optimizer_hashes = hashes.get(case.identity, ())
                 if row.key.optimizer_hash not in optimizer_hashes:
                     hashes[case.identity] = (*optimizer_hashes, row.key.optimizer_hash)
         self._chosen_hashes.clear()
+        self._hashes_in_runs.clear()
+        self._own_subjects.clear()
+        self._runs_by_form.clear()
         self._identities = None
         return self
+
+    def _add_runs(self, sightings: Iterable[Subject]) -> None:
+        for sighting in sightings:
+            if sighting.has_theta and not sighting.variant.bindings:
+                key = (sighting.sha256, sighting.variant.key)
+                runs = self._runs.setdefault(key, set())
+                runs.add(run_of(sighting))
+                if len(runs) > 1:
+                    self._shared_subjects.add(key)
 
     def take_over(self, other_cases: CurrentCases) -> CurrentCases:
         """Takes over the evaluations that another object has seen, and returns this object.
@@ -342,6 +366,8 @@ class CurrentCases:
         self._last_entries = other_cases._last_entries
         self._is_partial = other_cases._is_partial
         self._hashes = other_cases._hashes
+        self._runs = other_cases._runs
+        self._shared_subjects = other_cases._shared_subjects
         self._num_seen = other_cases._num_seen
         return self
 
@@ -397,11 +423,60 @@ class CurrentCases:
         if not self._history.has_plans:
             return True
         key = (subject.sha256, subject.variant.key, row.case.identity)
+        chosen_hash = self._chosen_hash(key)
+        if key[:2] in self._shared_subjects and len(evaluated_hashes := self._evaluated_hashes(key)) > 1:
+            hash_in_run = self._hash_in_run(run_of(subject), *key[1:])
+            chosen_hash = hash_in_run if hash_in_run in evaluated_hashes else chosen_hash
+        return chosen_hash in (None, row.key.optimizer_hash)
+
+    def _evaluated_hashes(self, key: tuple[str, str, str]) -> tuple[str, ...]:
+        """Returns the bindings with which a subject was evaluated on a case."""
+        return self._hashes.get(key[:2], {}).get(key[2], ())
+
+    def _chosen_hash(self, key: tuple[str, str, str]) -> str | None:
+        """Returns the bindings that were planned last for a subject on a case, in whatever run; None if unknown."""
         if key not in self._chosen_hashes:
-            self._chosen_hashes[key] = self._history.last_optimizer_hash(
-                *key, self._hashes.get(key[:2], {}).get(key[2], ())
-            )
-        return self._chosen_hashes[key] in (None, row.key.optimizer_hash)
+            self._chosen_hashes[key] = self._history.last_optimizer_hash(*key, self._evaluated_hashes(key))
+        return self._chosen_hashes[key]
+
+    def _hash_in_run(self, run: CheckpointRun, variant: str, identity: str) -> str | None:
+        """Returns the bindings planned last for the checkpoints that only this run has; None if none was evaluated."""
+        run_key = (run, variant, identity)
+        if run_key not in self._hashes_in_runs:
+            self._index_runs()
+            forms = [
+                (subject_key, CaseForm(identity, chosen_hash))
+                for subject_key in self._own_subjects.get(run, ())
+                if subject_key[1] == variant
+                and (chosen_hash := self._chosen_hash((*subject_key, identity)))
+                in self._evaluated_hashes((*subject_key, identity))
+            ]
+            last_form = max(forms, key=lambda pair: self._record_in_run(run, *pair), default=None)
+            self._hashes_in_runs[run_key] = None if last_form is None else last_form[1].optimizer_hash
+        return self._hashes_in_runs[run_key]
+
+    def _index_runs(self) -> None:
+        """Fills `_own_subjects` and `_runs_by_form`, which few stores need."""
+        if self._own_subjects:
+            return
+        for key, runs in self._runs.items():
+            if len(runs) > 1:
+                continue
+            (run,) = runs
+            self._own_subjects.setdefault(run, []).append(key)
+            for identity, optimizer_hashes in self._hashes[key].items():
+                for optimizer_hash in optimizer_hashes:
+                    self._runs_by_form.setdefault(CaseForm(identity, optimizer_hash), set()).add(run)
+
+    def _record_in_run(self, run: CheckpointRun, subject_key: tuple[str, str], form: CaseForm) -> int:
+        """Returns the number of the record in which a form was last planned for a subject or its run.
+
+        Plans of all subjects do not name a run. They are left out if checkpoints of other runs have the form too.
+        """
+        self._index_runs()
+        planned_record = self._history.planned_record(*subject_key, form)
+        is_of_run_alone = self._runs_by_form.get(form, set()) <= {run}
+        return max(planned_record, self._history.last_record_of(form)) if is_of_run_alone else planned_record
 
     def rows_with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
         """Returns only the rows for which `has_bindings` is true, in the given order."""
@@ -423,6 +498,20 @@ class CurrentCases:
     def plan_order(self, row: EvaluationRow) -> tuple[int, int]:
         """Returns a sort key for evaluations at one place: the order in which their forms were planned, then the id."""
         return self._history.last_record_of(CaseForm(row.case.identity, row.key.optimizer_hash)), row.id
+
+    def plan_order_in_run(self, row: EvaluationRow, subject: Subject) -> tuple[bool, int, int]:
+        """Returns a sort key for evaluations of checkpoints of one run at one place.
+
+        It is the order in which their forms were planned for the run, then the id. Checkpoints that other runs have too
+        come first.
+
+        Args:
+          row: Evaluation.
+          subject: Checkpoint of the run, one of the evaluation's.
+        """
+        key = (subject.sha256, subject.variant.key)
+        form = CaseForm(row.case.identity, row.key.optimizer_hash)
+        return key not in self._shared_subjects, self._record_in_run(run_of(subject), key, form), row.id
 
     def cases_of(
         self, variant: str, known_cases: Iterable[CaseInfo], rows: Iterable[EvaluationRow]

@@ -287,12 +287,20 @@ def read_run(
     stored_by_hash, other_subjects = {}, []
     optimizer_hashes: dict[tuple[str, str], set[str]] = {}  # current optimizer hashes, by hash of theta and case
     for sha256, rows_of_checkpoint in _rows_by_subject(rows).items():
-        latest_sighting = max(
-            (sighting for row in rows_of_checkpoint for sighting in row.sightings),
-            key=lambda sighting: sighting.outer_step,
-        )
+        # Another run may have this theta and other bindings.
+        sightings = {
+            sighting
+            for row in rows_of_checkpoint
+            for sighting in row.sightings
+            if (not sighting.has_theta or run.contains(sighting.uri)) and sighting not in left_out_subjects
+        }
+        if not sightings:
+            continue
+        latest_sighting = max(sightings, key=lambda sighting: sighting.outer_step)
         current_rows = [
-            row for row in current.by_precedence(latest_sighting, rows_of_checkpoint) if current.is_current(row)
+            row
+            for row in current.by_precedence(latest_sighting, rows_of_checkpoint)
+            if any(current.is_current(row, sighting) for sighting in sightings.intersection(row.sightings))
         ]
         for row in current_rows:
             optimizer_hashes.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)

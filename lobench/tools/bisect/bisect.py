@@ -202,7 +202,14 @@ def bisect(
     def read_probes() -> ProbedCase:
         rows, current = _stored_evaluations(store, is_evaluated=search.num_new > 0, keeps_results=keeps_results)
         return read_probed_case(
-            store, rows, names, checkpoints, [Path(path) for path in suite_paths], metric, current=current
+            store,
+            rows,
+            names,
+            checkpoints,
+            [Path(path) for path in suite_paths],
+            metric,
+            current=current,
+            is_of_run=lambda sighting: not sighting.uri or run.contains(sighting.uri),
         )
 
     layers = gin_layers_at(location, manager, gin_files=as_texts(gin_files), gin_params=run_params)

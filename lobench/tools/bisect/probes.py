@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypedDict
@@ -19,6 +19,7 @@ from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import LobenchError
 from lobench.core.json_numbers import record_from
 from lobench.core.metric import UnknownDirection, stored_spelling, unknown_metric
+from lobench.core.subject import Subject, is_of_any_run
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 
@@ -240,6 +241,7 @@ def read_probed_case(
     metric: str,
     *,
     current: CurrentCases,
+    is_of_run: Callable[[Subject], bool] = is_of_any_run,
 ) -> ProbedCase:
     """Returns the probes of a case from evaluations with the current bindings of its optimizer.
 
@@ -251,6 +253,7 @@ def read_probed_case(
       suites: Folders in which tuned baselines are looked up.
       metric: The metric. "": the case's primary one.
       current: The current cases.
+      is_of_run: Returns whether a sighting is of the run. Another run of the store may have the same thetas.
     Raises:
       UnknownDirection: The metric's direction is not declared.
       LobenchError: Several cases have the name, no subject has the metric, or no checkpoint is better than untrained.
@@ -266,7 +269,14 @@ def read_probed_case(
         )
     if not cases:
         return ProbedCase(case=None)
-    rows_of_case = [row for row in rows if row.case.identity == cases[0].identity and current.is_current(row)]
+    rows_of_case = [
+        row
+        for row in rows
+        if row.case.identity == cases[0].identity
+        and any(current.is_current(row, sighting) for sighting in row.sightings if is_of_run(sighting))
+    ]
+    if not rows_of_case:
+        return ProbedCase(case=None)
     # Rows that a bisection evaluated have only its own blocks in their case.
     case = min(
         (row.case for row in rows_of_case), key=lambda case_info: (bool(case_info.block_sizes), case_info.first_seed)
