@@ -110,6 +110,20 @@ def test_changed_store_is_read_again(tmp_path: Path, change: str) -> None:
     assert content(found) == content(read_store(tmp_path, summarized=True))
 
 
+@pytest.mark.parametrize("codes", ["xy", "xyx", "xxy", "xyxyz"])
+def test_results_of_edited_code_leave_a_continued_reading(tmp_path: Path, codes: str) -> None:
+    reading = StoreReading(tmp_path)
+    for number, code in enumerate(codes):
+        evaluate(tmp_path, checkpoint(0), [1.0, number / 8], code=code)
+        evaluate(tmp_path, checkpoint(number + 1), [1.0, 0.5], code=code)
+        found = reading.read()
+        assert content(found) == content(read_store(tmp_path, summarized=True))
+        assert len([row for row in found.rows if row.key.checkpoint_sha256 == checkpoint(0).sha256]) == 1
+        with Ledger.open(tmp_path, read_only=True) as ledger:
+            earlier = ledger.change_marker()
+            assert earlier is not None and ledger.change_marker(earlier) == earlier
+
+
 def test_another_store_at_the_same_place_is_read_again(tmp_path: Path) -> None:
     """As after a deleted store was computed anew."""
     store, other = tmp_path / "store", tmp_path / "other"

@@ -9,6 +9,7 @@ from lobench.analysis.store.subjects import StoredSubject, rows_by_subject
 from lobench.core.subject import Subject
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
+from lobench.engine.store.reader import ChangeMarker
 
 __all__ = ["StoreReading"]
 
@@ -25,7 +26,7 @@ class StoreReading:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._unchanged_part: tuple[object, ...] | None = None  # see `Ledger.unchanged_part`
+        self._marker: ChangeMarker | None = None
         self._rows: tuple[EvaluationRow, ...] = ()
         self._rows_by_subject: dict[Subject, list[EvaluationRow]] = {}
         self._evaluated_hashes: set[str] = set()  # hashes of the subjects of the rows
@@ -42,23 +43,31 @@ class StoreReading:
           StoreError: The folder is not a store.
         """
         with Ledger.open(self._store, read_only=True) as ledger:
+            is_same_store = all(
+                ledger.recorded_at(row.id) == row.recorded_at for row in (*self._rows[:1], *self._rows[-1:])
+            )
             # Read before the evaluations, so that a change in between shows in the next call.
-            unchanged_part = ledger.change_marker()
+            marker = ledger.change_marker(self._marker if is_same_store else None)
             sightings = ledger.sightings()
             last_event, planned_hashes = ledger.planned_after(self._last_event)
             current = ledger.current_cases()
             is_kept = (
-                unchanged_part is not None
-                and unchanged_part == self._unchanged_part
+                is_same_store
+                and marker is not None
+                and marker == self._marker
                 and self._has_only_new_subjects(sightings)
             )
             is_kept = is_kept and current.accepts_same_programs(self._current_cases)
-            is_kept = is_kept and all(
-                ledger.recorded_at(row.id) == row.recorded_at for row in (*self._rows[:1], *self._rows[-1:])
-            )
             kept_rows = self._rows if is_kept else ()
             last_row_id = kept_rows[-1].id if kept_rows else 0
-            new_rows = tuple(ledger.evaluations(summarized=True, sightings=sightings, after=last_row_id))
+            new_rows = tuple(
+                ledger.evaluations(
+                    summarized=True,
+                    sightings=sightings,
+                    after=last_row_id,
+                    outdated_ids=marker.outdated_ids if marker is not None else None,
+                )
+            )
             identities_before = self._current_cases.identities
             current = (
                 current.take_over(self._current_cases).add_rows(new_rows) if is_kept else current.add_rows(new_rows)
@@ -67,7 +76,7 @@ class StoreReading:
                 self._subject_cache = {}
             for subject in [subject for subject in self._subject_cache if subject.sha256 in planned_hashes]:
                 del self._subject_cache[subject]
-            self._unchanged_part = unchanged_part
+            self._marker = marker
             self._rows = (*kept_rows, *new_rows)
             self._rows_by_subject = rows_by_subject(new_rows, self._rows_by_subject if is_kept else None)
             self._evaluated_hashes = {

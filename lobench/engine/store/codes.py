@@ -118,7 +118,8 @@ class Codes(LedgerPart):
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
         last_id, known_codes = self._codes_up_to_id
         newest_id = self._fetch_number("SELECT MAX(id) FROM evaluations")
-        new_codes = self._fetch_rows("SELECT DISTINCT code FROM evaluations WHERE id > ?", (last_id,))
+        index = "NOT INDEXED" if last_id else ""  # reads the new rows only; the index would be read as a whole
+        new_codes = self._fetch_rows(f"SELECT DISTINCT code FROM evaluations {index} WHERE id > ?", (last_id,))
         known_codes = known_codes | {code for (code,) in new_codes}
         self._codes_up_to_id = newest_id, known_codes
         return sorted(code for code in known_codes if self.counts_as_current(code, current_code))
@@ -132,7 +133,9 @@ class Codes(LedgerPart):
         """Called after evaluations were removed or rolled back, or their codes were changed."""
         self.__dict__.pop("_codes_up_to_id", None)
 
-    def outdated_ids(self, sha256: str = "") -> frozenset[int]:
+    def outdated_ids(
+        self, sha256: str = "", *, after: int = 0, known_ids: frozenset[int] = frozenset()
+    ) -> frozenset[int]:
         """Returns the ids of evaluations that do not count because other code has results of the same work.
 
         For one case and subject, only results of the code that was planned last count. If this code has no results, the
@@ -140,17 +143,28 @@ class Codes(LedgerPart):
 
         Args:
           sha256: Hash of the subject. "": all subjects.
+          after: Id of an evaluation. Up to it, the result is known: since it was found, no evaluation has changed, and
+            no code was planned or declared equal to another. 0: nothing is known.
+          known_ids: The known result.
         """
         key = "checkpoint_sha256, optimizer_hash, case_identity"
+        conditions, values = ["code <> ''"], list[object]()
+        if sha256:
+            conditions.append("checkpoint_sha256 = ?")
+            values.append(sha256)
+        if after:
+            # Reads the new rows only; the index would be read as a whole.
+            conditions.append(f"({key}) IN (SELECT {key} FROM evaluations NOT INDEXED WHERE id > ?)")
+            values.append(after)
         groups = self._fetch_rows(
-            f"SELECT {key} FROM evaluations WHERE code <> '' AND {'checkpoint_sha256 = ?' if sha256 else '1'} "
+            f"SELECT {key} FROM evaluations WHERE {' AND '.join(conditions)} "
             f"GROUP BY {key} HAVING COUNT(DISTINCT code) > 1",
-            (sha256,) if sha256 else (),
+            values,
         )
         if not groups:
-            return frozenset()
+            return known_ids
         planned_codes = self.plan_history().last_codes
-        outdated_ids = set[int]()
+        outdated_ids = set(known_ids)
         for group in groups:
             rows = self._fetch_rows(
                 "SELECT id, code FROM evaluations WHERE checkpoint_sha256 = ? AND optimizer_hash = ? "
@@ -160,6 +174,7 @@ class Codes(LedgerPart):
             current_code = planned_codes.get(f"{group[2]}:{group[1]}", "")
             if not current_code or not any(self.counts_as_current(code, current_code) for _, code in rows if code):
                 current_code = next(code for _, code in reversed(rows) if code)
+            outdated_ids.difference_update(evaluation_id for evaluation_id, _ in rows)
             outdated_ids.update(
                 evaluation_id for evaluation_id, code in rows if not self.counts_as_current(code, current_code)
             )

@@ -8,6 +8,7 @@ import json
 import sqlite3
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from lobench.engine.store.summaries import StoredSummaries
 if TYPE_CHECKING:  # needed for sinks only; not imported here, to keep reading fast
     from lobench.hookspecs import CheckpointFinished, Delivery, EvaluationFinished
 
-__all__ = ["EVALUATION_COLUMNS", "PASSED_OVER_PREFIX", "LedgerReader", "case_from_json", "case_to_json"]
+__all__ = ["EVALUATION_COLUMNS", "PASSED_OVER_PREFIX", "ChangeMarker", "LedgerReader", "case_from_json", "case_to_json"]
 
 EVALUATION_COLUMNS = (
     "checkpoint_sha256, optimizer_hash, case_identity, seed_start, seed_count, program_version, case_json, outcome, "
@@ -47,6 +48,27 @@ _OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum
 _LABEL_COLUMNS = "evaluation, experiment, trial, session"
 PASSED_OVER_PREFIX = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMarker:
+    """State of a store's recorded evaluations, as `LedgerReader.change_marker` returns it.
+
+    Attributes:
+      num_changes: Number of changes of evaluations, as the store counts it.
+      last_event_id: Id of the last plan, or of the last declaration that two codes are equal.
+      superseded_subjects: Checkpoints that restarts in place superseded.
+      outdated_ids: Evaluations that do not count; see `Codes.outdated_ids`.
+      places: Locations of suites.
+      last_id: Id of an evaluation up to which all were considered. It is no part of the state.
+    """
+
+    num_changes: object
+    last_event_id: int
+    superseded_subjects: frozenset[Subject]
+    outdated_ids: frozenset[int]
+    places: tuple[object, ...]
+    last_id: int = field(compare=False)
 
 
 class LedgerReader(Locations, Codes):
@@ -329,10 +351,13 @@ class LedgerReader(Locations, Codes):
 
     # Reading, for reports.
 
-    def change_marker(self) -> tuple[object, ...] | None:
+    def change_marker(self, earlier: ChangeMarker | None = None) -> ChangeMarker | None:
         """Returns a value that changes if recorded evaluations change, and not if evaluations or subjects are added.
 
         A reader can thus keep the evaluations that it has read, and read only those added since.
+
+        Args:
+          earlier: Earlier marker of the same store. Then, only later evaluations are read. None: reads all of them.
 
         Returns:
           None if changes of this store cannot be detected. Either an older lobench wrote the store, or it contains
@@ -340,21 +365,27 @@ class LedgerReader(Locations, Codes):
           The values of two stores may be equal; compare `recorded_at` of an evaluation, too.
         """
         changes = self._fetch_rows("SELECT value FROM meta WHERE key = 'num_changes'")
+        kinds = PLAN_EVENT, CURRENT_PLAN_EVENT, SAME_CODE_EVENT
+        last_event_id = self._fetch_number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds)
+        last_id = self._fetch_number("SELECT MAX(id) FROM evaluations")
+        after, known_ids = 0, frozenset[int]()
+        if earlier and changes and (earlier.num_changes, earlier.last_event_id) == (changes[0][0], last_event_id):
+            after, known_ids = earlier.last_id, earlier.outdated_ids
         ambiguity_queries = (
             "SELECT 1 FROM memberships",
             "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
-            "SELECT 1 FROM evaluations e WHERE program_version NOT LIKE '%-%' "
+            f"SELECT 1 FROM evaluations e WHERE {f'id > {after} AND ' if after else ''}program_version NOT LIKE '%-%' "
             "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
         )
         if not changes or any(self._fetch_rows(f"{query} LIMIT 1") for query in ambiguity_queries):
             return None
-        kinds = PLAN_EVENT, CURRENT_PLAN_EVENT, SAME_CODE_EVENT
-        return (
-            changes[0],
-            self._fetch_number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds),
-            self.superseded_subjects(),
-            self.outdated_ids(),
-            self.places_marker(),
+        return ChangeMarker(
+            num_changes=changes[0][0],
+            last_event_id=last_event_id,
+            superseded_subjects=self.superseded_subjects(),
+            outdated_ids=self.outdated_ids(after=after, known_ids=known_ids),
+            places=self.places_marker(),
+            last_id=last_id,
         )
 
     def recorded_at(self, evaluation: int) -> float | None:
@@ -376,6 +407,7 @@ class LedgerReader(Locations, Codes):
         summarized: bool = False,
         sightings: Mapping[int, Subject] | None = None,
         after: int = 0,
+        outdated_ids: frozenset[int] | None = None,
     ) -> Iterator[EvaluationRow]:
         """Yields evaluations in the order of their recording.
 
@@ -388,6 +420,7 @@ class LedgerReader(Locations, Codes):
           summarized: Whether rows have summaries instead of payloads. Their curves are then read on access.
           sightings: Result of `LedgerReader.sightings` for the same subjects. None: read here.
           after: Id of an evaluation. Only later ones are read.
+          outdated_ids: Result of `Codes.outdated_ids` for the same subjects. None: read here.
         """
         current_codes = codes or {}
         filter_values = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
@@ -419,7 +452,10 @@ class LedgerReader(Locations, Codes):
                 f"SELECT id, {_READ_COLUMNS}, {payload_column}, {summary_columns} FROM evaluations {join_clause} "
                 f"WHERE {where} ORDER BY id"
             )
-            outdated = frozenset[int]() if all_codes or codes is not None else self.outdated_ids(sha256)
+            if all_codes or codes is not None:
+                outdated_ids = frozenset()
+            elif outdated_ids is None:
+                outdated_ids = self.outdated_ids(sha256)
             shared_text = texts.setdefault
             for (
                 evaluation_id,
@@ -438,7 +474,7 @@ class LedgerReader(Locations, Codes):
                 head_id,
                 packed_numbers,
             ) in self._db.execute(query, tuple(conditions.values())):
-                if evaluation_id in outdated or (
+                if evaluation_id in outdated_ids or (
                     current_codes
                     and not self.counts_as_current(code, current_codes.get(f"{case_identity}:{optimizer_hash}", ""))
                 ):

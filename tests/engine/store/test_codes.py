@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -238,3 +239,25 @@ def test_old_store_whose_writer_is_killed_has_its_results(old_store: Path, numbe
     with Ledger.open(old_store) as ledger:
         assert finals(ledger) == [("", 1.0)]
     assert schema_of(old_store) == "3"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_outdated_results_are_found_among_new_ones_as_among_all(ledger: Ledger, seed: int) -> None:
+    """Each new result may be of another code, so that results of its seeds or of other seeds count again."""
+    draw = random.Random(seed)
+    known_ids, last_id = frozenset[int](), 0
+    found_sizes = set[int]()
+    work = [(subject, block, code) for subject in (1, 2, 3) for block in range(5) for code in "xy"]
+    for subject, block, code in draw.sample(work, len(work)):
+        key = dataclasses.replace(
+            EvaluationKey.of(SUBJECT.sha256, of_code(code), SeedBlock(start=block, size=1), PROGRAM),
+            checkpoint_sha256=f"{subject}",
+        )
+        ledger.record_evaluation(key, of_code(code), Outcome.PASSED, curves=stores.curves({"train/loss": [1.0]}))
+        if draw.random() < 0.3:
+            continue
+        known_ids = ledger.outdated_ids(after=last_id, known_ids=known_ids)
+        ((last_id,),) = ledger.connection.execute("SELECT MAX(id) FROM evaluations").fetchall()
+        assert known_ids == ledger.outdated_ids()
+        found_sizes.add(len(known_ids))
+    assert len(found_sizes) > 3
