@@ -2,11 +2,11 @@
 
 Usage: python benchmarks/many_evaluations.py [EVALUATIONS]
 
-The store is written here: the checkpoints of a run and methods that stand alone (fewer of both for fewer
-evaluations), on 20 cases, 4 seeds, 41 points a curve, train and test. What is imported is a tidy csv of as many
-evaluations: 10 cases, 5 seeds, 41 points, one metric. The best of five for each command (of fewer than 1,000 or more
-than 20,000: one run): wall time, processor time, which says nearly the same on a machine that others use, its ratio to
-`lobench --help`, and the most memory; starting Python is included.
+The store is written here: the checkpoints of a run and methods that stand alone (fewer of both for fewer evaluations),
+on 20 cases, 4 seeds, 41 points a curve, train and test, all by code that its author has not edited. What is imported
+is a tidy csv of as many evaluations: 10 cases, 5 seeds, 41 points, one metric. The best of five for each command (of
+fewer than 1,000 or more than 20,000: one run): wall time, processor time, which says nearly the same on a machine that
+others use, its ratio to `lobench --help`, and the most memory; starting Python is included.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 import report_store
 
 from lobench.core.case import SeedBlock
+from lobench.core.code import join_code
 from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
@@ -33,6 +34,7 @@ __all__ = ["NUM_CASES", "add_method", "make_store"]
 NUM_CASES = 20
 _RUN = 0.6  # of the subjects: the checkpoints of a run, beside methods that stand alone
 _STEPS = range(0, 1001, 25)
+_CODE = join_code("1f" * 8, "2a" * 8)
 
 
 def make_store(folder: Path, evaluations: int) -> Path:
@@ -43,6 +45,7 @@ def make_store(folder: Path, evaluations: int) -> Path:
     store = report_store.make_store(folder, num_checkpoints=checkpoints, num_cases=NUM_CASES)
     draw = np.random.default_rng(1)
     with Ledger.open(store) as ledger, ledger.transaction():
+        ledger.connection.execute("UPDATE evaluations SET code = ?", (_CODE,))
         for method in range(subjects - checkpoints):
             add_method(ledger, f"adam(); adam.learning_rate = {10 ** (-4 + method / 50):.6g}", draw)
     return store
@@ -62,6 +65,7 @@ def add_method(ledger: Ledger, optimizer: str, draw: np.random.Generator) -> Non
             case_identity=case.identity,
             seed_block=SeedBlock(start=0, size=report_store.SEEDS),
             program_version=program.key,
+            code=_CODE,
         )
         ledger.record_evaluation(key, case, Outcome.PASSED, curves=curves, program=program)
 
