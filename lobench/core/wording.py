@@ -19,6 +19,8 @@ __all__ = [
     "duration_text",
     "groups_text",
     "headline",
+    "is_level",
+    "level_text",
     "seed_ranges_text",
     "short_path",
     "shortened_list",
@@ -26,6 +28,8 @@ __all__ = [
 ]
 
 _MAX_VALUE_LENGTH = 80  # letters of a value in a message
+_LEVEL = 1e-6  # rounding error of a mean score
+_MAX_LEVEL_NAMES = 3
 
 
 def one_line(text: str) -> str:
@@ -76,6 +80,21 @@ def shortened_list(names: Sequence[str], most: int) -> str:
     """Returns `a, b`, or `a, b and 3 more` of longer lists."""
     rest_text = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest_text
+
+
+def is_level(score: float, best: float) -> bool:
+    """Returns whether a score equals the best one up to rounding. Methods with level scores share their rank."""
+    return abs(score - best) < _LEVEL
+
+
+def level_text(best: float, others: Iterable[tuple[str, float]]) -> str:
+    """Returns `, level with a, b`: the others whose score is level with the best one. "" if there is none.
+
+    >>> level_text(0.5, [("adam", 0.5), ("sgd", 0.25)])
+    ', level with adam'
+    """
+    names = [name for name, score in others if is_level(score, best)]
+    return f", level with {shortened_list(names, _MAX_LEVEL_NAMES)}" if names else ""
 
 
 def short_path(path: str) -> str:

@@ -23,6 +23,7 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.core.result import Outcome
 from lobench.engine.store.ledger import Ledger
 from lobench.report.tables.ranking import ranking_text
+from lobench.report.tables.verdict import verdict_text
 
 SHOWN = texts_of("analysis")
 
@@ -63,6 +64,28 @@ def test_score_0_of_single_values_is_not_called_untrained(tmp_path: Path) -> Non
     assert summary.mean_score(0, "primary").interval.mean == pytest.approx(0.0)
     for text in (ranking_text(summary), summary.scale_label, *tabulate(summary).notes):
         assert "untrained" not in text and SHOWN["lobench-baseline"] not in text
+
+
+@pytest.mark.parametrize("seeds_of_last", [[0.4, 0.2, 0.3], [0.5, 0.6, 0.7]], ids=["all level", "two level"])
+def test_equal_means_share_a_rank_and_every_line_on_the_best_names_them(
+    tmp_path: Path, seeds_of_last: list[float]
+) -> None:
+    finals = {"zebra()": [0.2, 0.3, 0.4], "adam()": [0.3, 0.4, 0.2], "sgd()": seeds_of_last}
+    for step, (name, values) in enumerate(finals.items()):
+        losses = {"train/loss": [[9.0, value] for value in values]}
+        add(tmp_path, step, {"a": losses, "b": losses}, optimizer=name, sha256=name)
+    summary = summary_of(tmp_path, [])
+    ranking, verdict = ranking_text(summary), verdict_text(summary)
+    are_all_level = seeds_of_last[0] < 0.5
+    others, setters, last_rank = (
+        ("adam(), sgd()", "adam(), sgd(), zebra()", 1) if are_all_level else ("adam()", "adam(), zebra()", 3)
+    )
+    assert f"zebra() is the best of 3 methods, level with {others}: score 1.000" in ranking
+    assert re.findall(r"^ +(\d) +\w+\(\)", ranking, re.MULTILINE) == ["1", "1", str(last_rank)]
+    assert f"zebra() has the highest mean score of 3 methods, level with {others}." in verdict
+    for text in (ranking, verdict.replace("The", "the")):
+        assert f"the score 1 is the mean of each of {setters}, over seeds that converge" in text
+    assert ("all others are worse" in ranking) is not are_all_level and "significantly" not in ranking
 
 
 def test_single_values_are_compared_alike_in_either_order(tmp_path: Path) -> None:

@@ -12,9 +12,12 @@ from races import noisy_suite
 from shown import texts_of
 from tiny import killed_chief
 
+from lobench.analysis.comparisons.race import RaceResult, Standing
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.search_history import edge_notes_among
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.subject import Subject
+from lobench.report.tables.race_output import race_text
 
 SHOWN = texts_of("api")
 
@@ -145,3 +148,24 @@ def test_what_cannot_race_says_so(raced: tuple[Path, dict[str, Any]]) -> None:
         SHOWN["seeds-is-of-race-alone"]
         in lobench("compare", *METHODS, "--suite", "tiny", "--seeds", "4", cwd=folder).stderr
     )
+
+
+def test_methods_whose_scores_are_level_with_the_leader_are_named() -> None:
+    gaps = {"adam": None, "sgd": 0.0, "lion": -0.2}
+    standings = [
+        None if gap is None else Standing(rival=0, score_gap=Interval(mean=gap), diverged_counts=(0, 0))
+        for gap in gaps.values()
+    ]
+    found = RaceResult(
+        labels=tuple(gaps),
+        looks=1,
+        out_at=(None, None, None),
+        standings=tuple(standings),
+        leader=0,
+        ending=None,
+        steps=(8, 8, 8),
+        all_steps=8,
+        missing_evaluations=(),
+        scale="",
+    )
+    assert SHOWN["adam-leads-level-with-sgd"] in race_text(found, alpha=0.05, margin=0.0)

@@ -50,6 +50,11 @@ def test_the_best_up_to_each_trial() -> None:
     assert [str(value) for value in found.fitness.values] == ["nan", "0.2", "0.2", "nan", "0.5"]
 
 
+def test_trials_that_are_level_with_the_best_are_named() -> None:
+    found = search_section(stopped_trials(row(0, 0.5, rate=0.1), row(1, 0.2, rate=0.2), row(2, 0.5, rate=0.3)))
+    assert found is not None and SHOWN["best-is-trial-0-level-with"] in found.note
+
+
 def test_a_parameter_that_is_not_active_has_no_value_and_names_have_places() -> None:
     found = stopped_trials(
         row(0, 1.0, kind="sgdm", momentum=0.9), row(1, 0.5, kind="adam"), row(2, 0.0, kind="sgdm", momentum=0.5)

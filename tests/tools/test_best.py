@@ -18,6 +18,8 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import notes_on_rows
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.subject import Subject
+from lobench.tools.best.best import rank_checkpoints
+from lobench.tools.best.choice import Best, Candidate, best_text
 
 SHOWN = texts_of("best")
 
@@ -114,6 +116,24 @@ def test_line_on_other_bindings_names_a_file_without_a_step_and_no_number_of_an_
     )
     line = former_bindings_line([numbered, replace(latest, is_numbered_by_arrival=True)])
     assert line.startswith(SHOWN["results-of-outer-step-3-and"]), line
+
+
+def test_candidates_with_the_score_of_the_best_one_on_fresh_seeds_are_named(tmp_path: Path) -> None:
+    for step, losses in enumerate(([0.2, 0.3], [0.3, 0.2], [0.5, 0.6])):
+        add(tmp_path, step, {"a": {"train/loss": losses}})
+    metric, scales, ranked = rank_checkpoints(read_store(tmp_path), [], "")
+    found = Best(
+        metric=metric,
+        candidates=tuple(Candidate(chosen=one, fresh=one) for one in ranked),
+        report=None,
+        scale=scales.describe(),
+        first_fresh_seed=2,
+        first_further_seed=4,
+        suites=(),
+        gone=(),
+        at=0.0,
+    )
+    assert f"{found.uri}, level with run/theta_1.npz; " in best_text(found)
 
 
 def test_usage_is_one_clear_line(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from lobench.core.case import CaseInfo, SeedBlock, seed_blocks
 from lobench.core.errors import LobenchError
 from lobench.core.experiment import Race
 from lobench.core.result import Outcome
+from lobench.core.wording import level_text
 
 __all__ = ["EndReason", "RaceResult", "Standing", "race_result"]
 
@@ -80,6 +81,19 @@ class RaceResult:
     def racing_indices(self) -> tuple[int, ...]:
         """Indices of the methods that are still in the race."""
         return tuple(index for index, exit_look in enumerate(self.out_at) if exit_look is None)
+
+    @property
+    def leader_text(self) -> str:
+        """The leader, and methods of the race whose scores are level with its own: `adam leads, level with sgd`."""
+        if self.leader is None:
+            return ""
+        standings = ((self.labels[index], self.standings[index]) for index in self.racing_indices)
+        gaps = (
+            (label, standing.score_gap.mean)
+            for label, standing in standings
+            if standing is not None and len(set(standing.diverged_counts)) == 1
+        )
+        return f"{self.labels[self.leader]} leads{level_text(0.0, gaps)}"
 
 
 def race_result(

@@ -18,6 +18,7 @@ from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import headline_metrics
 from lobench.core.errors import StoreError, UsageError
 from lobench.core.json_numbers import Finite
+from lobench.core.wording import is_level
 from lobench.engine.store.bundle import has_ledger
 from lobench.engine.store.experiments import ExperimentRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -172,6 +173,7 @@ class ExperimentSummary(HistoryEntry):
       note: Line on the contents that the patch lacks.
       methods: Methods with evaluations, in the order of its file.
       best: Method with the highest mean score over the cases that all its methods have. "" if no method has a score.
+      level_with: Other methods whose mean score is level with it.
       score: Score of the best method.
       over: Cases that the mean is over, and the methods that lack other cases; "" if all methods have all cases.
       metric: Name of the metric.
@@ -184,6 +186,7 @@ class ExperimentSummary(HistoryEntry):
     note: str
     methods: tuple[str, ...]
     best: str
+    level_with: tuple[str, ...]
     score: Interval | None
     over: str
     metric: str
@@ -246,6 +249,11 @@ def _experiment_summary(experiment: ExperimentRow, snapshot: Snapshot, scales: S
         methods=snapshot.labels,
         num_evaluations=len(snapshot.rows),
         best=snapshot.labels[best_index] if best_index is not None else "",
+        level_with=tuple(
+            snapshot.labels[index]
+            for index in candidates
+            if best_index is not None and index != best_index and is_level(means[index].mean, means[best_index].mean)
+        ),
         score=score,
         over=summary.common_cases_text(metric or "primary") if best_index is not None else "",
         metric=label,

@@ -216,9 +216,15 @@ class Summary:
 
         For runs it is `Snapshot.headline_index`, the last checkpoint, even if optimizers were evaluated with the run.
         """
+        if not self.snapshot.subjects:
+            return 0
+        means = {} if self.has_checkpoints else self.ranked_means
+        return max(means, key=lambda index: means[index], default=self.snapshot.headline_index)
+
+    @functools.cached_property
+    def ranked_means(self) -> dict[int, float]:
+        """Mean scores of the methods among which the best is chosen, by the indices of their subjects."""
         subjects = self.snapshot.subjects
-        if self.has_checkpoints or not subjects:
-            return self.snapshot.headline_index if subjects else 0
         means = {index: self.mean_score(index, "primary") for index in range(len(subjects))}
         scored_indices = [
             index
@@ -228,9 +234,7 @@ class Summary:
         scored_indices = [
             index for index in scored_indices if not subjects[index].lacks_seeds(subjects)
         ] or scored_indices
-        return (
-            max(scored_indices, key=lambda index: means[index].mean) if scored_indices else self.snapshot.headline_index
-        )
+        return {index: means[index].mean for index in scored_indices}
 
     @property
     def has_checkpoints(self) -> bool:

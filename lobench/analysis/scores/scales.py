@@ -26,7 +26,7 @@ from lobench.analysis.store.snapshot import case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted, one_line, shortened_list
+from lobench.core.wording import counted, is_level, one_line, shortened_list
 from lobench.engine.store.series import has_step_in_name
 
 __all__ = ["CaseBaselines", "Scales", "seed_scores"]
@@ -137,7 +137,7 @@ class Scales:
     _scales: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _unsigned_scales: dict[tuple[str, str], ScoreScale] = field(default_factory=dict, repr=False, compare=False)
     _common_starts: dict[tuple[str, str], dict[int, float]] = field(default_factory=dict, repr=False, compare=False)
-    _best_labels: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    _best_labels: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
     _columns: dict[tuple[str, str], _Column] = field(default_factory=dict, repr=False, compare=False)
     _case_scores: dict[tuple[str, str], _CaseScores] = field(default_factory=dict, repr=False, compare=False)
 
@@ -562,34 +562,34 @@ class Scales:
         condition = f"over {self._replicate_noun}s that converge"
         for identity, case in self.cases.items():
             if identity not in self._best_labels:
-                self._best_labels[identity] = self._best_label(identity, case)
-            if (label := self._best_labels[identity]) is not None:
+                self._best_labels[identity] = self._labels_of_best(identity, case)
+            for label in self._best_labels[identity]:
                 names_by_setter.setdefault(one_line(label), []).append(one_line(names[identity]))
-        if len(names_by_setter) == 1 and len(next(iter(names_by_setter.values()))) == len(self.cases):
-            return [f"the score 1 is the mean of {next(iter(names_by_setter))}, {condition}"]
+        have_all_cases = all(len(names) == len(self.cases) for names in names_by_setter.values())
         setters = [
-            f"{label} ({shortened_list(sorted(names), _MAX_NAMED_CASES)})"
+            label if have_all_cases else f"{label} ({shortened_list(sorted(names), _MAX_NAMED_CASES)})"
             for label, names in sorted(names_by_setter.items())
         ]
+        each = "each of " if have_all_cases and len(setters) > 1 else ""
         return (
-            [f"the score 1 is the mean of {shortened_list(setters, _MAX_NAMED_CASES)}, {condition}"] if setters else []
+            [f"the score 1 is the mean of {each}{shortened_list(setters, _MAX_NAMED_CASES)}, {condition}"]
+            if setters
+            else []
         )
 
-    def _best_label(self, identity: str, case: CaseInfo) -> str | None:
-        """Returns the label of the subject whose mean scores 1 on a case; None for a baseline, or without a scale."""
+    def _labels_of_best(self, identity: str, case: CaseInfo) -> list[str]:
+        """Returns the labels of the subjects whose means score 1 on a case; [] for a baseline, or without a scale."""
         if identity in self.baselines.baseline_by_case or not self.scale(case, case.primary_metric).is_usable:
-            return None
-        best_distance: tuple[float, str] | None = None
+            return []
+        labels = set[str]()
         for cell in self._cells_near_one(identity, case):
             finals = cell.converged_finals(case.primary_metric)
             scores = self.scores(cell, None)
             finite_scores = [scores[seed] for seed, final in finals.items() if math.isfinite(final)]
-            if finite_scores and 2 * len(finite_scores) >= len(finals):
-                distance = abs(math.fsum(finite_scores) / len(finite_scores) - 1)
-                best_distance = min(
-                    best_distance or (math.inf, ""), (distance, self.label_by_cell_id.get(id(cell), ""))
-                )
-        return best_distance[1] or None if best_distance is not None and best_distance[0] < _ONE_TOLERANCE else None
+            is_setter = finite_scores and 2 * len(finite_scores) >= len(finals)
+            if is_setter and is_level(math.fsum(finite_scores) / len(finite_scores), 1.0):
+                labels.add(self.label_by_cell_id.get(id(cell), ""))
+        return sorted(labels - {""})
 
     def _cells_near_one(self, identity: str, case: CaseInfo) -> Iterable[Cell]:
         """Returns the cells of a case whose mean score may be 1 up to rounding. The caller checks each of them."""

@@ -567,7 +567,7 @@ def race_notes(summary: Summary, *, has_bounds: bool) -> list[str]:
         for exit_look in range(1, race.looks + 1)
     ]
     leader = race.labels[race.leader]
-    notes = [f"race: {leader} leads after {look_texts[-1]}; {race.ending or 'it goes on'}"]
+    notes = [f"race: {race.leader_text} after {look_texts[-1]}; {race.ending or 'it goes on'}"]
     for label, exit_look, standing in zip(race.labels, race.out_at, race.standings, strict=True):
         if exit_look is not None and standing is not None:
             opponent, (num_diverged, num_diverged_of_other) = (

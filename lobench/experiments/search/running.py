@@ -20,7 +20,7 @@ from lobench.core.experiment import Experiment, Method
 from lobench.core.search.search import Trial, TrialState
 from lobench.core.subject import RequestedSubject, Subject, Variant
 from lobench.core.trials import TrialHistory, fresh_seed_bindings, fresh_seed_cases, is_over
-from lobench.core.wording import counted
+from lobench.core.wording import counted, level_text
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.chief.commands import CommandRun
 from lobench.engine.chief.interfaces import ERRORS
@@ -280,8 +280,12 @@ class SearchRun(ABC):
         values = "; ".join(f"{path} = {value!r}" for path, value in best.parameters.items())
         num_trials = len(self.history.trials)
         meaning = "on the search's seeds and scale, which compares trials alone; trials count from 0"
-        result = f"trial {best.number} of {num_trials} is the best, with a mean score of {best.fitness:.4g} ({meaning})"
-        if (best.fitness or 0.0) <= DIVERGED_SCORE:
+        fitness = best.fitness or 0.0
+        others = [trial for trial in self.history.trials if trial.is_feasible and trial is not best]
+        level = level_text(fitness, ((f"trial {trial.number}", trial.fitness or 0.0) for trial in others))
+        result = f"trial {best.number} of {num_trials} is the best{level}, with a mean score of {fitness:.4g} "
+        result += f"({meaning})"
+        if fitness <= DIVERGED_SCORE:
             result = f"all {num_trials} trials diverged, and none is the best; trial {best.number} is shown"
         self._context.log(f"{title}: {result}: {values}")
         if self.method.report_sessions != 0:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lobench.analysis.store.search_history import Axis, SearchHistory
-from lobench.core.wording import counted
+from lobench.core.wording import counted, level_text
 from lobench.drawing.svg import Chart, Note, Series, format_number
 from lobench.report.charts.sections import Figure, Section
 
@@ -37,8 +37,11 @@ def search_section(history: SearchHistory, lines: Sequence[str] = ()) -> Section
         if not math.isnan(axis.values[best_index])
     )
     num_trials = counted(len(history.numbers), "trial")
-    note = f"{num_trials}; the best is trial {history.numbers[best_index]} ({', '.join(values)}), "
-    best_fitness = format_number(history.fitness.values[best_index])
+    others = [index for index in range(len(history.numbers)) if index != best_index]
+    fitness = history.fitness.values
+    level = level_text(fitness[best_index], ((f"trial {history.numbers[index]}", fitness[index]) for index in others))
+    note = f"{num_trials}; the best is trial {history.numbers[best_index]} ({', '.join(values)}){level}, "
+    best_fitness = format_number(fitness[best_index])
     note += f"with a fitness (mean score in the search) of {best_fitness}. Higher is better."
     note += f" {history.num_failed} failed." if history.num_failed else ""
     note += f" {history.num_stopped} stopped early, without a final fitness." if history.num_stopped else ""

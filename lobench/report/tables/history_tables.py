@@ -39,7 +39,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
                 f"{row.patch_bytes:,} B" if row.patch_bytes else "-",
                 ", ".join([*map(one_line, row.methods[:_MAX_NAMED_METHODS]), *omission_note]) or "-",
                 str(row.num_evaluations),
-                one_line(row.best) or "-",
+                ", ".join(map(one_line, (row.best, *row.level_with))) or "-",
                 interval_cell(row.score),
             ]
         )

@@ -119,9 +119,12 @@ def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[s
     if result.ending == "one left":
         line = f"{leader} is best, {looks_text}"
     elif result.ending == "within the margin":
-        line = f"{leader} leads {looks_text}, and none of the {num_racing} that are in can be better by {margin:g}"
+        line = (
+            f"{result.leader_text} {looks_text}, and none of the {num_racing} that are in can be better by {margin:g}"
+        )
     else:
-        line = f"{counted(num_racing, 'method')} are in {looks_text}, and nothing shows which is best; {leader} leads"
+        line = f"{counted(num_racing, 'method')} are in {looks_text}, and nothing shows which is best; "
+        line += result.leader_text
         line += ": more --seeds separate them, or --margin ends the race if they are close"
     lines = [
         line,

@@ -17,7 +17,7 @@ from lobench.analysis.store.subjects import StoredSubject
 from lobench.analysis.tables.tabulate import race_notes
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.result import Outcome, mean_of
-from lobench.core.wording import counted, counted_range, duration_text, one_line, shortened_list
+from lobench.core.wording import counted, counted_range, duration_text, is_level, level_text, one_line, shortened_list
 from lobench.report.tables.text import final_mean_text, interval_cell, interval_words, text_table
 
 __all__ = ["MOST_ROWS", "best_lines", "ranking_text"]
@@ -133,14 +133,20 @@ def _answer(summary: Summary, rows: Sequence[_Row], best_rows: Sequence[_Row]) -
         text = f"{_row_label(best)} is the only one of {counted(len(rows), kind)} that can be ranked"
         return f"{text}: score {score}, {extent_text}"
     unranked_text = f" ({len(rows) - num_ranked} more cannot be ranked)" if num_ranked < len(rows) else ""
-    text = f"{_row_label(best)} is the best of {counted(num_ranked, kind)}{unranked_text}"
+    others = [row for row in rows if row.is_ranked and row is not best]
+    level = level_text(best.score.mean, ((_row_label(row), row.score.mean) for row in others))
+    text = f"{_row_label(best)} is the best of {counted(num_ranked, kind)}{unranked_text}{level}"
     text = f"{text}: score {score}, {extent_text}"
+    others = [row for row in others if not is_level(row.score.mean, best.score.mean)]
+    equal_rows = [row for row in equal_rows if row in others]
+    if not others:
+        return text
     if equal_rows:
         return f"{text}; not significantly worse: {shortened_list([_row_label(row) for row in equal_rows], _MAX_NAMED)}"
     worse_text = "all others" if all(row.is_ranked for row in rows) else "all others that have a rank"
     replicates = f"{common_replicate_noun(summary.snapshot.cases)}s"
     where = f" on {replicates} that converge" if _has_lost_seeds(summary, rows) else ""
-    has_lost_case = any(row.is_ranked and not best.score.survived_cases <= row.score.survived_cases for row in rows)
+    has_lost_case = any(not best.score.survived_cases <= row.score.survived_cases for row in others)
     lost_note = f", or lost all {replicates} of a case" if has_lost_case else ""
     return f"{text}; {worse_text} are worse{where} (level 5% for all together){lost_note}"
 
@@ -194,7 +200,10 @@ def _table_rows(summary: Summary, rows: Sequence[_Row]) -> list[list[str]]:
     header = ["rank", kind, *(means or ["score [95%]"]), "cases", "diverged"]
     header += [*(["exploded"] if has_exploded else []), *(["no result"] if has_lost else []), "training time"]
     table = [header]
-    for rank, row in enumerate(rows, 1):
+    rank, rank_score = 0, math.nan
+    for place, row in enumerate(rows, 1):
+        if not is_level(row.score.mean, rank_score):
+            rank, rank_score = place, row.score.mean
         subject = snapshot.subjects[row.index]
         num_cases = len(snapshot.cases)
         cases_text = (

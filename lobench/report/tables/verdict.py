@@ -22,7 +22,7 @@ from lobench.analysis.store.subjects import notes_on_rows
 from lobench.core.case import common_replicate_noun
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, duration_text, one_line
+from lobench.core.wording import counted, duration_text, level_text, one_line
 from lobench.drawing.svg import format_number
 from lobench.report.tables.text import NO_INTERVAL, interval_cell, p_cell, subjects_in_words
 
@@ -291,6 +291,9 @@ def verdict_lines(summary: Summary, comparison: PairComparison | None, cases: Se
             )
         is_alone = bool(summary.out_of_race) and num_raced == 1
         answer = "is the only method still in the race" if is_alone else f"has the highest mean score of {field_text}"
+        others = {index: mean for index, mean in summary.ranked_means.items() if index != summary.headline_index}
+        best_mean = summary.mean_score(summary.headline_index, "primary").mean
+        answer += level_text(best_mean, ((snapshot.labels[index], mean) for index, mean in others.items()))
         lines.insert(0, f"{subject_label} {answer}.")
     for metric in summary.metrics:
         against_tuned = summary.comparison_with_tuned(metric)

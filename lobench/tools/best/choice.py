@@ -11,7 +11,7 @@ from lobench.analysis.scores.mean_scores import RankedSubject
 from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, level_text, one_line
 from lobench.report.tables.text import has_outer_step, interval_cell, interval_words, text_table
 
 __all__ = ["Best", "BestRecord", "Candidate", "best_text"]
@@ -179,7 +179,12 @@ def _table_rows(best: Best) -> list[list[str]]:
 
 
 def _answer_lines(choice: Best) -> list[str]:
-    best = f"best checkpoint by {choice.metric or 'the primary metric'}: {choice.uri}"
+    first, *others = choice.candidates
+    level = level_text(
+        first.fresh.ranking_value,
+        ((candidate.chosen.subject.checkpoint.uri, candidate.fresh.ranking_value) for candidate in others),
+    )
+    best = f"best checkpoint by {choice.metric or 'the primary metric'}: {choice.uri}{level}"
     optimistic = "the scores in the table are optimistic: their seeds chose the checkpoint"
     report = choice.report
     if report is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 from lobench.analysis.scores.algoperf import AlgoPerfRules, AlgoPerfScores, SubmissionScore, WorkloadTime
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, level_text, one_line
 from lobench.report.tables.text import text_table
 from lobench.tools.score.velo import VeloScore, VeloSummary
 
@@ -103,6 +103,8 @@ def scores_table(scores: AlgoPerfScores, rules: AlgoPerfRules | None) -> str:
     if scores.submissions:
         name, best_submission = max(scores.submissions.items(), key=lambda item: item[1].score)
         count_text = counted(len(scores.submissions), "submission")
+        others = ((label, submission.score) for label, submission in scores.submissions.items() if label != name)
+        count_text += level_text(best_submission.score, others)
         answer_lines = [one_line(f"{name} has the highest score of {count_text}: {best_submission.score:.4f}"), ""]
     return "\n".join([*answer_lines, text_table(rows, left={0, 3}), counts_text, *_rules_lines(scores, rules)])
 
