@@ -25,6 +25,7 @@ from lobench.analysis.tables.tabulate import tabulate
 from lobench.cli.command_records import verdict_record
 from lobench.core.errors import UsageError
 from lobench.core.metric import Direction
+from lobench.core.result import Outcome
 from lobench.core.trials import FIRST_REPORT_SEED
 from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 from lobench.report.tables.comparison import case_means
@@ -222,6 +223,14 @@ def test_the_appendix_says_what_a_reviewer_asks(tmp_path: Path) -> None:
     assert SHOWN["inner-step"] in text and "0 to 3" in text and "diverged" in text.partition("## Exclusions")[2]
     log = compiled(tmp_path, appendix_latex(summary), "10pt,twocolumn")
     assert "Overfull" not in log, re.findall(r"Overfull.*", log)
+
+
+def test_the_appendix_names_the_methods_whose_evaluations_failed(tmp_path: Path) -> None:
+    for step, (optimizer, result) in enumerate(
+        (("sgd()", {"train/loss": [1.0]}), ("adam()", Outcome.TIMEOUT), ("lion()", Outcome.TIMEOUT))
+    ):
+        add(tmp_path, step, {"a": result}, optimizer=optimizer)
+    assert SHOWN["2-evaluations-of-adam-lion"] in appendix_markdown(summary_of(tmp_path))
 
 
 def test_the_appendix_shows_hostile_names_as_they_are(tmp_path: Path) -> None:

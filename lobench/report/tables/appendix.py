@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lobench.analysis.comparisons.summary import Summary
@@ -12,13 +13,15 @@ from lobench.analysis.store.search_history import edge_notes_by_label
 from lobench.analysis.store.snapshot import Snapshot
 from lobench.core.number_checks import is_number
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, one_line, seed_ranges_text
+from lobench.core.wording import counted, one_line, seed_ranges_text, shortened_list
 from lobench.engine.store.experiments import ExperimentRow
-from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.report.tables.latex import engine_notes, escape
-from lobench.report.tables.text import code_block, markdown_line
+from lobench.report.tables.text import code_block, markdown_line, subject_name
 
 __all__ = ["appendix_latex", "appendix_markdown"]
+
+_MAX_NAMED = 10  # methods or checkpoints that failed alike on a case
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,12 @@ def _appendix_parts(summary: Summary) -> tuple[list[_Part], ExperimentRow | None
         experiments = [row for row in ledger.experiments() if row.config]
     matching_experiments = [row for row in experiments if _belongs_to(snapshot, row)]
     experiment = matching_experiments[-1] if matching_experiments else None
+    seeds_by_case = _seeds_by_case(summary)
     parts = [
         _methods_part(summary, experiment),
         _spaces_part(summary),
-        _budgets_part(summary),
-        _seeds_part(summary),
+        _budgets_part(summary, seeds_by_case),
+        _seeds_part(seeds_by_case),
         _machines_part(summary),
     ]
     parts += [_versions_part(summary, experiment), _exclusions_part(summary)]
@@ -153,9 +157,8 @@ def _spaces_part(summary: Summary) -> _Part:
     return _Part("Searches: settings that were tried (the spaces are in the configuration)", tuple(lines))
 
 
-def _budgets_part(summary: Summary) -> _Part:
+def _budgets_part(summary: Summary, seeds_by_case: Mapping[str, Collection[int]]) -> _Part:
     lines = []
-    seeds_by_case = _seeds_by_case(summary)
     for case in summary.snapshot.cases:
         name = f"{case.suite}/{case.name}"
         cells = [cell for subject in summary.snapshot.subjects if (cell := subject.cells.get(case.identity))]
@@ -179,9 +182,9 @@ def _seeds_by_case(summary: Summary) -> dict[str, set[int]]:
     return seeds_by_case
 
 
-def _seeds_part(summary: Summary) -> _Part:
+def _seeds_part(seeds_by_case: Mapping[str, Collection[int]]) -> _Part:
     names_by_seeds: dict[str, list[str]] = {}
-    for name, seeds in _seeds_by_case(summary).items():
+    for name, seeds in seeds_by_case.items():
         names_by_seeds.setdefault(seed_ranges_text(sorted(seeds)) or "items of a data set", []).append(name)
     return _Part("Seeds", tuple((", ".join(names), seeds) for seeds, names in names_by_seeds.items()))
 
@@ -221,14 +224,17 @@ def _versions_part(summary: Summary, experiment: ExperimentRow | None) -> _Part:
 def _exclusions_part(summary: Summary) -> _Part:
     """Returns notes on missing numbers: failed evaluations, seeds without a result, lost seeds, missing cases."""
     snapshot = summary.snapshot
-    failed_rows = [row for row in snapshot.rows if row.outcome is not Outcome.PASSED and row.present_sightings]
-    failure_counts = Counter(
-        (f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)) for row in failed_rows
-    )
-    lines = [
-        (name, f"{counted(count, 'evaluation')} ended as {outcome}{f': {why}' if why else ''}")
-        for (name, outcome, why), count in sorted(failure_counts.items())
-    ]
+    failed_rows: dict[tuple[str, str, str], list[EvaluationRow]] = {}
+    for row in snapshot.rows:
+        if row.outcome is not Outcome.PASSED and row.present_sightings:
+            kind = f"{row.case.suite}/{row.case.name}", str(row.outcome), one_line(row.message)
+            failed_rows.setdefault(kind, []).append(row)
+    lines = []
+    for (name, outcome, why), rows in sorted(failed_rows.items()):
+        subjects = dict.fromkeys(subject_name(subject) for row in rows for subject in row.present_sightings)
+        subjects_text = shortened_list([*subjects], _MAX_NAMED)
+        text = f"{counted(len(rows), 'evaluation')} of {subjects_text} ended as {outcome}{f': {why}' if why else ''}"
+        lines.append((name, text))
     for index, label in enumerate(snapshot.labels):
         subject = snapshot.subjects[index]
         for number, outcome in ((subject.num_diverged, "diverged"), (subject.num_exploded, "exploded")):
