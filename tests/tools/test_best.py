@@ -87,6 +87,28 @@ def test_results_with_other_bindings_than_those_of_today_choose_nothing(tmp_path
     assert "again" not in lobench(*command).stderr
 
 
+def test_config_of_a_run_below_the_watched_folder_that_was_edited_counts_for_all_its_checkpoints(
+    tmp_path: Path,
+) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path / "runs", -1.2)
+    watched = (tmp_path / "runs", suite, "--store", tmp_path / "store", "--source", "population", "--once")
+    options = ("--executor", "inline", "--checkpoints")
+    assert watch(*watched, *options, "latest").returncode == 0
+    with (run / "config.gin").open("a") as config:
+        config.write("LearnableSGD.initial_lr = 0.5\n")
+    write_checkpoint(run / "theta_2.npz", -1.5)
+    assert watch(*watched, *options, "latest").returncode == 0
+    command = ("best", run, "--suite", suite, "--store", tmp_path / "store", "--top", "1", *options[:2])
+    done = lobench(*command)
+    assert done.returncode == 0 and SHOWN["evaluating-2-checkpoints-again"] in done.stderr, done.stderr
+    again = results(tmp_path / "store" / "best" / "again")
+    assert ["initial_lr = 0.5" in found["provenance"]["bindings"] for found in again] == [True, True]
+    assert watch(*watched, *options, "all").returncode == 0
+    assert "again" not in lobench(*command).stderr
+    (fresh,) = results(tmp_path / "store" / "best" / "winner")
+    assert "initial_lr = 0.5" in fresh["provenance"]["bindings"]
+
+
 def test_each_of_two_runs_in_one_store_has_bindings_of_its_own(tmp_path: Path) -> None:
     suite, store = make_suite(tmp_path, ONE_CASE), tmp_path / "store"
     run, other_run = make_run(tmp_path, -1.5, -1.4), make_run(tmp_path / "other", -1.5, -1.2)  # of one first theta

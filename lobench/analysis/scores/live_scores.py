@@ -160,7 +160,8 @@ class StoreScores:
         known_bindings = {subject.optimizer_hashes for subject in self._known_subjects() if subject.subject.has_theta}
         if len(known_bindings) < 2:  # as in most runs, where no row has to be looked at
             return frozenset()
-        return subjects_with_former_bindings(itertools.chain.from_iterable(self._rows_by_hash.values()), current)
+        rows = itertools.chain.from_iterable(self._rows_by_hash.values())
+        return frozenset(subjects_with_former_bindings(rows, current))
 
     def _rows(self, sha256: str = "") -> Iterator[EvaluationRow]:
         return self._ledger.evaluations(sha256, summarized=True)

@@ -13,28 +13,54 @@ from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow
 from lobench.engine.store.series import CheckpointRun, run_of
 
-__all__ = ["bindings_note", "former_bindings_line", "subjects_with_former_bindings"]
+__all__ = [
+    "bindings_note",
+    "former_bindings_line",
+    "subjects_with_former_bindings",
+    "subjects_without_present_results",
+]
 
 _MOST_STEPS = 6  # outer steps named of each group
 
 
-def subjects_with_former_bindings(rows: Iterable[EvaluationRow], current: CurrentCases) -> frozenset[Subject]:
+def subjects_with_former_bindings(rows: Iterable[EvaluationRow], current: CurrentCases) -> dict[Subject, Subject]:
     """Returns the checkpoints whose results have other bindings than those planned last for their run and generation.
 
     The bindings are those of the optimizer. An edit of `config.gin` leaves such results behind if the watch does not
     evaluate earlier checkpoints again. Their scores differ from those of later checkpoints in more than theta.
+
+    Returns:
+      Each such checkpoint, with one of its run whose results have the bindings planned last.
     """
-    former_subjects = set[Subject]()
+    former_subjects = dict[Subject, Subject]()
     for row_by_subject in _latest_rows_by_case(rows, current):
         if len({row.case.optimizer_hash for row in row_by_subject.values()}) == 1:
             continue  # as in most runs
         evaluations = [(row, subject) for subject, row in row_by_subject.items()]
-        present_row, _ = max(evaluations, key=lambda evaluation: current.plan_order_in_run(*evaluation))
+        present_row, present_subject = max(evaluations, key=lambda evaluation: current.plan_order_in_run(*evaluation))
         present_hash = present_row.case.optimizer_hash
-        former_subjects.update(
-            subject for subject, row in row_by_subject.items() if row.case.optimizer_hash != present_hash
-        )
-    return frozenset(former_subjects)
+        former_subjects |= {
+            subject: present_subject
+            for subject, row in row_by_subject.items()
+            if row.case.optimizer_hash != present_hash
+        }
+    return former_subjects
+
+
+def subjects_without_present_results(
+    former_subjects: Collection[Subject], subjects: Iterable[Subject]
+) -> frozenset[Subject]:
+    """Returns the checkpoints with former bindings that are not among other subjects with their path and theta.
+
+    After an edit of the `config.gin` of a run below the watched folder, a checkpoint that is evaluated again is another
+    subject.
+
+    Args:
+      former_subjects: Checkpoints whose results have former bindings.
+      subjects: Evaluated subjects.
+    """
+    present_checkpoints = {(subject.uri, subject.sha256) for subject in subjects if subject not in former_subjects}
+    return frozenset(subject for subject in former_subjects if (subject.uri, subject.sha256) not in present_checkpoints)
 
 
 def former_bindings_line(subjects: Collection[Subject]) -> str:

@@ -14,7 +14,11 @@ import numpy as np
 from lobench.analysis.comparisons.paired_values import paired_values
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.stats.paired_samples import Samples
-from lobench.analysis.store.former_bindings import former_bindings_line, subjects_with_former_bindings
+from lobench.analysis.store.former_bindings import (
+    former_bindings_line,
+    subjects_with_former_bindings,
+    subjects_without_present_results,
+)
 from lobench.analysis.store.snapshot import read_store
 from lobench.analysis.store.subjects import (
     Cell,
@@ -346,7 +350,9 @@ def read_run(
         tried_confirmations=tried,
         is_readable=is_readable,
         other_code=edited_code_line(edited_rows, edited_codes),
-        other_bindings=former_bindings_line(left_out_subjects),
+        other_bindings=former_bindings_line(
+            subjects_without_present_results(left_out_subjects, [standing[1] for standing in standings_of_run])
+        ),
         unlike_results=frozenset(unlike_results),
     )
 

@@ -17,7 +17,11 @@ from typing import Any, Unpack
 
 from lobench.analysis.scores.mean_scores import RankedSubject, rank_subjects
 from lobench.analysis.scores.scales import Scales
-from lobench.analysis.store.former_bindings import former_bindings_line, subjects_with_former_bindings
+from lobench.analysis.store.former_bindings import (
+    former_bindings_line,
+    subjects_with_former_bindings,
+    subjects_without_present_results,
+)
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import (
     Cell,
@@ -112,7 +116,7 @@ def best(
     def evaluate_again(reason: str, hint: str) -> Snapshot:
         """Evaluates the checkpoints whose theta can be read on the seeds of the watch, and returns their results."""
         thetas = [
-            subject.subject
+            replace(subject.subject, variant=former_subjects.get(subject.subject, subject.subject).variant)
             for subject in snapshot.subjects
             if subject.subject.has_theta and run.contains(subject.subject.uri)
         ]
@@ -142,7 +146,12 @@ def best(
     reason = "" if options.get("keep_results") else snapshot.edited_code_line()
     hint = " (--keep-results uses the results)" if reason else ""
     former_subjects = subjects_with_former_bindings(snapshot.rows, snapshot.current)
-    reason = reason or former_bindings_line([subject for subject in former_subjects if run.contains(subject.uri)])
+    unlike_subjects = subjects_without_present_results(
+        former_subjects, (subject.subject for subject in snapshot.subjects)
+    )
+    replaced_subjects = former_subjects.keys() - unlike_subjects
+    snapshot = snapshot.part_with(lambda subject: subject not in replaced_subjects)
+    reason = reason or former_bindings_line([subject for subject in unlike_subjects if run.contains(subject.uri)])
     while True:
         if reason:
             snapshot = evaluate_again(reason, hint)
@@ -163,14 +172,14 @@ def best(
                 next_step=f"see the lines above, and `{results_command}`",
             )
         # `config.gin` was edited after the watch, or this call lacks a --gin-param of the watch.
-        unlike_subjects = [
+        unlike_candidates = [
             candidate.chosen.subject.subject
             for candidate in candidates
             if _has_other_bindings(candidate.fresh.subject.cells, candidate.chosen.subject.cells)
         ]
-        if reason or not unlike_subjects:
+        if reason or not unlike_candidates:
             break
-        reason = former_bindings_line(unlike_subjects)
+        reason = former_bindings_line(unlike_candidates)
     further_seed = _first_unused_seed(read_store(store / "best").rows)
     sha256 = candidates[0].chosen.subject.checkpoint.sha256
     winners = [ranked_subject for ranked_subject in top_ranked if ranked_subject.subject.checkpoint.sha256 == sha256]
