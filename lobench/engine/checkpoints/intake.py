@@ -369,7 +369,8 @@ class Intake:
             elif restarts.is_of_new_run(position) and uri not in self._early_reads:  # unchanged
                 del leftovers[uri]
         for new_uri, uris in unread_leftovers.items():
-            self._log(f"left out: {_uris_text(uris)} (older than {new_uri}, with which a new run began in this folder)")
+            reason = f"older than {new_uri}, with which a new run began in this folder"
+            self._log(f"left out: {_uris_text(uris)} ({reason}; `touch` what belongs to it)")
         return [checkpoint for checkpoint in checkpoints if checkpoint.uri not in leftovers]
 
     def _shows_new_run(self, seen_checkpoint: SeenCheckpoint, first_uris: Collection[str] = ()) -> bool:

@@ -710,6 +710,10 @@ def test_files_of_a_former_run_that_no_start_has_read_are_left_out(tmp_path: Pat
     third = Start(tmp_path)  # `all`, after `latest`: it knows from the store that a new run began
     third.take_all()
     assert sorted(present(third)) == [0, 10, 30]
+    third.ledger.close()
+    os.utime(tmp_path / "run" / "theta_40.npz")
+    fourth = Start(tmp_path)
+    assert fourth.take_all() == [40] and sorted(present(fourth)) == [0, 10, 30, 40]
 
 
 @pytest.mark.parametrize("only_newest", [False, True])
