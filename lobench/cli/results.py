@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,9 +125,10 @@ def results(store: Path, output_format: str, output: Path | None, **options: Any
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""
     from lobench.cli.results_output import (
         atomic_output,
+        csv_chunks,
         evaluations_text,
         export_every_eval_ever,
-        export_frame,
+        export_parquet,
         history_text,
         json_chunks,
         method_table_text,
@@ -154,8 +156,15 @@ def results(store: Path, output_format: str, output: Path | None, **options: Any
     if output_format == "every-eval-ever":
         export_every_eval_ever(store, output)
         return
-    if output_format in _EXPORTS:
-        export_frame(store, output_format, output, settings.pattern)
+    if output_format == "parquet":
+        export_parquet(store, output, settings.pattern)
+        return
+    if output_format == "csv":
+        with csv_chunks(store, settings.pattern) as chunks:
+            if output is None:
+                sys.stdout.writelines(chunks)  # `click.echo` would leave out escape sequences
+            else:
+                write(chunks)
         return
     if settings.by is None and not settings.history and output_format == "json":
         with json_chunks(store, settings.pattern, curves=settings.curves) as chunks:

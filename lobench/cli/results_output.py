@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
-import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 from lobench.cli.output import json_parts, json_text, not_printed, warn
 from lobench.core.case import CaseInfo, canonical_case_name, ordinary_test_name
@@ -22,15 +22,18 @@ from lobench.engine.store.edited_code import ResultCodes, edited_code, edited_co
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lobench.analysis.comparisons.summary import Summary
     from lobench.engine.store.current import CurrentCases
     from lobench.report.tables.result_records import ResultRecord
 
 __all__ = [
     "atomic_output",
+    "csv_chunks",
     "evaluations_text",
     "export_every_eval_ever",
-    "export_frame",
+    "export_parquet",
     "history_text",
     "json_chunks",
     "method_table_text",
@@ -45,32 +48,82 @@ _MAX_NAMED = 6
 
 @contextlib.contextmanager
 def json_chunks(store: Path, pattern: str, *, curves: bool) -> Iterator[Iterable[str]]:
-    """Yields the parts of the JSON document with the evaluations and the checkpoints that could not be read.
-
-    The document is buffered in a file until it is complete, so that a store with a damaged last row prints no partial
-    one.
-    """
+    """Yields the parts of the JSON document with the evaluations and the checkpoints that could not be read."""
     from lobench.report.tables.result_records import result_records
 
-    is_edited = False
+    def write(file: TextIO, results: _StoredRows) -> None:
+        records = result_records(results.rows(), results.codes, with_curves=curves)
+        for part in json_parts("results", itertools.chain(records, _unread_records(results.ledger))):
+            file.write(part)  # `writelines` would look at the size only at the end
+        file.write("\n")
 
-    def all_records(ledger: Ledger) -> Iterator[ResultRecord]:
-        nonlocal is_edited
-        rows = _matching_rows(store, pattern, ledger.evaluations())
-        for record in result_records(rows, ResultCodes(ledger), with_curves=curves):
-            is_edited = is_edited or bool(record["changed_files"])
-            yield record
-        yield from _unread_records(ledger)
+    with _buffered_text(store, pattern, write) as chunks:
+        yield chunks
 
+
+@contextlib.contextmanager
+def csv_chunks(store: Path, pattern: str) -> Iterator[Iterable[str]]:
+    """Yields the parts of a csv file with a row for each value, as `StoredResults.frame` has them."""
+    from lobench.analysis.tables.frames import value_frames
+
+    def write(file: TextIO, results: _StoredRows) -> None:
+        if _write_csv(file, value_frames(results.rows()), csv.QUOTE_MINIMAL):
+            # Readers of the file take a carriage return for the end of a line. It is quoted only if all text is.
+            file.seek(0)
+            file.truncate()
+            _write_csv(file, value_frames(results.rows()), csv.QUOTE_NONNUMERIC)
+
+    with _buffered_text(store, pattern, write) as chunks:
+        yield chunks
+
+
+def _write_csv(file: TextIO, frames: Iterable[pd.DataFrame], quoting: Literal[0, 1, 2, 3]) -> bool:
+    """Writes the parts of a frame as one csv file. Returns whether a text has a carriage return."""
+    has_carriage_return = False
+    for index, frame in enumerate(frames):
+        text_columns = frame.select_dtypes(exclude="number")
+        has_carriage_return = has_carriage_return or any(
+            "\r" in str(name) for column in text_columns for name in text_columns[column].unique()
+        )
+        frame = frame.assign(**{name: frame[name].map(_escape_formula) for name in text_columns})
+        file.write(frame.to_csv(index=False, header=index == 0, quoting=quoting))
+    return has_carriage_return
+
+
+class _StoredRows:
+    """Evaluations of the cases that match a pattern, read one by one."""
+
+    def __init__(self, store: Path, pattern: str, ledger: Ledger) -> None:
+        self._store, self._pattern, self.ledger = store, pattern, ledger
+        self.codes = ResultCodes(ledger)
+        self._is_edited = False
+
+    def rows(self) -> Iterator[EvaluationRow]:
+        for row in _matching_rows(self._store, self._pattern, self.ledger.evaluations()):
+            self._is_edited = self._is_edited or any(
+                self.codes.changed_files_of_code(self.codes.code_of(row, subject)) for subject in row.sightings
+            )
+            yield row
+
+    def warn_of_other_code(self) -> None:
+        """Warns if evaluations that were read are current results of other code than the user's present code."""
+        if self._is_edited:
+            rows = list(_matching_rows(self._store, self._pattern, self.ledger.evaluations(summarized=True)))
+            warn(_other_code_line(self.ledger, rows))
+
+
+@contextlib.contextmanager
+def _buffered_text(store: Path, pattern: str, write: Callable[[TextIO, _StoredRows], None]) -> Iterator[Iterable[str]]:
+    """Yields the parts of a text that `write` makes of the evaluations of a store.
+
+    The text is buffered in a file until it is complete, so that a store with a damaged last row prints no partial one.
+    """
     with tempfile.SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", encoding="utf-8", newline="") as file:
         is_written = convert_errors(OSError, StoreError, "cannot write this file", where=tempfile.gettempdir())
         with is_written, Ledger.open(store, read_only=True) as ledger:
-            for part in json_parts("results", all_records(ledger)):
-                file.write(part)  # `writelines` would look at the size only at the end
-            if is_edited:
-                rows = list(_matching_rows(store, pattern, ledger.evaluations(summarized=True)))
-                warn(_other_code_line(ledger, rows))
-        file.write("\n")
+            results = _StoredRows(store, pattern, ledger)
+            write(cast("TextIO", file), results)
+            results.warn_of_other_code()
         file.seek(0)
         yield iter(lambda: file.read(_CHUNK), "")
 
@@ -260,37 +313,22 @@ def _escape_formula(cell: object) -> object:
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def export_frame(store: Path, output_format: str, output: Path | None, pattern: str) -> None:
-    """Writes the results of a store as a table with a row for each value.
+def export_parquet(store: Path, output: Path | None, pattern: str) -> None:
+    """Writes the results of a store as a parquet file with a row for each value.
 
     Args:
       store: Folder of the store.
-      output_format: "csv" or "parquet".
-      output: Path of the file. None: standard output, for csv only.
+      output: Path of the file.
       pattern: Pattern for the names of cases.
     Raises:
-      UsageError: A parquet file has no path, or pyarrow is not installed.
+      UsageError: No path is given, or pyarrow is not installed.
     """
-    from lobench.analysis.tables.frames import StoredResults
+    from lobench.analysis.tables.frames import value_frame
 
     with Ledger.open(store, read_only=True) as ledger:
-        rows = tuple(_matching_rows(store, pattern, ledger.evaluations()))
-        warn(_other_code_line(ledger, rows))
-    frame = StoredResults(store, rows).frame()
-    if output_format == "csv":
-        text_columns = frame.select_dtypes(exclude="number")
-        # Readers of the file take a carriage return for the end of a line. It is quoted only if all text is.
-        has_carriage_return = any(
-            "\r" in str(name) for column in text_columns for name in text_columns[column].unique()
-        )
-        quoting = csv.QUOTE_NONNUMERIC if has_carriage_return else csv.QUOTE_MINIMAL
-        frame = frame.assign(**{name: frame[name].map(_escape_formula) for name in text_columns})
-        if output is None:
-            frame.to_csv(sys.stdout, index=False, quoting=quoting)
-            return
-        with atomic_output(output) as file:
-            frame.to_csv(file, index=False, quoting=quoting)
-        return
+        results = _StoredRows(store, pattern, ledger)
+        frame = value_frame(results.rows())
+        results.warn_of_other_code()
     if output is None:
         raise not_printed("parquet")
     try:

@@ -148,6 +148,11 @@ class Provenance:
     bound_defaults: str = ""
 
     @property
+    def revision_text(self) -> str:
+        """Beginning of the git revision, with `+` if the checkout had changes."""
+        return self.git_revision[:12] + "+" * bool(self.git_dirty)
+
+    @property
     def alone_reason(self) -> str:
         """Reason why a result planned together with others was computed alone; "" otherwise."""
         return self.together.removeprefix(_ALONE_PREFIX) if self.together.startswith(_ALONE_PREFIX) else ""

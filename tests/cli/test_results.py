@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import gc
 import io
@@ -24,13 +25,15 @@ from report_store import make_store
 from shown import texts_of
 from stores import add
 
-from lobench import import_curves
+from lobench import import_curves, open_results
 from lobench.analysis.comparisons import listed_part
+from lobench.analysis.comparisons.run_history import run_history
 from lobench.analysis.comparisons.summary import summary_of
+from lobench.analysis.tables import frames
 from lobench.cli import results_output
-from lobench.cli.results_output import json_chunks
+from lobench.cli.results_output import csv_chunks, json_chunks
 from lobench.core.program import PROGRAM_VERSION, Program
-from lobench.core.result import Outcome
+from lobench.core.result import Curves, Outcome
 from lobench.core.step_cost import StepCost
 from lobench.drawing.curves import sparkline
 from lobench.engine.store.ledger import EvaluationRow, Ledger
@@ -86,8 +89,6 @@ def test_output_that_cannot_be_written_leaves_the_earlier_file(store: Path, tmp_
 
 
 def test_csv_and_parquet_hold_the_tidy_frame(store: Path, tmp_path: Path) -> None:
-    from lobench import open_results
-
     expected = open_results(store).frame()
     frame = pd.read_csv(io.StringIO(run("--store", store, "--format", "csv").stdout), dtype={"sha256": str})
     pd.testing.assert_frame_equal(frame, expected, check_dtype=False)
@@ -113,7 +114,10 @@ def test_json_of_a_store_whose_last_row_is_damaged_is_an_error_alone(tmp_path: P
     assert done.returncode == 2 and json.loads(done.stdout)["schema"] == "lobench/error/1"
 
 
-def test_json_is_written_row_by_row_and_no_row_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_json_and_csv_are_written_row_by_row_and_no_row_is_kept(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for step in range(10):
         add(tmp_path, step, {"a": {"train/loss": [1.0]}})
     read, counts = Ledger.evaluations, list[int]()
@@ -125,9 +129,33 @@ def test_json_is_written_row_by_row_and_no_row_is_kept(tmp_path: Path, monkeypat
             yield row
 
     monkeypatch.setattr(Ledger, "evaluations", counted)
-    with json_chunks(tmp_path, "*", curves=False) as parts:
-        assert len(json.loads("".join(parts))) == 10
+    monkeypatch.setattr(frames, "_ROWS_OF_PART", 1)
+    with json_chunks(tmp_path, "*", curves=False) if kind == "json" else csv_chunks(tmp_path, "*") as parts:
+        text = "".join(parts)
+    assert (len(json.loads(text)) if kind == "json" else len(text.splitlines()) - 1) == 10
     assert len(counts) == 2 and abs(counts[1] - counts[0]) <= 2, counts
+
+
+@pytest.mark.parametrize("name", ["a", "a\rb"])
+def test_a_csv_file_is_the_same_whatever_its_parts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(tmp_path, 0, {"c": Outcome.ERROR}, optimizer="=adam()")
+    add(tmp_path, 1, {name: {"train/loss": [1.0, math.nan]}, "c": Outcome.TIMEOUT})
+    frame = open_results(tmp_path).frame()
+    frame["label"] = frame["label"].replace("=adam()", "'=adam()")
+    frame["checkpoint"] = frame["checkpoint"].replace("=adam()", "'=adam()")
+    whole = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if "\r" in name else csv.QUOTE_MINIMAL)
+    for num_rows in (1, 500):
+        monkeypatch.setattr(frames, "_ROWS_OF_PART", num_rows)
+        with csv_chunks(tmp_path, "*") as parts:
+            assert "".join(parts) == whole
+
+
+def test_history_reads_no_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step, revision in ((1, "r1"), (2, "r2")):
+        add(tmp_path, step, {"a": {"train/loss": [1.0 / step, 0.5]}}, revision=revision)
+    expected = run_history([tmp_path])
+    monkeypatch.setattr(Curves, "from_payload", lambda payload: pytest.fail("curves were read"))
+    assert run_history([tmp_path]) == expected and [one.git_revision for one in expected] == ["r1", "r2"]
 
 
 def test_history_has_a_run_for_each_store_and_revision_on_one_scale(store: Path) -> None:

@@ -93,13 +93,14 @@ def run_history(stores: Iterable[Path]) -> list[RunSummary]:
     """Returns the runs of stores, the latest last."""
     runs: list[tuple[str, Snapshot]] = []
     for store in stores:
-        store_snapshot = read_store(store, all_codes=True)
+        store_snapshot = read_store(store, all_codes=True, summarized=True)
         groups: dict[tuple[str, int], list[EvaluationRow]] = {}
         codes: dict[str, list[str]] = {}
         revision = ""
         for row in store_snapshot.rows:
             # Evaluations without curves have no provenance, and count as made at the previous one's revision.
-            revision = _revision_text(row) if row.payload is not None else revision
+            curves = row.curves_or_summary
+            revision = curves.origin.revision_text if curves is not None else revision
             codes_of_case = codes.setdefault(row.case.key, [])
             if row.code not in codes_of_case:
                 codes_of_case.append(row.code)
@@ -123,11 +124,6 @@ def run_history(stores: Iterable[Path]) -> list[RunSummary]:
         id(run): max(row.id for row in snapshot.rows) for run, (_, snapshot) in zip(summaries, runs, strict=True)
     }
     return sorted(summaries, key=lambda run: (last_times[run.store], str(run.store), last_row_ids[id(run)]))
-
-
-def _revision_text(row: EvaluationRow) -> str:
-    provenance = row.header()[0]["provenance"]
-    return str(provenance.git_revision[:12]) + ("+" if provenance.git_dirty else "")
 
 
 def _run_summary(revision: str, snapshot: Snapshot, scales: Scales) -> RunSummary:
@@ -200,7 +196,7 @@ def experiment_history(stores: Iterable[Path]) -> list[ExperimentSummary]:
             experiment_rows = [row for row in ledger.experiments() if row.config]
             if not experiment_rows:
                 continue
-            store_snapshot = read_store(store, all_codes=True)
+            store_snapshot = read_store(store, all_codes=True, summarized=True)
             for row in experiment_rows:
                 form_snapshot = snapshot_of_members(
                     store_snapshot, row.config, ledger.memberships(row.id), ledger.trials(row.id)

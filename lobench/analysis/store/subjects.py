@@ -779,7 +779,7 @@ def subject_of(subject: Subject, rows: Sequence[EvaluationRow], current_identiti
         cells={identity: cell for identity, cell in cells.items() if identity in current_identities},
         former_cells={identity: cell for identity, cell in cells.items() if identity not in current_identities},
         repeated_identities=frozenset(repeated_identities),
-        git_revisions=frozenset(o.git_revision[:12] + "+" * o.git_dirty for o in origins if o.git_revision),
+        git_revisions=frozenset(origin.revision_text for origin in origins if origin.git_revision),
         programs=_programs([row for row in rows if row.case.identity in current_identities]),
         codes=frozenset(_code_record(row) for row in rows if row.code and row.case.identity in current_identities),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["CaseCurves", "StoredResults", "open_results"]
+__all__ = ["CaseCurves", "StoredResults", "open_results", "value_frame", "value_frames"]
 
 _SUBJECT_COLUMNS = (
     "suite", "case", "kind", "label", "outer_step", "generation", "checkpoint", "sha256", "optimizer", "case_identity",
@@ -129,18 +130,7 @@ class StoredResults:
         declared), mean, diverged_at (-1 if it did not), outcome. A seed whose evaluation gave no curves (error,
         timeout, ...) has one row without a metric, so that it stays visible.
         """
-        import pandas as pd
-
-        columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT_COLUMNS, *_VALUE_COLUMNS)}
-        for row, subject in self._sightings():
-            values = list(_value_rows(row))
-            for name, value in zip(
-                _SUBJECT_COLUMNS, _subject_cells(row.case, subject, row.key.optimizer_hash), strict=True
-            ):
-                columns[name] += [value] * len(values)
-            for name, column in zip(_VALUE_COLUMNS, zip(*values, strict=True), strict=True):
-                columns[name] += column
-        return pd.DataFrame(columns).astype(dict.fromkeys(_STEP_COLUMNS, "Int64"))
+        return value_frame(self.rows)
 
     def curves_frame(self, metric: str | None = None, *, case: str | None = None) -> pd.DataFrame:
         """Returns the curves in long form: a row for each subject, case, seed, metric and inner step.
@@ -316,6 +306,32 @@ def open_results(store: str | Path, *, experiment: str | None = None, include_al
     return StoredResults(path, rows, current, make_snapshot)
 
 
+def value_frames(rows: Iterable[EvaluationRow]) -> Iterator[pd.DataFrame]:
+    """Yields `StoredResults.frame` of evaluations in parts, at least one, so that few are in memory at a time."""
+    remaining_rows = iter(rows)
+    yield value_frame(itertools.islice(remaining_rows, _ROWS_OF_PART))
+    while part := list(itertools.islice(remaining_rows, _ROWS_OF_PART)):
+        yield value_frame(part)
+
+
+def value_frame(rows: Iterable[EvaluationRow]) -> pd.DataFrame:
+    """Returns `StoredResults.frame` of evaluations, of which one at a time is in memory."""
+    import pandas as pd
+
+    columns: dict[str, list[Any]] = {name: [] for name in (*_SUBJECT_COLUMNS, *_VALUE_COLUMNS)}
+    for row in rows:
+        values = list(_value_rows(row))
+        for subject in row.sightings:
+            for name, value in zip(
+                _SUBJECT_COLUMNS, _subject_cells(row.case, subject, row.key.optimizer_hash), strict=True
+            ):
+                columns[name] += [value] * len(values)
+            for name, column in zip(_VALUE_COLUMNS, zip(*values, strict=True), strict=True):
+                columns[name] += column
+    return pd.DataFrame(columns).astype(dict.fromkeys(_STEP_COLUMNS, "Int64"))
+
+
+_ROWS_OF_PART = 500  # evaluations
 _VALUE_COLUMNS = ("seed", "metric", "value", "best", "mean", "diverged_at", "outcome")
 
 

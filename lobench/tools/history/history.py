@@ -247,22 +247,18 @@ def _grouped_evaluations(stores: Sequence[Path], case: str) -> Iterator[tuple[Sn
     for store in stores:
         groups: dict[tuple[str, Program, int], list[EvaluationRow]] = {}
         codes: dict[str, list[str]] = {}
-        snapshot = read_store(store, all_codes=True)
+        snapshot = read_store(store, all_codes=True, summarized=True)
         for row in snapshot.rows:
             names.update(row.case.names)
-            if row.payload is not None and row.case.has_name(case):
+            if (curves := row.curves_or_summary) is not None and row.case.has_name(case):
                 codes_of_case = codes.setdefault(row.case.key, [])
                 if row.code not in codes_of_case:
                     codes_of_case.append(row.code)
-                groups.setdefault((_revision_text(row), row.program, codes_of_case.index(row.code)), []).append(row)
+                key = (curves.origin.revision_text, row.program, codes_of_case.index(row.code))
+                groups.setdefault(key, []).append(row)
         yield from ((snapshot, rows) for rows in groups.values())
     if case not in names and canonical_case_name(case) not in names:
         raise UsageError(f"no case is called {case!r}", next_step=suggestion(case, names))
-
-
-def _revision_text(row: EvaluationRow) -> str:
-    provenance = row.header()[0]["provenance"]
-    return f"{provenance.git_revision[:12]}{'+' * bool(provenance.git_dirty)}"
 
 
 def _refuse_several_subjects(snapshots: Sequence[Snapshot], case: str) -> None:
@@ -314,10 +310,12 @@ def _named_subject(snapshot: Snapshot, name: str) -> StoredSubject | None:
 
 def _case_run(snapshot: Snapshot, subject: StoredSubject, scores: Sequence[float], least_variance: float) -> CaseRun:
     row = snapshot.rows[0]
+    curves = row.curves_or_summary
+    assert curves is not None, "`_grouped_evaluations` leaves out evaluations without curves"
     return CaseRun(
         store=snapshot.store,
         at=min(row.recorded_at for row in snapshot.rows),
-        git_revision=_revision_text(row),
+        git_revision=curves.origin.revision_text,
         program=row.program,
         subject=subject.label,
         scores=tuple(scores),
