@@ -298,7 +298,7 @@ class CurrentCases:
         self._is_partial: dict[str, bool] = {}
         self._hashes: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}  # by subject, then by case
         self._chosen_hashes: dict[tuple[str, str, str], str | None] = {}
-        self._runs: dict[tuple[str, str], set[CheckpointRun]] = {}  # by subject
+        self._first_runs: dict[tuple[str, str], CheckpointRun] = {}  # by subject
         self._shared_subjects = set[tuple[str, str]]()  # those of several runs
         self._hashes_in_runs: dict[tuple[CheckpointRun, str, str], str | None] = {}  # by run, variant and case
         self._own_subjects: dict[CheckpointRun, list[tuple[str, str]]] = {}  # those that no other run has, once needed
@@ -337,7 +337,11 @@ class CurrentCases:
                 hashes_of_sightings = [self._hashes.setdefault(variant, {}) for variant in variants]
                 hashes_by_sightings[id(sightings)] = hashes_of_sightings
                 kept_alive.append(sightings)
-                self._add_runs(sightings)
+                for sighting, variant in zip(sightings, variants, strict=True):
+                    if sighting.has_theta and not sighting.variant.bindings:
+                        run = run_of(sighting)
+                        if self._first_runs.setdefault(variant, run) != run:
+                            self._shared_subjects.add(variant)
             for hashes in hashes_of_sightings:
                 optimizer_hashes = hashes.get(case.identity, ())
                 if row.key.optimizer_hash not in optimizer_hashes:
@@ -349,15 +353,6 @@ class CurrentCases:
         self._identities = None
         return self
 
-    def _add_runs(self, sightings: Iterable[Subject]) -> None:
-        for sighting in sightings:
-            if sighting.has_theta and not sighting.variant.bindings:
-                key = (sighting.sha256, sighting.variant.key)
-                runs = self._runs.setdefault(key, set())
-                runs.add(run_of(sighting))
-                if len(runs) > 1:
-                    self._shared_subjects.add(key)
-
     def take_over(self, other_cases: CurrentCases) -> CurrentCases:
         """Takes over the evaluations that another object has seen, and returns this object.
 
@@ -366,7 +361,7 @@ class CurrentCases:
         self._last_entries = other_cases._last_entries
         self._is_partial = other_cases._is_partial
         self._hashes = other_cases._hashes
-        self._runs = other_cases._runs
+        self._first_runs = other_cases._first_runs
         self._shared_subjects = other_cases._shared_subjects
         self._num_seen = other_cases._num_seen
         return self
@@ -459,10 +454,9 @@ class CurrentCases:
         """Fills `_own_subjects` and `_runs_by_form`, which few stores need."""
         if self._own_subjects:
             return
-        for key, runs in self._runs.items():
-            if len(runs) > 1:
+        for key, run in self._first_runs.items():
+            if key in self._shared_subjects:
                 continue
-            (run,) = runs
             self._own_subjects.setdefault(run, []).append(key)
             for identity, optimizer_hashes in self._hashes[key].items():
                 for optimizer_hash in optimizer_hashes:
