@@ -375,7 +375,7 @@ class Changes(RuleBasedStateMachine):
             snapshot = read_store(store)
             assert shown(snapshot.subjects) == expected
             assert shown(read_methods(store).subjects) == expected
-            assert shown(open_results(store)._snapshot().subjects) == expected
+            assert shown(open_results(store)._make_snapshot().subjects) == expected
             assert {key: value for key, (_, value) in expected.items()} == {
                 (one.subject.sha256, f"{cell.case.suite}/{cell.case.name}"): cell.final_values["train/loss"][0]
                 for one in live
