@@ -268,9 +268,9 @@ def test_a_search_stays_in_the_tables_when_another_method_has_more_sessions_and_
     found, first = trials(folder / "store"), members(folder / "store")
     more = ("--gin-param", "Experiment.num_sessions = 3")
     assert num_new(output := run(folder, *more, "--method", "other")) == 1
-    assert SHOWN["different-numbers-of-seeds"] in output and SHOWN["different-numbers-of-seeds"] in output_of(
-        folder, *BY_METHOD
-    )
+    note = SHOWN["different-numbers-of-seeds"]
+    assert note in output and note in output_of(folder, *BY_METHOD)
+    assert f"M{note[1:]}." in output_of(folder, "report", "--store", "store", "--format", "text")
     assert (trials(folder / "store"), members(folder / "store")) == (found, first)
 
     assert SHOWN["of-the-search-4-are-recorded"] in run(folder, *more, "--check"), "seeds of the first wave"

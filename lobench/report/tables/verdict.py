@@ -434,8 +434,8 @@ def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]
                 f"tenth: the baseline, run for {factor} times the budget, never was as low. Those numbers are lower "
                 f"bounds{advice}."
             )
-    if groups := summary.groups_note("primary"):
-        lines.append(f"{groups[0].upper()}{groups[1:]}.")
+    notes = filter(None, (snapshot.num_seeds_line(), summary.groups_note("primary")))
+    lines += [f"{note[0].upper()}{note[1:]}." for note in notes]
     case_indices = range(len(snapshot.cases))
     missing_cases = [
         snapshot.case_name(case) for case in case_indices if snapshot.cell(summary.headline_index, case) is None
