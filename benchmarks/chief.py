@@ -54,9 +54,10 @@ class _Run:
       rate: Evaluations a second from the first record to the end, when the sink has them all too.
       seconds: Of the whole command.
       megabytes: The most memory that the chief had.
+      restart_seconds: Of the same command once more, which finds nothing new. 0 if it was not run.
     """
 
-    def __init__(self, num_evaluations: int, *, slow_disk: bool = False) -> None:
+    def __init__(self, num_evaluations: int, *, slow_disk: bool = False, is_restarted: bool = False) -> None:
         with tempfile.TemporaryDirectory() as name:
             root = Path(name)
             suite, store = root / "idle", root / "store"
@@ -71,18 +72,25 @@ class _Run:
             }
             command = [sys.executable, "-m", "lobench.cli", "watch", str(root / "run"), "--suite", str(suite), "--once"]
             command += ["--executor", "idle", "--workers", "2", "--checkpoints", "all", "--sink", "tensorboard"]
-            started = time.perf_counter()
-            child = subprocess.Popen([*command, "--store", str(store)], env=environment, stdout=subprocess.DEVNULL)
-            _, status, usage = os.wait4(child.pid, 0)
-            self.seconds, ended = time.perf_counter() - started, time.time()
-            if status:
-                raise SystemExit(f"lobench watch ended with status {status}")
-            self.megabytes = usage.ru_maxrss / 1024
+            command += ["--store", str(store)]
+            self.seconds, self.megabytes = _timed(command, environment)
+            ended = time.time()
+            self.restart_seconds = _timed(command, environment)[0] if is_restarted else 0.0
             with sqlite3.connect(store / "ledger.sqlite") as ledger:
                 times = [row[0] for row in ledger.execute("SELECT recorded_at FROM evaluations ORDER BY recorded_at")]
             if len(times) != num_evaluations:
                 raise SystemExit(f"{len(times)} evaluations in the ledger, expected {num_evaluations}")
             self.rate = (len(times) - 1) / (ended - times[0])
+
+
+def _timed(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Runs a watch, and returns its seconds and the most memory that it had, in megabytes."""
+    started = time.perf_counter()
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(f"lobench watch ended with status {status}")
+    return time.perf_counter() - started, usage.ru_maxrss / 1024
 
 
 def _slow_fsync(folder: Path) -> Path:
@@ -110,6 +118,13 @@ def _growth(quick: bool, figure: str) -> Rounds:
     ratios = [getattr(_Run(many), figure) / getattr(_Run(1_000), figure) for _ in range(1 if quick else 3)]
     names = {"rate": "evaluations a second from the first record to the end", "megabytes": "most memory of the chief"}
     return Rounds(what=f"{names[figure]}: at {many:,} over at 1,000", ratios=ratios)
+
+
+def _restart(quick: bool) -> Rounds:
+    """Returns the seconds of a watch that is started again and finds nothing new."""
+    count = 2_000 if quick else 100_000
+    what = f"seconds of a watch that finds nothing new after {count:,} evaluations, TensorBoard included"
+    return Rounds(what=what, ratios=[_Run(count, is_restarted=True).restart_seconds])
 
 
 _LATENCY_CONFTEST = """
@@ -234,6 +249,7 @@ BENCHMARKS = (
     Benchmark(name="chief_rate_slow_disk", target=">= 500", measure=functools.partial(_rate, slow_disk=True)),
     Benchmark(name="chief_rate_growth", target=">= 0.8", measure=functools.partial(_growth, figure="rate")),
     Benchmark(name="chief_memory_growth", target="<= 1.2", measure=functools.partial(_growth, figure="megabytes")),
+    Benchmark(name="restart_seconds", target="<= 3", measure=_restart),
     Benchmark(name="checkpoint_latency", target="<= 0.1", measure=_worst_latency),
     Benchmark(name="backlog_together_quadratic", target="", measure=functools.partial(_together, task="quadratic")),
     Benchmark(name="backlog_together_digits", target="", measure=functools.partial(_together, task="digits")),

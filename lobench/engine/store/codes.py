@@ -24,10 +24,7 @@ METHOD_CODE_EVENT = "method_code"  # event: which code a command was run with, i
 SHOWN_DIGITS = 8  # digits of a fingerprint in the name of a command's folder
 
 # SQL condition on evaluations `e`: they are of the cases that `Codes.case_filter` returns.
-CASE_CONDITION = (
-    "EXISTS (SELECT 1 FROM json_each(?) w WHERE json_extract(w.value, '$[0]') = e.case_identity || ':' || "
-    "e.optimizer_hash AND (json_extract(w.value, '$[1]') IS NULL OR json_extract(w.value, '$[1]') = e.code))"
-)
+CASE_CONDITION = "e.case_identity || ':' || e.optimizer_hash || char(10) || e.code IN (SELECT value FROM json_each(?))"
 
 
 class Codes(LedgerPart):
@@ -108,11 +105,9 @@ class Codes(LedgerPart):
           case_keys: `CaseInfo.key` of each case.
           codes: Current code by case key. Results of any code count for cases without an entry.
         """
-        case_codes = []
-        for key in sorted(case_keys):
-            current_code = codes.get(key, "")
-            case_codes += [[key, code] for code in (self.counting_codes(current_code) if current_code else [None])]
-        return json.dumps(case_codes)
+        return json.dumps(
+            [f"{key}\n{code}" for key in sorted(case_keys) for code in self.counting_codes(codes.get(key, ""))]
+        )
 
     def counting_codes(self, current_code: str) -> list[str]:
         """Returns the codes of stored results that count as the current code; all of them if it is unknown."""
