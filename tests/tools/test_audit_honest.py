@@ -15,6 +15,8 @@ from commands import lobench_here as lobench
 from commands import pytest_session
 from left_behind import traceless
 from shown import texts_of
+from tiny import ONE_CASE, make_run, make_suite
+from tiny import watch_here as watch
 
 from lobench.core.subject import Subject, Variant
 from lobench.engine.store.plans import PlannedSubject
@@ -291,3 +293,14 @@ def test_renamed_is_a_second_name_if_an_edited_experiment_gave_the_subject_both_
     other = {"a" * 64: {"b"}, "b" * 64: {"a"}}
     assert [is_second for _, is_second in label_changes(planned, exchanged, both)] == [True, True]
     assert [is_second for _, is_second in label_changes(planned, exchanged, other)] == [False, False]
+
+
+def test_audit_of_a_watch_with_wrong_bindings_that_was_corrected_passes(tmp_path: Path) -> None:
+    """The wrong bindings gave errors alone, and no result in the ledger has them."""
+    run, suite, store = make_run(tmp_path, -3.0), make_suite(tmp_path, ONE_CASE), tmp_path / "store"
+    wrong = ("--gin-param", "Case.learned_optimizer = @MLPLOpt()", "--gin-param", "Case.num_inner_steps = 12")
+    assert watch(run, suite, "--once", "--store", store, *wrong).returncode == 3
+    assert watch(run, suite, "--once", "--store", store).returncode == 0
+    found = audit(_publish(store, tmp_path / "b.lobench"))
+    assert (found.contradictions, dict(found.verdict_counts)) == ((), {"identical": 1, "not auditable": 1})
+    assert any(SHOWN["no-result-and-the-suites"] in line for line in found.not_auditable)

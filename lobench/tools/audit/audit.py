@@ -293,7 +293,7 @@ def _find_cases(
             cases[index] = FORMER_CODE  # `code_findings` names the files
             continue
         try:
-            case = cases[index] = suite_cases.find(row, bindings.get(row.case.key, ""))
+            case = cases[index] = suite_cases.find(row, bindings.get(row.case.key))
             problems += case_findings(row, case.bound, file_names, missing_code)
             if row.case.evaluator == COMMAND:
                 problems.append(Unaudited("commands, which an audit does not run"))

@@ -90,14 +90,15 @@ class SuiteCases:
         self._specs = specs_of_suites(*folders)
         self._tests = test_specs_of(*folders)
         self._modules = tuple(manager.gin_modules())
-        self._known_cases: dict[tuple[str, str, object, str], RepeatableCase | LobenchError] = {}
+        self._known_cases: dict[tuple[str, str, object, str | None], RepeatableCase | LobenchError] = {}
 
-    def find(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
+    def find(self, row: EvaluationRow, bindings: str | None) -> RepeatableCase:
         """Returns the case of a row.
 
         Args:
           row: The result.
-          bindings: All bindings of this case with this optimizer, according to the ledger.
+          bindings: All bindings of this case with this optimizer, according to the ledger. None: it has no curves, and
+            only curves have their bindings.
         Raises:
           OrdinaryTest: The result is of an ordinary test.
           OtherCase: The identity of the case or of its optimizer differs from that of the files and bindings.
@@ -116,7 +117,7 @@ class SuiteCases:
             raise case_or_error
         return case_or_error
 
-    def _find_case(self, row: EvaluationRow, bindings: str) -> RepeatableCase:
+    def _find_case(self, row: EvaluationRow, bindings: str | None) -> RepeatableCase:
         specs = [spec for spec in self._specs if spec.suite == row.case.suite and matches_spec(spec, row.case)]
         name = row.case.name.partition("[")[0]  # without the values of its parameters
         if not specs and any(test.suite == row.case.suite and test.has_name(name) for test in self._tests):
@@ -137,7 +138,7 @@ class SuiteCases:
         raise problem
 
     def _bind_with_imports(
-        self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str
+        self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str | None
     ) -> RepeatableCase:
         """Tries the imports of each experiment, then none. Returns the first case whose code equals the result's.
 
@@ -160,12 +161,20 @@ class SuiteCases:
         return first_bound
 
     def _bind(
-        self, row: EvaluationRow, spec: CaseSpec, subject: Subject, test: str, bindings: str, imports: tuple[str, ...]
+        self,
+        row: EvaluationRow,
+        spec: CaseSpec,
+        subject: Subject,
+        test: str,
+        bindings: str | None,
+        imports: tuple[str, ...],
     ) -> RepeatableCase:
         layers = Layers(variant=subject.variant, gin_modules=self._modules, gin_params=imports)
         bound = bind_case(spec, layers, test=test, build=False)
         if _has_identity(bound, row):
             return RepeatableCase(layers=layers, spec=spec, test=test, extra_bindings=(), bound=bound)
+        if bindings is None:
+            raise LobenchError("it has no result, and the suite's files do not give its bindings", where=row.where)
         # The ledger has the bindings that come from a run's config.gin, --gin-file and --gin-param.
         suite_bindings = set(bound.bindings.splitlines())
         extra_bindings = tuple(line for line in bindings.splitlines() if line not in suite_bindings)
