@@ -157,7 +157,7 @@ def test_checkpoints_without_a_common_item_say_so(tmp_path: Path) -> None:
     assert SHOWN["item-diverged-0-exploded"] in counts, counts
     ranking = lobench("results", "--store", tmp_path / ".lobench/compare/lm").stdout
     assert SHOWN["a-diverged-item-scores"] in ranking and "seed" not in ranking, ranking
-    page = lobench("report", tmp_path / ".lobench/compare/lm", "--format", "text").stdout
+    page = lobench("report", ".lobench/compare/lm", "--format", "text", cwd=tmp_path).stdout
     assert SHOWN["diverged-or-exploded-items"] in page and "seed" not in page, page
     assert SHOWN["time-of-all-evaluations"] in page and SHOWN["lobench-baseline"] not in page, page
 
