@@ -22,6 +22,7 @@ from lobench.analysis.stats.paired_samples import DIVERGED, Samples
 from lobench.analysis.store.subjects import Cell, StoredSubject
 from lobench.core.metric import Direction
 from lobench.core.subject import Subject as Who
+from lobench.core.trials import FIRST_REPORT_SEED
 
 SHOWN = texts_of("analysis")
 
@@ -167,6 +168,19 @@ def test_compare_subjects_bounds_of_values_are_of_the_level_of_the_rows_verdict(
     for row in found.primary.comparison.cases:
         values = found.primary.values[row.case]
         assert row.verdict is Effect.WORSE and row.paired.upper < 0 and values.lower > 0, row.case
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_compare_subjects_takes_seeds_that_the_other_side_lacks(size: int) -> None:
+    cells = []
+    for first_seed, ends in ((0, [0.3, 0.31, 0.29]), (FIRST_REPORT_SEED, [0.1 + 0.01 * seed for seed in range(size)])):
+        finals = {first_seed + seed: value for seed, value in enumerate(ends)}
+        starts = {"train/loss": dict.fromkeys(finals, 10.0)}
+        case = case_info("case", primary_metric="train/loss")
+        cells.append(Cell(case=case, final_values={"train/loss": finals}, untrained_values=starts))
+    (found,) = compare_subjects([subject("a", cells[0]), subject("b", cells[1])])
+    assert found.primary.num_pairs == 0 and found.primary.comparison.verdict is Effect.BETTER
+    assert found.primary.notes["s/case"].endswith(SHOWN["no-common-seeds-welch"])
 
 
 def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:

@@ -552,9 +552,12 @@ def _case_note(
     notes += ["McNemar's exact test"] * (paired.method == "mcnemar")
     notes += filter(None, [_equality_note(values, paired, replicate)])
     if not values.is_of_finals:
-        if num_silent := are_uninformative(
-            final_values.values_a, final_values.values_b, scale, starts=final_values.starts[0]
-        ).sum():
+        is_paired = final_values.samples.is_paired
+        if is_paired and (
+            num_silent := are_uninformative(
+                final_values.values_a, final_values.values_b, scale, starts=final_values.starts[0]
+            ).sum()
+        ):
             notes.append(uninformative_seeds_note(num_silent, num_common))
         if scale.is_usable and scale.is_thin:
             notes.append("thin scale")
