@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from lobench.core.errors import ConfigError, suggestion
@@ -283,14 +284,21 @@ def _plain_value(binding: Binding, bindings: Sequence[Binding]) -> Any:
 def search_identity(config: str, name: str) -> tuple[str, ...]:
     """Returns the bindings of an experiment's text on which the trials of a method's search depend.
 
-    They do not depend on labels, the number of trials, or other methods.
+    They do not depend on labels, the number of trials, or other methods. A suite counts by its name, because its path
+    depends on the folder of the file.
     """
     return tuple(
-        binding_text(replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter)))
+        binding_text(_as_identified(binding))
         for binding in _without_other_methods(_bindings_of(config), name)
         if not (binding.name == "Method" and binding.parameter in _METHOD_FIELDS_OUTSIDE_TRIALS)
         and not (binding.name == "Experiment" and binding.parameter in ("name", "fixed"))
     )
+
+
+def _as_identified(binding: Binding) -> Binding:
+    if _key(binding) == ("Experiment", "suites") and isinstance(binding.value, list | tuple):
+        return replace(binding, value=[PurePath(suite).name for suite in binding.value])
+    return replace(binding, parameter=RENAMED_KEYS.get(binding.parameter, binding.parameter))
 
 
 def is_same_method(name: str, earlier_config: str, config: str, sessions: Collection[int] = ()) -> bool:
@@ -325,32 +333,29 @@ def is_same_method(name: str, earlier_config: str, config: str, sessions: Collec
 def _asks_for_sessions(
     bindings: Sequence[Binding], earlier_bindings: Sequence[Binding], sessions: Collection[int]
 ) -> bool:
-    """Returns whether bindings ask for all sessions that earlier bindings with the same first session ask for.
+    """Returns whether bindings ask for all sessions that earlier bindings ask for.
 
     Args:
       sessions: The earlier sessions, if their number is not bound.
     """
-    num_sessions = _experiment_value(bindings, "num_sessions")
-    earlier_num_sessions = _experiment_value(earlier_bindings, "num_sessions")
-    if num_sessions is None or earlier_num_sessions is not None:
-        return num_sessions == earlier_num_sessions or (
-            num_sessions is not None and earlier_num_sessions < num_sessions
-        )
-    first_session = _experiment_value(bindings, "first_session") or 0
-    return set(sessions) <= set(range(first_session, first_session + num_sessions))
+    wanted_sessions, earlier_sessions = map(_sessions_of, (bindings, earlier_bindings))
+    if wanted_sessions is None:
+        return earlier_sessions is None
+    return set(sessions if earlier_sessions is None else earlier_sessions) <= set(wanted_sessions)
 
 
-def _experiment_value(bindings: Iterable[Binding], parameter: str) -> Any:
-    """Returns the value of `Experiment.PARAMETER`; None if it is not bound."""
-    values = [binding.value for binding in bindings if _key(binding) == ("Experiment", parameter)]
-    return values[-1] if values else None
+def _sessions_of(bindings: Iterable[Binding]) -> range | None:
+    """Returns the sessions of an experiment; None if their number is not bound."""
+    values = {binding.parameter: binding.value for binding in bindings if binding.name == "Experiment"}
+    num_sessions, first_session = values.get("num_sessions"), values.get("first_session", 0)
+    return None if num_sessions is None else range(first_session, first_session + num_sessions)
 
 
 def _lines_of_results(bindings: Sequence[Binding], name: str) -> list[str]:
-    """Returns the bindings on which a method's results depend, except for the number of sessions."""
+    """Returns the bindings on which a method's results depend, except for the sessions."""
     own_bindings = _without_other_methods(bindings, name)
     has_search = any(_key(binding) == ("Method", "search") for binding in own_bindings)
-    ignored_keys = (("Method", "label"), ("Experiment", "name"), ("Experiment", "num_sessions"))
+    ignored_keys = (("Method", "label"), *(("Experiment", key) for key in ("name", "num_sessions", "first_session")))
     return [
         binding_text(binding)
         for binding in own_bindings
@@ -363,11 +368,12 @@ def _key(binding: Binding) -> tuple[str, str]:
 
 
 def _bindings_of(config: str) -> list[Binding]:
-    """Returns the bindings of an experiment's text; [] if it cannot be parsed."""
+    """Returns the bindings of an experiment's text, the last one of each parameter; [] if it cannot be parsed."""
     try:
-        return only_bindings(parse_text(config, "the experiment"))
+        bindings = only_bindings(parse_text(config, "the experiment"))
     except ConfigError:
         return []
+    return list({_binding_path(binding): binding for binding in bindings}.values())
 
 
 def _without_other_methods(bindings: Sequence[Binding], name: str) -> list[Binding]:

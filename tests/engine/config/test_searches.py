@@ -141,6 +141,14 @@ def test_trials_hang_on_what_is_said_of_their_own_method(file: Path) -> None:
     )
     for line in (*changes, 'tpe/optuna.sampler = "gp"'):
         assert search_identity(f"{FILE}{line}\n", "adam") != before
+    assert search_identity(f"{FILE}adam/adam.b2 = 0.8\n{FILE}", "adam") != before
+    assert search_identity(FILE + FILE, "adam") == before, "--gin-param may repeat what the file has"
+
+
+def test_a_search_is_the_same_in_a_file_of_another_folder() -> None:
+    suites = ('["quick", "../suites/mine"]', '["quick", "mine"]', '["quick", "other"]')
+    here, there, other = (search_identity(f"{FILE}Experiment.suites = {text}\n", "adam") for text in suites)
+    assert here == there != other
 
 
 def test_results_of_a_method_stay_while_nothing_of_it_changes() -> None:
@@ -154,6 +162,12 @@ def test_results_of_a_method_stay_while_nothing_of_it_changes() -> None:
     assert same("", "adam/adam.b2 = 0.9") == same("", 'tpe/optuna.sampler = "gp"') == (True, False)
     assert same("", "Experiment.num_sessions = 5") == (True, True), "the results are of the first of these sessions"
     assert same("", "Experiment.num_sessions = 2") == same("", "Case.num_inner_steps = 3") == (False, False)
+    assert same("", "Experiment.first_session = 1") == (False, False)
+    assert same("Experiment.first_session = 1", "Experiment.num_sessions = 4") == (True, True)
+    assert same("", "Experiment.first_session = 0\nExperiment.num_sessions = 3\nsgd/sgd.learning_rate = 0.1") == (
+        True,
+        True,
+    )
     assert same("", "sgd/sgd.momentum = 0.9") == same("# code of sgd: 1", "# code of sgd: 2") == (False, True)
     assert not is_same_method("sgd", FILE, text) and not is_same_method("sgd", text, FILE)
     sessions_of_cases = text.replace("Experiment.num_sessions = 3\n", "")
