@@ -19,7 +19,7 @@ from lobench.core.search.space import Kind, Space
 from lobench.core.subject import canonical_optimizer
 from lobench.engine.config.shipped import find_suite, shipped_suite
 from lobench.engine.config.space_syntax import space_of
-from lobench.engine.config.syntax import only_bindings, parse_text
+from lobench.engine.config.syntax import only_bindings, parse_text, statement_text
 from lobench.engine.whole_file import write_whole
 from lobench.experiments.search.planned import strategy_of
 from lobench.plugins import PluginManager
@@ -129,17 +129,34 @@ def baseline_search(settings: TuneSettings, manager: PluginManager) -> BaselineS
     return BaselineSearch(name=search_name, space=space, strategy=strategy, num_trials=settings.num_trials)
 
 
-def tune_file(settings: TuneSettings, folder: Path, manager: PluginManager) -> Path:
-    """Writes the experiment into a folder, and returns the file's path."""
+def tune_file(settings: TuneSettings, folder: Path, manager: PluginManager, gin_params: Sequence[str] = ()) -> Path:
+    """Writes the experiment into a folder, and returns the file's path. Arguments are as in `experiment_text`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "experiment.gin"
-    write_whole(path, experiment_text(settings, folder, manager))
+    write_whole(path, experiment_text(settings, folder, manager, gin_params))
     return path
 
 
-def experiment_text(settings: TuneSettings, folder: Path, manager: PluginManager) -> str:
-    """Returns the text of the experiment: a search, or a race of its settings."""
-    return race_text(settings, folder, manager) if settings.race else tune_text(settings, folder)
+def experiment_text(
+    settings: TuneSettings, folder: Path, manager: PluginManager, gin_params: Sequence[str] = ()
+) -> str:
+    """Returns the text of the experiment: a search, or a race of its settings.
+
+    Args:
+      settings: Options of the command.
+      folder: Folder of the file.
+      manager: Plugins.
+      gin_params: Texts of `--gin-param`, whose statements come last.
+
+    Raises:
+      ConfigError: A text of `--gin-param` has a syntax error.
+      LobenchError: As in `tune_text` and `race_text`.
+    """
+    text = race_text(settings, folder, manager) if settings.race else tune_text(settings, folder)
+    lines = [
+        statement_text(statement) for param in gin_params for statement in parse_text(param, f"--gin-param {param!r}")
+    ]
+    return "\n".join([text, *lines, ""]) if lines else text
 
 
 def _suite_reference(suite: str, folder: Path) -> str:

@@ -55,7 +55,8 @@ def tune(
 
     With --race each setting is a method: see `lobench compare --race`.
 
-    `lobench run STORE/experiment.gin` continues it; a file of your own can have several methods.
+    `lobench run STORE/experiment.gin --store STORE` continues it (with --case, if given); a file of your own can have
+    several methods.
     """
     from lobench.engine.config.shipped import find_suite
     from lobench.engine.config.suite import specs_called
@@ -69,7 +70,8 @@ def tune(
     tune_options = {field.name: options.pop(field.name) for field in fields(TuneSettings) if field.name in options}
     settings = TuneSettings(suites=suites, **tune_options)  # type: ignore[arg-type]  # checked by click
     manager = load_plugins()
-    text = experiment_text(settings, Path(), manager)
+    gin_params: tuple[str, ...] = options.pop("gin_params")  # type: ignore[assignment]  # checked by click
+    text = experiment_text(settings, Path(), manager, gin_params)
     click.echo(text, nl=False)
     ran_as = ("tune", {"gin": text}) if kind == "json" else None
     if is_printed:
@@ -83,6 +85,6 @@ def tune(
     if not check and (store_path / StoreLock.FILE).exists():
         StoreLock(store_path, settings.name).release()  # StoreBusy, before the file of a search that runs is replaced
     with tempfile.TemporaryDirectory() as nowhere, restored_if_refused(store_path / "experiment.gin"):
-        path = tune_file(settings, Path(nowhere) if check else store_path, manager)
+        path = tune_file(settings, Path(nowhere) if check else store_path, manager, gin_params)
         run_settings = RunSettings(experiment=str(path), store=str(store_path), **options)  # type: ignore[arg-type]  # checked by click
         run_experiment(run_settings, check=check, offline=offline, ran_as=ran_as)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import lobench
 from shown import texts_of
-from tiny import make_suite
+from tiny import ONE_CASE, make_suite
 
 from lobench.core.experiment import Search
 from lobench.core.search.space import Kind, Scale
@@ -117,3 +117,18 @@ def test_a_race_of_a_search_has_its_settings_as_methods(folder: Path) -> None:
 def test_what_learns_from_its_trials_does_not_race_them(folder: Path, options: tuple[str, ...], output: str) -> None:
     done = lobench("tune", "tiny", "--optimizer", "adam", "--race", "--print", *options)
     assert done.returncode == 2 and output in done.stderr
+
+
+def test_the_kept_experiment_has_what_gin_param_says_and_a_plan_finds_all_results(folder: Path) -> None:
+    (folder / "tiny" / "tiny.gin").write_text(ONE_CASE)
+    words = ("tune", "tiny", "--optimizer", "momentum", "--store", "s", "--executor", "inline")
+    words += ("--vary", "learning_rate = [0.1, 0.4]", "--vary", "decay = [0.5, 0.9]", "--sessions", "1")
+    words += ("--gin-param", "import tiny_tasks", "--gin-param", "Case.num_inner_steps = 3")
+    done = lobench(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = (folder / "s" / "experiment.gin").read_text()
+    assert kept.endswith("\nimport tiny_tasks\nCase.num_inner_steps = 3\n") and kept.splitlines()[-1] in done.stdout
+    plan = lobench(*words, "--check").stdout
+    assert SHOWN["of-4-evaluations-are-missing"] in plan, plan
+    again = lobench("run", "s/experiment.gin", "--store", "s", "--executor", "inline").stdout
+    assert SHOWN["of-4-evaluations-nothing-new"] in again, again

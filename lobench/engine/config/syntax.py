@@ -38,6 +38,7 @@ __all__ = [
     "parse_text",
     "parse_trainer_config",
     "references_in",
+    "statement_text",
 ]
 
 
@@ -365,6 +366,11 @@ def binding_text(binding: Binding, scope: str | None = None) -> str:
     scope = binding.scope if scope is None else scope
     parameter = f".{binding.parameter}" if binding.parameter else ""
     return f"{scope + '/' if scope else ''}{binding.selector}{parameter} = {gin_text(binding.value)}"
+
+
+def statement_text(statement: Statement) -> str:
+    """Returns the line of a statement."""
+    return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
 
 
 def references_in(value: Any) -> Iterator[Reference | Macro]:

@@ -47,6 +47,7 @@ from lobench.engine.config.syntax import (
     only_bindings,
     parse_file,
     parse_text,
+    statement_text,
 )
 
 __all__ = ["ExperimentFile", "chosen_methods", "is_experiment", "read_experiment"]
@@ -153,9 +154,9 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     ]
     return ExperimentFile(
         path=path,
-        text="".join(f"{_statement_text(statement)}\n" for statement in statements),
+        text="".join(f"{statement_text(statement)}\n" for statement in statements),
         experiment=replace(experiment, methods=methods),
-        shared_lines=tuple(dict.fromkeys(map(_statement_text, shared_statements))),
+        shared_lines=tuple(dict.fromkeys(map(statement_text, shared_statements))),
     )
 
 
@@ -175,10 +176,6 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> tuple[Method
                 next_step=suggestion(name, methods),
             )
     return tuple(method for method in experiment.methods if not names or method.name in names)
-
-
-def _statement_text(statement: Statement) -> str:
-    return binding_text(statement) if isinstance(statement, Binding) else f"import {statement.module}"
 
 
 def _is_outside_cases(binding: Binding, methods: Sequence[str], bindings: Sequence[Binding]) -> bool:
