@@ -17,12 +17,14 @@ from lobench.core.admission import AdmissionPolicy
 from lobench.core.checkpoint import SeenCheckpoint
 from lobench.core.containment import contain_plugins, convert_plugin_errors
 from lobench.core.errors import LobenchError, PluginError, PluginFailure, UsageError
+from lobench.core.subject import RequestedSubject
 from lobench.core.wording import describe_value, headline
 from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.checkpoints.readers import load_readers
 from lobench.engine.checkpoints.whole_files import opaque_readers
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.import_path import prepare_import_path
+from lobench.engine.config.scopes import scopes_of_subjects
 from lobench.engine.config.suite import require_cases, takes_any_checkpoint
 from lobench.engine.paths import path_exists
 from lobench.engine.store.database import access_advice, refused_ownership
@@ -157,17 +159,31 @@ def absolute_location(location: str) -> str:
 
 
 def worker_config(
-    settings: WatchSettings, manager: PluginManager, store: Path, *, with_tests: bool = False
+    settings: WatchSettings,
+    manager: PluginManager,
+    store: Path,
+    *,
+    with_tests: bool = False,
+    requests: Sequence[RequestedSubject] = (),
 ) -> WorkerConfig:
     """Returns the configuration of workers.
 
     Called at the first checkpoint, because the trainer has written its `config.gin` by then.
+
+    Args:
+      settings: Settings of the watch.
+      manager: Plugin manager.
+      store: Folder of the store.
+      with_tests: Whether ordinary tests are cases.
+      requests: Subjects that are evaluated besides those of a source.
     """
     layers = gin_layers_at(settings.location, manager, gin_files=settings.gin_files, gin_params=settings.gin_params)
     serve = CASE_WORKER if settings.suites else COMMAND_WORKER
     return WorkerConfig(
         arguments=tuple(str(Path(suite).resolve()) for suite in settings.suites),
-        layers=replace(layers, import_folders=settings.import_folders).relocated(Path.cwd()),
+        layers=replace(layers, import_folders=settings.import_folders, scopes=scopes_of_subjects(requests)).relocated(
+            Path.cwd()
+        ),
         serve=serve,
         log_folder=store / "logs",
         compilation_cache=cache_folder(store).absolute(),

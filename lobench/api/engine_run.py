@@ -208,7 +208,7 @@ def _run_round(
         isinstance(subject, GivenCheckpoint) for subject in requests
     )
     with_tests = extension is None and only_checkpoints
-    make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests)
+    make_config = partial(worker_config, settings, components.manager, folder, with_tests=with_tests, requests=requests)
     spool_folder = folder / "spool"
     takes_any = takes_any_checkpoint(*settings.suites)
     with (

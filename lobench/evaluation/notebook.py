@@ -14,8 +14,9 @@ from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.config.bound import BoundCase, bind_case, binds_optimizer
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.python_cases import gin_text_of_case, temporary_names
+from lobench.engine.config.scopes import check_scopes
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import single_spec_called
+from lobench.engine.config.suite import single_spec_called, specs_of_suites
 from lobench.engine.config.suite_files import data_files_of_suite, path_stamps
 from lobench.engine.config.user_code import forget_edited_code
 from lobench.engine.file_stamps import FileStamp, stamps_of
@@ -57,15 +58,16 @@ def evaluate(
     with temporary_names() as stand_in:
         objects = list[object]()
         record_and_name = functools.partial(_record_and_name, objects, stand_in)
+        suites = [find_suite(suite)] if python_case is None else []
         spec = (
-            single_spec_called(case, find_suite(suite))
-            if python_case is None
-            else _spec_of(python_case, record_and_name)
+            _spec_of(python_case, record_and_name) if python_case is not None else single_spec_called(case, suites[0])
         )
         layers = functools.partial(
             gin_layers_at, optimizer=optimizer, gin_files=gin_files, gin_params=gin_params, variant=variant
         )
-        return _evaluate(spec, layers, test or "", checkpoint, allow_pickle=allow_pickle, in_this_process=bool(objects))
+        return _evaluate(
+            spec, suites, layers, test or "", checkpoint, allow_pickle=allow_pickle, in_this_process=bool(objects)
+        )
 
 
 def _record_and_name(objects: list[object], stand_in: Callable[[object], str], value: object) -> str:
@@ -82,6 +84,7 @@ def _spec_of(case: Case, stand_in: Callable[[object], str]) -> CaseSpec:
 
 def _evaluate(
     spec: CaseSpec,
+    suites: Sequence[Path],
     layers_for_checkpoint: Callable[[str | Path, PluginManager], Layers],
     test_name: str,
     checkpoint: str | Path | None,
@@ -97,6 +100,7 @@ def _evaluate(
     layers = layers_for_checkpoint(checkpoint or "", manager)
     if not checkpoint and not layers.optimizer and not binds_optimizer(spec, layers):
         raise UsageError("lobench.evaluate needs a checkpoint or an optimizer, one of them")
+    check_scopes(spec, layers, (other for suite in suites for other in specs_of_suites(suite)))
     bound_case = bind_case(spec, layers, test=test_name, build=False)
     bound_case.require_optimizer()
     run = (

@@ -17,7 +17,7 @@ from lobench.engine.config.imported_code import record_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
 from lobench.pytest_plugin.item_cases import case_of
-from lobench.pytest_plugin.item_result import LAYERS, TESTS_ARE_CASES
+from lobench.pytest_plugin.item_result import COLLECTED_CASES, LAYERS, TESTS_ARE_CASES
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.tested import MetricRecorder, TestedCheckpoint
@@ -126,7 +126,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     from lobench.experiments.pytest_items import rename_item
 
-    rename_item(item, case_of(item))
+    spec = case_of(item)
+    if spec is not None:
+        item.config.stash.setdefault(COLLECTED_CASES, {})[spec] = None
+    rename_item(item, spec)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -144,9 +147,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash[TESTS_ARE_CASES] = False  # a gate of trainings compares no ordinary tests, so these only run
     if config.option.collectonly or not any(case_of(item) is not None for item in items):
         return
+    from lobench.pytest_plugin.items import unread_binding
     from lobench.pytest_plugin.options import cases_that_are_forked, cases_without_subject
 
-    problem = cases_without_subject(config, items) or cases_that_are_forked(config, items)
+    problem = (
+        cases_without_subject(config, items) or cases_that_are_forked(config, items) or unread_binding(config, items)
+    )
     if problem:  # among the items selected by -k and -m
         refuse_session(config, items, problem)
     elif is_gate:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lobench.core.case import CaseInfo, SeedBlock
+from lobench.core.case import CaseInfo, CaseSpec, SeedBlock
 from lobench.core.codec import Message
 from lobench.core.result import Curves, Outcome
 from lobench.engine.config.layers import Layers
@@ -16,6 +16,7 @@ from lobench.engine.store.states import StateAccess
 from lobench.engine.workers.protocol import Job
 
 __all__ = [
+    "COLLECTED_CASES",
     "CURRENT_JOB",
     "FINISHED_BLOCKS",
     "ISOLATION_REASON",
@@ -32,6 +33,8 @@ CURRENT_JOB: pytest.StashKey[Job] = pytest.StashKey()
 LAYERS: pytest.StashKey[Layers] = pytest.StashKey()
 STATES: pytest.StashKey[StateAccess] = pytest.StashKey()
 ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
+# Cases of all collected items, also of those that `-k` or `--case` leaves out.
+COLLECTED_CASES: pytest.StashKey[dict[CaseSpec, None]] = pytest.StashKey()
 # Whether ordinary tests are cases, which run once per checkpoint.
 TESTS_ARE_CASES: pytest.StashKey[bool] = pytest.StashKey()
 # Values that an item passes to its report: curves, reason for another process, measurements of its gate.

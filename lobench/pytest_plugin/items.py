@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -15,16 +16,18 @@ import pytest
 from lobench.core.case import CaseInfo, CaseSpec, Expectations, SeedBlock
 from lobench.core.code import CodeFingerprint
 from lobench.core.code_origin import Origin, file_of, origin_of_file
+from lobench.core.errors import ConfigError
 from lobench.core.subject import Variant
 from lobench.engine.config import bound as binding
 from lobench.engine.config.bound import BoundCase, BoundCommand
 from lobench.engine.config.command_case import is_command
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.scopes import check_scopes
 from lobench.engine.config.user_code import code_fingerprint, united_fingerprint
 from lobench.experiments.pytest_items import EXPERIMENT, member_of
 from lobench.pytest_plugin.item_cases import case_of
 from lobench.pytest_plugin.item_names import plain_node_id, test_name
-from lobench.pytest_plugin.item_result import CURRENT_JOB, STATES
+from lobench.pytest_plugin.item_result import COLLECTED_CASES, CURRENT_JOB, ON_PROGRESS, STATES
 from lobench.pytest_plugin.options import layers_of, metrics_of, option
 from lobench.pytest_plugin.ordinary_tests import bind_ordinary_test
 from lobench.pytest_plugin.reuse import IS_REUSED
@@ -47,6 +50,7 @@ __all__ = [
     "plain_node_id",
     "runners_of",
     "test_name",
+    "unread_binding",
     "variant_of",
 ]
 
@@ -73,6 +77,7 @@ class Runners:
 
 _RUNNERS: pytest.StashKey[OrderedDict[Variant, Runners]] = pytest.StashKey()
 _SHARED_RUNNERS: pytest.StashKey[tuple[Programs, IsolatedRunner]] = pytest.StashKey()
+_CHECKED_SCOPES: pytest.StashKey[set[tuple[str, Variant]]] = pytest.StashKey()  # files, with their variants
 _CODE: pytest.StashKey[CodeFingerprint] = pytest.StashKey()  # code of an item's test
 _LATE_FLAGS: pytest.StashKey[set[str]] = pytest.StashKey()  # flags set after jax's backend was made
 
@@ -147,6 +152,7 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
     assert spec is not None
     if spec.is_test:
         return info_of_item(bind_ordinary_test(item, spec), item)
+    _check_scopes(item.config, spec, variant)
     if is_command(spec):
         return info_of_item(bound_command(item, spec, variant), item)
     runners_by_variant = item.config.stash.get(_RUNNERS, None)
@@ -160,6 +166,29 @@ def case_info(item: pytest.Item, variant: Variant) -> CaseInfo:
             bound_case = binding.bind_case(spec, _layers_of(item.config, variant), test=test_name(item), build=False)
         bound_case.require_optimizer()
     return info_of_item(bound_case, item)
+
+
+def unread_binding(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
+    """Returns an error message if a case or an option binds something in a scope that nothing enters; else "".
+
+    A worker of a watch checks the cases of each variant instead.
+    """
+    specs = [spec for item in items if (spec := case_of(item)) is not None and not spec.is_test]
+    try:
+        for spec in () if ON_PROGRESS in config.stash else specs:
+            _check_scopes(config, spec, Variant())
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _check_scopes(config: pytest.Config, spec: CaseSpec, variant: Variant) -> None:
+    """Checks the scopes of a case's file once in a session; see `check_scopes`."""
+    checked_files = config.stash.setdefault(_CHECKED_SCOPES, set())
+    file = spec.text or spec.path, variant
+    if file not in checked_files:
+        check_scopes(spec, _layers_of(config, variant), config.stash.get(COLLECTED_CASES, {}))
+        checked_files.add(file)
 
 
 def is_trained(spec: CaseSpec) -> bool:

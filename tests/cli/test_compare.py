@@ -274,6 +274,14 @@ def test_optimizers_are_trained_once_and_kept_for_the_next_time(tmp_path: Path) 
     assert counter.stat().st_size == retrained
 
 
+def test_a_binding_in_a_scope_that_no_case_has_is_refused(tmp_path: Path) -> None:
+    suite, kept = make_suite(tmp_path), tmp_path / "kept"
+    options = ("--suite", suite, "--case", "a", "--store", kept, "--executor", "inline")
+    done = run("sgd()", "sgd(); sgd.learning_rate = 0.1", *options, "--gin-param", "bb/Case.num_seeds = 1")
+    assert done.returncode == 2 and SHOWN["bb-is-not-a-case"] in done.stderr, done.stderr
+    assert not kept.exists()
+
+
 def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     suite, folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")

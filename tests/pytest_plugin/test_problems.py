@@ -66,6 +66,16 @@ def test_a_session_to_which_nothing_was_given_ends_with_one_line_and_evaluates_w
     assert SHOWN["no-optimizer-put-case-learned"] in beside.stdout
 
 
+def test_a_scope_that_is_no_case_ends_the_session_before_anything_is_trained(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path), tmp_path / "store"
+    words = ("-q", suite, "--lobench-optimizer=sgd()", f"--lobench-store={store}", "-k", "a]")
+    misspelled = pytest_session(*words, "--lobench-gin-param", "bb/Bowl.dim = 3", cwd=tmp_path)
+    assert misspelled.returncode == 4 and SHOWN["bb-is-not-a-case"] in misspelled.stderr, misspelled.stderr
+    assert not store.exists()
+    left_out = pytest_session(*words, "--lobench-gin-param", "b/Bowl.dim = 3", cwd=tmp_path)
+    assert left_out.returncode == 0, left_out.stdout + left_out.stderr
+
+
 def test_a_module_of_the_same_name_never_stands_for_the_one_beside_the_gin_file(tmp_path: Path) -> None:
     for suite, module in (("one", "own_tasks"), ("copy", "own_tasks"), ("two", "own_tasks"), ("three", "random")):
         (tmp_path / suite).mkdir()

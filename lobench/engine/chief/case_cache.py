@@ -136,9 +136,11 @@ class RecordedCases:
     def _inputs_fingerprint(self) -> str:
         config = self._config()
         blocks, params = SessionBlocks.parse_last_lines(config.layers.gin_params)
+        layers = dataclasses.asdict(dataclasses.replace(config.layers, gin_params=params))
+        del layers["scopes"]  # they decide which bindings are refused, and no case
         inputs = {
             "arguments": config.arguments,
-            "layers": dataclasses.asdict(dataclasses.replace(config.layers, gin_params=params)),
+            "layers": layers,
             "bound": [line.partition(" = ")[0] for line in blocks.bindings] if blocks is not None else [],
             "python": [sys.version, sys.prefix],
             "versions": versions_here(),

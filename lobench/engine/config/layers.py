@@ -24,6 +24,7 @@ class Layers:
       gin_params: Texts of `--gin-param`.
       gin_modules: Modules to import before anything is bound.
       import_folders: Further folders searched for modules: the folder of an experiment's file.
+      scopes: Scopes that other subjects' text enters. Bindings in them are not refused as unread.
       variant: gin text of the evaluated subject, over all others.
 
     >>> Layers(gin_params=("Case.num_seeds = 8",)).variant
@@ -37,6 +38,7 @@ class Layers:
     gin_params: tuple[str, ...] = ()
     gin_modules: tuple[str, ...] = ()
     import_folders: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
 
     def relative_to(self, base: Path) -> Layers:

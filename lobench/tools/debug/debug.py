@@ -23,6 +23,7 @@ from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import bind_case, binds_optimizer
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.scopes import check_scopes
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.suite import find_case, specs_of_suites
 from lobench.engine.whole_file import require_writable, write_whole
@@ -108,6 +109,7 @@ def debug(
     layers = gin_layers_at(
         checkpoint, manager, optimizer=optimizer, gin_files=gin_files, gin_params=trained_params, variant=variant
     )
+    check_scopes(spec, layers, specs_of_suites(folder))
     if not checkpoint and not optimizer and not binds_optimizer(spec, layers):
         raise UsageError(
             "the case has no optimizer of its own",

@@ -30,8 +30,9 @@ from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.bound import bind_case
 from lobench.engine.config.layers import Layers
+from lobench.engine.config.scopes import check_scopes
 from lobench.engine.config.shipped import find_suite
-from lobench.engine.config.suite import single_spec_called, specs_in
+from lobench.engine.config.suite import single_spec_called, specs_in, specs_of_suites
 from lobench.evaluation.tuning import point_text, tune
 from lobench.plugins import load_plugins
 from lobench.report.live.notebook_progress import default_progress
@@ -147,6 +148,7 @@ def falsify(
     layers = replace(layers, import_folders=(spec.root,))
     cells = read_cells(spec, layers, as_texts(rules.axes))
     # Binds with the checkpoint's bindings before any cell is evaluated, since they may name a missing module.
+    check_scopes(spec, replace(layers, gin_params=gin_params, import_folders=()), specs_of_suites(path))
     role = bind_case(spec, replace(layers, gin_params=(*bindings, *gin_params)), build=False).info.role
     stored_cells = _StoredCells(
         folder=folder,

@@ -23,6 +23,7 @@ from lobench.core.experiment import METHOD_KINDS, Experiment, Method, expected_v
 from lobench.engine.config.command_files import check_no_shell_syntax
 from lobench.engine.config.experiment.environments import library_at, portable_python, python_at
 from lobench.engine.config.experiment.reach import ReferenceGraph, suite_statements
+from lobench.engine.config.scopes import unread_scope_error
 from lobench.engine.config.shipped import find_suite
 from lobench.engine.config.space_syntax import (
     RENAMED_KEYS,
@@ -134,7 +135,7 @@ def read_experiment(path: Path, gin_params: Sequence[str] = (), *, is_elsewhere:
     reach = ReferenceGraph(
         bindings, suite_statements([Path(suite) for suite in experiment.suites if Path(suite) != path])
     )
-    _check_scopes(bindings, names, own_cases, reach)
+    _check_scopes(bindings, reach)
     check_spaces(bindings, names)
     methods = tuple(_read_method(name, bindings, path.parent, experiment.fixed, reach, is_elsewhere) for name in names)
     _check_labels(methods, path)
@@ -289,11 +290,8 @@ def _check_names(names: Sequence[str], cases: Sequence[str], path: Path) -> None
         )
 
 
-def _check_scopes(
-    bindings: Sequence[Binding], names: Sequence[str], cases: Sequence[str], reach: ReferenceGraph
-) -> None:
+def _check_scopes(bindings: Sequence[Binding], reach: ReferenceGraph) -> None:
     """Raises ConfigError for bindings in scopes that are never entered."""
-    known_scopes = {*names, *cases, *reach.scopes}
     for binding in bindings:
         outer_scope = binding.scope.split("/")[0]
         similar_names = difflib.get_close_matches(binding.name, ("Experiment", "Method"), n=1, cutoff=0.8)
@@ -302,13 +300,9 @@ def _check_scopes(
             raise ConfigError(
                 f"nothing reads {binding.name}", where=binding.where, next_step=f"did you mean {similar_names[0]!r}?"
             )
-        if outer_scope and outer_scope not in known_scopes:
-            problem = (
-                f"nothing reads {binding_text(binding).split(' = ')[0]}: {outer_scope!r} is neither a method nor a case"
-            )
+        if outer_scope and outer_scope not in reach.scopes:
             advice = f"a method has a line such as `{outer_scope}/Method.optimizer = @adam()`"
-            next_step = suggestion(outer_scope, sorted(known_scopes)) or advice
-            raise ConfigError(problem, where=binding.where, next_step=next_step)
+            raise unread_scope_error(binding, "neither a method nor a case", reach.scopes, advice)
 
 
 def _read_method(

@@ -8,6 +8,7 @@ from pathlib import Path
 from lobench.core.case import OPTIMIZER_FIELDS
 from lobench.core.errors import ConfigError
 from lobench.core.experiment import Method, is_fixed
+from lobench.engine.config.scopes import entered_scopes
 from lobench.engine.config.suite import gin_files_of
 from lobench.engine.config.syntax import (
     Binding,
@@ -56,14 +57,12 @@ class ReferenceGraph:
       bindings: Bindings of the experiment.
       suites: Statements of its suites.
     Attributes:
-      scopes: Outermost scopes that a reference, or a case of a suite, enters.
+      scopes: Outermost scopes that a method, a case or a reference enters.
     """
 
     def __init__(self, bindings: Sequence[Binding], suites: Sequence[Statement]) -> None:
         self._bindings = [*bindings, *only_bindings(suites)]
-        refs = [ref for binding in self._bindings for ref in references_in(binding.value)]
-        paths = [ref.scoped_selector if isinstance(ref, Reference) else ref.name for ref in refs]
-        self.scopes = {*(path.split("/")[0] for path in paths if "/" in path), *case_scopes(suites)}
+        self.scopes = entered_scopes(self._bindings)
         self._names_of_cases = self._reached_names(
             binding.value
             for binding in self._bindings
