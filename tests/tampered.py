@@ -70,7 +70,7 @@ def hidden_as_error(store: Path, rng: np.random.Generator) -> None:
     with _database(store) as db:
         rows = db.execute("SELECT id FROM evaluations ORDER BY id").fetchall()
         (number,) = rows[rng.integers(len(rows))]
-        db.execute("UPDATE evaluations SET payload = NULL, outcome = 'error', message = 'no' WHERE id = ?", (number,))
+        db.execute("UPDATE evaluations SET payload = NULL, seconds = 0, outcome = 'error' WHERE id = ?", (number,))
 
 
 def labels_swapped(store: Path, rng: np.random.Generator) -> None:
@@ -127,11 +127,11 @@ def suite_file(suite: Path, rng: np.random.Generator) -> None:
     tasks.write_text(tasks.read_text() + f"\n# {rng.integers(1 << 30)}\n")
 
 
-TAMPERINGS: dict[str, tuple[str, ...]] = {  # and how an audit may name them: a finding's kind, or "differs"
+TAMPERINGS: dict[str, tuple[str, ...]] = {  # and how an audit may name them: a finding's kind, or a verdict
     "curve": ("differs",),
     "final": ("differs",),
     "seeds_dropped": ("absent",),
-    "hidden_as_error": ("differs",),
+    "hidden_as_error": ("not auditable",),
     "labels_swapped": ("label",),
     "subjects_swapped": ("differs",),
     "plan": ("plan",),

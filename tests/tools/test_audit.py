@@ -8,7 +8,9 @@ import math
 import os
 import platform
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from commands import lobench
 from left_behind import traceless
 from shown import texts_of
 from tampered import TAMPERINGS, published, tampered
-from tiny import GIN, make_run, make_suite, watch_command
+from tiny import GIN, ONE_CASE, make_run, make_suite, watch_command
 from tiny import watch_here as watch
 
 from lobench.core.errors import StoreError, UsageError
@@ -26,12 +28,15 @@ from lobench.engine.store.bundle import ResultBundle
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.audit.audit import Audit
 from lobench.tools.audit.audit import audit as audit_here
+from lobench.tools.audit.audit_output import audit_text
 from lobench.tools.audit.draw import draw_indices, escape_chances
 
 SHOWN = texts_of("audit")
 
 _GIN = GIN.replace("Case.num_seeds = 2", "Case.num_seeds = 4\nCase.seed_block = 2")
 _ONE_CASE = _GIN.partition("b/Case.task")[0]
+
+_CONTRADICTIONS = [name for name, (kind, *_) in TAMPERINGS.items() if kind not in ("differs", "not auditable")]
 
 
 def audit(bundle: Path, **options: Any) -> Audit:
@@ -68,7 +73,7 @@ def test_an_honest_bundle_passes_in_full(world: tuple[Path, Path], tmp_path: Pat
     assert "honest" not in record["notes"]
 
 
-@pytest.mark.parametrize("name", [name for name, (verdict, *_) in TAMPERINGS.items() if verdict != "differs"])
+@pytest.mark.parametrize("name", _CONTRADICTIONS)
 def test_what_contradicts_itself_is_named_without_an_evaluation(
     world: tuple[Path, Path], tmp_path: Path, name: str
 ) -> None:
@@ -82,6 +87,33 @@ def test_what_comes_out_otherwise_differs(world_of_one_case: tuple[Path, Path], 
     found = audit(tampered(name, *world_of_one_case, tmp_path, np.random.default_rng(1)))
     assert found.verdict_counts["differs"] == (4 if name == "subjects_swapped" else 1), found.evaluations
     assert not found.is_passed
+
+
+def test_a_result_that_was_hidden_as_an_error_is_named_and_no_accusation(
+    world_of_one_case: tuple[Path, Path], tmp_path: Path
+) -> None:
+    found = audit(tampered("hidden_as_error", *world_of_one_case, tmp_path, np.random.default_rng(1)))
+    assert found.is_passed and dict(found.verdict_counts) == {"identical": 3, "not auditable": 1}
+    assert SHOWN["recorded-as-error-that-have"] in found.not_auditable
+    assert sum(SHOWN["has-a-result-here"] in one.why for one in found.evaluations) == 1
+
+
+def test_a_failure_is_as_recorded_and_differs_if_it_is_called_passed(tmp_path: Path) -> None:
+    """A divergence that is called a failure is told from other results."""
+    run, suite, store = make_run(tmp_path, 5.0, -3.0), make_suite(tmp_path, ONE_CASE), tmp_path / "store"
+    np.savez(run / "theta_3.npz", of_another_optimizer=np.float32(1))
+    (run / "theta_3.npz.done").touch()
+    assert watch(run, suite, "--once", "--checkpoints", "all", "--store", store).returncode == 3
+    found = audit(published(store, tmp_path / "honest.lobench", suite))
+    assert found.is_passed and SHOWN["without-a-result-as"] in audit_text(found)
+    with closing(sqlite3.connect(store / "ledger.sqlite")) as db, db:
+        db.execute("UPDATE evaluations SET outcome = 'passed', message = '' WHERE payload IS NULL")
+        diverging = "checkpoint_sha256 = (SELECT sha256 FROM subjects WHERE uri LIKE '%theta_1.npz')"
+        db.execute(f"UPDATE evaluations SET outcome = 'error', payload = NULL, seconds = 0 WHERE {diverging}")
+    found = audit(published(store, tmp_path / "changed.lobench", suite))
+    whys = {one.verdict: one.why for one in found.evaluations}
+    assert found.contradictions == () and SHOWN["recorded-as-passed-without-a"] in whys["differs"]
+    assert whys["not auditable"] == SHOWN["has-a-result-here-that-diverges"]
 
 
 def test_a_bundle_changed_as_a_file_is_named(world: tuple[Path, Path], tmp_path: Path) -> None:

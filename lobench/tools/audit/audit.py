@@ -319,6 +319,7 @@ def _compare_sample(
     """Evaluates the sample again, and compares the results."""
     comparison = _Comparison()
     repeatable_rows = []
+    num_with_result = Counter[Outcome]()  # of evaluations that were recorded without one
     for index in indices:
         row, case = rows[index], cases[index]
         if isinstance(case, str):
@@ -341,12 +342,18 @@ def _compare_sample(
         if isinstance(result, Curves) and row.curves is not None:
             comparison.our_curves[index] = result
             comparison.unaudited_claims += unrepeated_claims(row, row.curves, result)
+        elif isinstance(result, Curves):
+            num_with_result[row.outcome] += 1
         verdict = _verdict_without_test(row, result)
         if verdict is None:
             assert isinstance(result, Curves) and row.curves is not None
             comparison.curves_to_test[index] = row.curves, result
         else:
             comparison.audited_by_index[index] = verdict
+    comparison.unaudited_claims += [
+        Unaudited(f"why evaluations were recorded as {outcome} that have a result here ({count})")
+        for outcome, count in num_with_result.items()
+    ]
     return comparison
 
 
@@ -365,12 +372,18 @@ def _verdict_without_test(row: EvaluationRow, result: Curves | LobenchError) -> 
     claimed_curves = row.curves
     if isinstance(result, LobenchError):
         if claimed_curves is None and not isinstance(result, NotRepeatable):
+            if row.outcome is Outcome.PASSED and not row.case.whole:
+                problem = f"recorded as passed without a result, and it fails here: {headline(result)}"
+                return AuditedEvaluation(row=row, verdict="differs", why=problem)
             return AuditedEvaluation(row=row, verdict="consistent", why=f"it fails here, too: {headline(result)}")
         return AuditedEvaluation(
             row=row, verdict="not auditable", why=f"it cannot be evaluated here: {headline(result)}"
         )
-    if claimed_curves is None:
-        return AuditedEvaluation(row=row, verdict="differs", why=f"recorded as {row.outcome}, and has a result here")
+    if claimed_curves is None:  # an error may pass
+        end = ", with seeds that diverge" if any(step >= 0 for step in result.diverged_at) else ""
+        return AuditedEvaluation(
+            row=row, verdict="not auditable", why=f"recorded as {row.outcome}, and has a result here{end}"
+        )
     if (why := form_difference(claimed_curves, result)) is not None:
         return AuditedEvaluation(row=row, verdict="differs", why=why)
     where = _first_difference(claimed_curves, result)

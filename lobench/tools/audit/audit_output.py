@@ -91,13 +91,15 @@ def audit_text(audited: Audit) -> str:
     counts = audited.verdict_counts
     num_checked = len(audited.evaluations)
     signer_text = f" by {one_line(audited.signed_by)}" if audited.signed_by else ""
-    meanings = {
-        "identical": "identical bit for bit",
-        "consistent": "consistent (equal up to rounding)",
-        "differs": "different",
-        "not auditable": "not auditable",
+    num_failing = sum(check.verdict == "consistent" and not check.row.has_curves for check in audited.evaluations)
+    counts_by_meaning = {
+        "identical bit for bit": counts["identical"],
+        "consistent (equal up to rounding)": counts["consistent"] - num_failing,
+        "without a result, as recorded": num_failing,
+        "different": counts["differs"],
+        "not auditable": counts["not auditable"],
     }
-    counts_text = ", ".join(f"{counts[name]} {text}" for name, text in meanings.items() if counts[name])
+    counts_text = ", ".join(f"{count} {meaning}" for meaning, count in counts_by_meaning.items() if count)
     repeated_text = (
         f"of {counted(num_checked, 'evaluation')} made again: {counts_text}"
         if counts_text
