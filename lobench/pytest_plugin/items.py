@@ -187,7 +187,8 @@ def _check_scopes(config: pytest.Config, spec: CaseSpec, variant: Variant) -> No
     checked_files = config.stash.setdefault(_CHECKED_SCOPES, set())
     file = spec.text or spec.path, variant
     if file not in checked_files:
-        check_scopes(spec, _layers_of(config, variant), config.stash.get(COLLECTED_CASES, {}))
+        collected_cases = config.stash.get(COLLECTED_CASES, None)
+        check_scopes(spec, _layers_of(config, variant), collected_cases or ())
         checked_files.add(file)
 
 
