@@ -69,6 +69,16 @@ def test_a_log_has_no_control_characters_and_a_line_for_each_thing() -> None:
     assert "\\x1b[31m\\r\\nb\\u202e[bold]x" in lines[1]
 
 
+def test_the_line_of_cases_names_six_of_many_and_says_nothing_of_programs_that_may_not_run() -> None:
+    lines = []
+    for num_cases in (6, 50):
+        file = io.StringIO()
+        PlainProgress(file).cases_known([case_info(f"c{index}") for index in range(num_cases)])
+        lines.append(file.getvalue())
+    assert lines[0] == "6 cases: s/c0, s/c1, s/c2, s/c3, s/c4, s/c5\n"
+    assert lines[1] == lines[0].replace("6 cases", "50 cases").replace("\n", " and 44 more\n")
+
+
 def test_an_evaluation_that_passed_has_a_line_where_it_is_asked_for() -> None:
     for verbose, num_lines in ((False, 1), (True, 2)):
         file = io.StringIO()

@@ -17,7 +17,7 @@ from lobench.core.errors import LobenchError
 from lobench.core.planner import RemainingWork
 from lobench.core.result import Outcome, mean_of
 from lobench.core.subject import Subject
-from lobench.core.wording import cause, counted, one_line
+from lobench.core.wording import cause, counted, one_line, shortened_list
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
@@ -42,6 +42,7 @@ _BEAT_SECONDS = 30.0  # time without a line, after which a line on running work 
 _CODES = {"": "", "green": "\x1b[32m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 _RED = "red"
 _ERROR_WIDTH = 100  # characters of a repeated error
+_MAX_NAMED_CASES = 6  # cases named in a line
 _WIDE = 80  # columns from which a row has room for the number of the program that is compiled
 _MARGIN = 6  # space for the gap between columns, and for the terminal's `^C`, which must not wrap a row
 
@@ -139,12 +140,9 @@ class PlainProgress(SilentProgress):
             self._lines = None
 
     def cases_known(self, cases: Sequence[CaseInfo]) -> None:
-        names = ", ".join(f"{case.suite}/{case.name}" for case in cases)
-        if not cases:  # cases of scripts are known only from their output
-            return
-        compiled = "; a program is compiled for each when it first runs"
-        is_trained = any(not case.evaluator for case in cases)
-        self.log(f"{counted(len(cases), 'case')}: {names}{compiled if is_trained else ''}")
+        if cases:  # cases of scripts are known only from their output
+            names = shortened_list([f"{case.suite}/{case.name}" for case in cases], _MAX_NAMED_CASES)
+            self.log(f"{counted(len(cases), 'case')}: {names}")
 
     def subject_admitted(self, subject: Subject) -> None:
         if self._verbose:
