@@ -113,6 +113,7 @@ def test_two_seeds_of_equal_scores_have_no_interval(tmp_path: Path) -> None:
     [
         (1.0, 1.2, "equal-values-on-all-4-seeds"),
         (1.0, math.nan, "equal-values-on-the-3-seeds"),
+        (1.0 + 2.0**-23, 1.2, "values-on-all-4-seeds-differ"),
         (2.0, 1.2, "equal-differences-on-all-4-seeds"),
     ],
 )

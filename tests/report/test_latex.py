@@ -31,7 +31,7 @@ from lobench.report.tables.appendix import appendix_latex, appendix_markdown
 from lobench.report.tables.comparison import case_means
 from lobench.report.tables.latex import escape, latex_table
 from lobench.report.tables.method_table import method_records
-from lobench.report.tables.text import interval_cell
+from lobench.report.tables.text import interval_cell, ratio_cell
 from lobench.report.tables.verdict import pair_card
 
 SHOWN = texts_of("report")
@@ -81,6 +81,39 @@ def test_what_diverged_or_is_missing_is_never_bold() -> None:
 
 def test_a_bound_that_rounds_to_zero_has_no_sign() -> None:
     assert interval_cell(Interval(mean=-1e-9, lower=-2e-9, upper=1e-9)) == "0.000 [0.000, 0.000]"
+
+
+@pytest.mark.parametrize(
+    ("lower", "mean", "upper", "expected"),
+    [
+        (-3.7e-7, -2e-7, -3e-8, "-2.0e-07 [-3.7e-07, -3.0e-08]"),
+        (1.2e-4, 4.5e-4, 0.0012, "+0.00045 [+0.00012, +0.0012]"),
+        (-2e-7, -1e-7, 3e-8, "+0.000 [+0.000, +0.000]"),
+        (0.0, 0.0, 0.0, "+0.000 [+0.000, +0.000]"),
+        (0.0002, 0.001, 0.0018, "+0.001 [+0.000, +0.002]"),
+    ],
+)
+def test_a_difference_that_its_bounds_tell_from_0_is_not_printed_as_0(
+    lower: float, mean: float, upper: float, expected: str
+) -> None:
+    assert interval_cell(Interval(mean=mean, lower=lower, upper=upper), "+z.3f") == expected
+
+
+@pytest.mark.parametrize(
+    ("lower", "mean", "upper", "expected"),
+    [
+        (0.9999996, 0.9999998, 0.9999999, "0.99999980 [0.99999960, 0.99999990]"),
+        (1.003, 1.004, 1.005, "1.0040 [1.0030, 1.0050]"),
+        (0.999, 1.004, 1.009, "1.00 [0.999, 1.01]"),
+        (0.994, 0.996, 0.998, "0.996 [0.994, 0.998]"),
+        (1.0, 1.0, 1.0, "1.00 [1.00, 1.00]"),
+        (2.0, 20_000.0, 2e8, "> 10,000 [2.00, > 10,000]"),
+    ],
+)
+def test_a_ratio_that_its_bounds_tell_from_1_is_not_printed_as_1(
+    lower: float, mean: float, upper: float, expected: str
+) -> None:
+    assert ratio_cell(Interval(mean=mean, lower=lower, upper=upper)) == expected
 
 
 def test_a_method_whose_seeds_all_exploded_is_never_bold(tmp_path: Path) -> None:

@@ -565,7 +565,7 @@ def _case_note(
 
 
 def _equality_note(values: PairedValues, paired: MeanDifference, replicate: str) -> str:
-    """Returns a note on an interval that shows no variance, because all differences are equal; else ""."""
+    """Returns a note on an interval that shows no variance, because differences are equal up to rounding; else ""."""
     samples = values.samples
     converged = samples.converged()
     if not samples.is_paired or paired.method == "mcnemar" or math.isnan(paired.lower) or converged.has_spread:
@@ -573,8 +573,11 @@ def _equality_note(values: PairedValues, paired: MeanDifference, replicate: str)
     seeds_text = f"on all {counted(len(converged), replicate)}"
     if len(converged) < len(samples):
         seeds_text = f"on the {counted(len(converged), replicate)} that converge"
+    noun = "values" if values.is_of_finals else "scores"
+    if converged.a == converged.b:
+        return f"equal {noun} {seeds_text}"
     if converged.are_equal:
-        return f"equal {'values' if values.is_of_finals else 'scores'} {seeds_text}"
+        return f"{noun} {seeds_text} differ by rounding only"
     return f"equal differences {seeds_text}: the interval shows rounding only"
 
 

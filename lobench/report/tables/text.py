@@ -51,6 +51,7 @@ _GAP = "  "  # between columns
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"  # end of shortened names; one column wide
 _LEAST_WIDTH = 40
 _MOST_TIMES = 10_000  # larger factors are given as "more than"
+_LEAST_MEAN = 0.0005  # smaller means round to 0.000
 _LEAST_NAME_WIDTH = 20  # names are not made shorter than this
 _WORD_START = re.compile(r"\W*[^\W\d_]")  # begins with a letter
 _WRAPPED_WORD = re.compile(r"\S*`[^`]*`\S*|\S+")  # words; a command in backquotes is one word
@@ -75,6 +76,8 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
 def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f", *, mark: str = "") -> str:
     """Formats an interval as `0.52 [0.44, 0.60]`; only the mean without bounds, `-` without a mean.
 
+    A mean that would be printed as 0.000, although its bounds exclude 0, has two significant digits.
+
     Args:
       interval: The interval.
       form: Format of the numbers. Includes `z` if values may be rounded to 0, so that 0 has no sign.
@@ -82,6 +85,8 @@ def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f"
     """
     if interval is None or math.isnan(interval.mean):
         return "-"
+    if (interval.lower > 0 or interval.upper < 0) and abs(interval.mean) < _LEAST_MEAN:
+        form = form.replace("z.3f", "#.2g")
     bounds = "" if math.isnan(interval.lower) else f" [{interval.lower:{form}}, {interval.upper:{form}}]"
     return f"{mark}{interval.mean:{form}}{bounds}"
 
@@ -112,13 +117,19 @@ def p_words(value: float) -> str:
 
 
 def ratio_cell(interval: Interval | None) -> str:
-    """Formats a ratio with its bounds, `1.11 [1.09, 1.13]`; `-` if unknown."""
+    """Formats a ratio with its bounds, `1.11 [1.09, 1.13]`; `-` if unknown.
+
+    A ratio that would be printed as 1, although its bounds exclude 1, has more digits: `1.0040 [1.0030, 1.0050]`.
+    """
     if interval is None or math.isnan(interval.mean):
         return "-"
     if math.isnan(interval.lower):
         return factor_text(interval.mean)
     if interval.lower > _MOST_TIMES or interval.upper < 1 / _MOST_TIMES:
         return f"{factor_text(interval.mean)} times"
+    if (interval.lower > 1 or interval.upper < 1) and factor_text(interval.mean) in ("1.00", "1.000"):
+        decimals = 1 - math.floor(math.log10(abs(interval.mean - 1)))
+        return f"{interval.mean:.{decimals}f} [{interval.lower:.{decimals}f}, {interval.upper:.{decimals}f}]"
     return f"{factor_text(interval.mean)} [{factor_text(interval.lower)}, {factor_text(interval.upper)}]"
 
 
