@@ -6,12 +6,14 @@ names a store, NAME alone is looked up there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from lobench.analysis.comparisons.run_history import find_stores
+from lobench.analysis.store import names
 from lobench.analysis.store.methods import read_methods
 from lobench.analysis.store.names import match_name, subject_index_named
 from lobench.analysis.store.reference import ReferenceChoice, choose_reference
@@ -380,11 +382,7 @@ def _labels_in(config: str) -> dict[str, str]:
 
 def snapshot_with_name(store: Path, name: str) -> Snapshot:
     """Returns the snapshot of a store's last experiment, or of the whole store if the name is found only there."""
-    methods_snapshot = read_methods(store)
-    if not methods_snapshot.experiment.method_names or match_name(methods_snapshot, name).is_exact:
-        return methods_snapshot
-    store_snapshot = read_store(store)
-    return store_snapshot if match_name(store_snapshot, name).indices else methods_snapshot
+    return names.snapshot_with_name(read_methods(store), functools.partial(read_store, store), name)
 
 
 def _namesakes(text: str, request: RequestedSubject, store: Path | None) -> list[Who]:

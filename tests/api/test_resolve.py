@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -101,7 +102,6 @@ def _of_debug_and_pytest(world: World, form: str) -> str:
 
 
 def _of_curves(world: World, form: str) -> str:
-    # No experiment's scopes here: what a store calls its subjects.
     found = package.open_results(world.store).curves("train/loss", case="a", checkpoint=form)
     (uri,) = {one.subject.uri for one in found}
     return uri
@@ -120,8 +120,6 @@ def test_each_place_takes_each_form(
     monkeypatch.chdir(world.folder)
     for expected, forms in FORMS.items():
         for form in map(world.named, forms):
-            if place is _of_curves and form in ("adam", "moment", "given"):
-                continue
             uri = place(world, form)
             assert uri == expected or uri == str(world.folder / expected), form
 
@@ -143,6 +141,8 @@ def test_what_is_ambiguous_or_missing_says_candidates_and_the_next_step(
     assert SHOWN["notes-txt-is-a-path"] in file and SHOWN["say-notes-txt-or"] in file
     missing = refused(lambda: find_stored_subject("adma", world.store))
     assert SHOWN["nothing-here-is-called-adma"] in missing and missing.endswith(SHOWN["did-you-mean-adam"])
+    curves = functools.partial(package.open_results(world.store).curves, "train/loss")
+    assert refused(lambda: curves(checkpoint="slow")) == both and refused(lambda: curves(checkpoint="adma")) == missing
     assert SHOWN["adam-is-no-checkpoint"] in refused(lambda: find_training_setup("adam", "checkpoint", world.store))
     assert SHOWN["give-that-store"] in refused(lambda: find_request("SGD, tuned", None))
 

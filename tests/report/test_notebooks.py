@@ -112,7 +112,7 @@ def test_results_are_a_table_of_methods_and_cases(store: Path) -> None:
 
 
 def test_of_an_experiment_the_best_trial_of_a_search_is_shown_and_on_request_all_trials(store: Path) -> None:
-    config = "tuned/Method.optimizer = @adam()\ntuned/Method.search = @random()\n"
+    config = "tuned/Method.optimizer = @adam()\ntuned/Method.search = @random()\nfixed/Method.optimizer = @adam()\n"
     trials = {f"adam(); adam.learning_rate = {rate}": fitness for rate, fitness in ((0.1, 0.5), (0.2, 0.9))}
     for optimizer, fitness in trials.items():
         add(store, 0, {"a": {"train/loss": [1 - fitness, 1 - fitness]}}, optimizer=optimizer)
@@ -121,18 +121,29 @@ def test_of_an_experiment_the_best_trial_of_a_search_is_shown_and_on_request_all
         for number, (optimizer, fitness) in enumerate(trials.items()):
             (row,) = ledger.evaluations(Subject.of_optimizer(optimizer).sha256)
             evaluation = EvaluationId(row.key.checkpoint_sha256, row.case.key, row.key.seed_block)
-            members = [SessionMember(method="tuned", trial=number, session=s, evaluation=evaluation) for s in (0, 1)]
-            assert ledger.add_memberships(experiment, members, programs=[row.key.program_version]) == 2
+            roles = [("tuned", number)] + [("fixed", 0)] * (number == 0)  # with the text of the first trial
+            members = [
+                SessionMember(method=method, trial=trial, session=s, evaluation=evaluation)
+                for method, trial in roles
+                for s in (0, 1)
+            ]
+            assert ledger.add_memberships(experiment, members, programs=[row.key.program_version]) == len(members)
             trial = TrialRow(method="tuned", number=number, parameters={"x": number}, state="done", fitness=fitness)
             ledger.record_trial(experiment, trial)
     found = lobench.open_results(store)
     html = found._repr_html_()
     rows = Rows(html).rows
-    assert rows[0][1:2] == ["tuned"] and rows[1][1].startswith("0.100 [") and rows[1][1].endswith(" (s)")
+    assert rows[0][1:3] == ["tuned", "fixed"] and rows[1][1].startswith("0.100 [") and rows[1][1].endswith(" (s)")
     text = lobench_text(store, "results", "--by", "method")
     assert all(cell in text for cell in rows[1])
-    assert [line.get_label() for line in found.plot().get_lines()] == ["tuned"]
+    assert {line.get_label() for line in found.plot().get_lines()} == {"tuned", "fixed"}
     assert {*trials, ADAM} < set(found.frame().label), "the frames have all subjects"
+
+    for name, label, end in (("tuned", "tuned", 0.1), ("fixed", "fixed", 0.5), (ADAM, ADAM, None)):
+        (named,) = found.curves("train/loss", case="a", checkpoint=name)
+        assert named.subject.label == label and (end is None or named.values[:, -1].tolist() == [np.float32(end)] * 2)
+    with pytest.raises(UsageError, match=SHOWN["did-you-mean-fixed"]):
+        found.curves("train/loss", checkpoint="fixd")
 
     whole = lobench.open_results(store, include_all=True)
     assert {*trials, ADAM} < {*Rows(whole._repr_html_()).rows[0]}

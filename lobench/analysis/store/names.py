@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from lobench.core.subject import Subject, SubjectKey, optimizer_bindings
 from lobench.engine.config.syntax import binding_text, only_bindings, parse_text
 from lobench.engine.paths import path_exists
 
-__all__ = ["NameMatches", "match_name", "name_matches", "subject_index_named", "subject_names"]
+__all__ = ["NameMatches", "match_name", "snapshot_with_name", "subject_index_named", "subject_names"]
 
 _MIN_HASH_DIGITS = 6  # fewest digits that count as the start of a sha256
 _MAX_NAMES = 8  # most names in an error
@@ -69,13 +69,20 @@ def match_name(snapshot: Snapshot, text: str, excluded_keys: Collection[SubjectK
     return NameMatches(tuple(path_matches or similar_indices), is_exact=False)
 
 
-def name_matches(subject: Subject, text: str) -> bool:
-    """Returns whether a text matches a subject. It may match others too."""
-    return (
-        text in (subject.label, subject.name, subject.uri)
-        or _is_text_or_path(subject, text)
-        or _is_similar(subject, text)
-    )
+def snapshot_with_name(methods_snapshot: Snapshot, make_store_snapshot: Callable[[], Snapshot], text: str) -> Snapshot:
+    """Returns the snapshot in which a text is looked up: that of an experiment's methods, or of the whole store.
+
+    Args:
+      methods_snapshot: Snapshot of the methods. If the store has no experiment, it is that of the whole store.
+      make_store_snapshot: Function that makes the snapshot of the whole store. It is called if the text is not exactly
+        the name of a method.
+      text: Text to look up.
+    """
+    if not methods_snapshot.all_stored_subjects or match_name(methods_snapshot, text).is_exact:
+        return methods_snapshot
+    store_snapshot = make_store_snapshot()
+    is_of_store = not methods_snapshot.subjects or match_name(store_snapshot, text).indices
+    return store_snapshot if is_of_store else methods_snapshot
 
 
 def subject_index_named(snapshot: Snapshot, text: str, candidates: Collection[SubjectKey] = ()) -> int:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lobench.analysis.store.names import name_matches
+from lobench.analysis.store.names import snapshot_with_name, subject_index_named
 from lobench.analysis.store.snapshot import Snapshot, snapshot_maker
+from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.case import CaseInfo
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.errors import StoreError, UsageError, suggestion
@@ -96,10 +97,13 @@ class StoredResults:
         rows: tuple[EvaluationRow, ...],
         current: CurrentCases | None = None,
         make_snapshot: Callable[[], Snapshot] | None = None,
+        make_store_snapshot: Callable[[], Snapshot] | None = None,
     ) -> None:
         self.store, self.rows = store, rows
         self._current_cases = CurrentCases.of_rows(rows) if current is None else current
-        self._make_snapshot = make_snapshot or functools.partial(Snapshot.of, store, rows, current=current)
+        make_store_snapshot = make_store_snapshot or functools.partial(Snapshot.of, store, rows, current=current)
+        self._make_store_snapshot = functools.cache(make_store_snapshot)
+        self._make_snapshot = functools.cache(make_snapshot or self._make_store_snapshot)
 
     def evaluations(self) -> pd.DataFrame:
         """Returns a row for each evaluation and each sighting of its checkpoint, including those without curves.
@@ -128,7 +132,8 @@ class StoredResults:
         case_identity (cases of one name may differ in it), seed, metric,
         value (after the last inner step; NaN if the seed diverged), best (NaN if the metric's direction is not
         declared), mean, diverged_at (-1 if it did not), outcome. A seed whose evaluation gave no curves (error,
-        timeout, ...) has one row without a metric, so that it stays visible.
+        timeout, ...) has one row without a metric, so that it stays visible. Methods of an experiment with the same gin
+        text, or that of a search's trial, are one optimizer with one label.
         """
         return value_frame(self.rows)
 
@@ -207,10 +212,13 @@ class StoredResults:
           metric: `<split>/<metric>`, or `batch/<metric>`.
           case: Name of the case (`relu32` or `digits/relu32`). None: all cases.
           outer_step: Outer step of the checkpoints. None: all.
-          checkpoint: Label, gin text, end of the path, or start of the sha256 of the subject. None: all.
+          checkpoint: Name of the subject, as in `lobench.compare`: the label or scope of a method of the experiment, or
+            the label, gin text, end of the path, outer step or start of the sha256 of any subject. A method has the
+            seeds that its table shows: the best trial of a search those that are fresh, a command the first seed of
+            each session's last checkpoint. None: all subjects.
 
         Raises:
-          UsageError: The store has no such metric.
+          UsageError: The store has no such metric, no subject has the name, or several have it.
         """
         self._require_metric(metric)
         blocks = self._latest_curves(case=case, outer_step=outer_step, checkpoint=checkpoint)
@@ -220,12 +228,25 @@ class StoredResults:
     def _latest_curves(
         self, *, case: str | None = None, outer_step: int | None = None, checkpoint: str | None = None
     ) -> Iterator[tuple[CaseInfo, Subject, _LatestCurves]]:
-        """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed."""
+        """Yields each case and subject with the latest valid evaluation of each seed, sorted by seed.
+
+        Of a method of the experiment, these are the seeds that its table shows.
+        """
+        found, is_method = None, False
+        if checkpoint is not None and self.rows:
+            found, is_method = self._find(checkpoint, outer_step)
+        if found is not None and is_method:
+            subject = dataclasses.replace(found.subject, label=found.label)
+            for cell in found.cells.values() if outer_step in (None, subject.known_outer_step) else ():
+                if case is None or cell.case.has_name(case):
+                    curves_by_seed = cell.curves_by_seed.items()
+                    yield cell.case, subject, {seed: (curves.complete(), row) for seed, (curves, row) in curves_by_seed}
+            return
         groups: dict[tuple[str, Subject], list[tuple[EvaluationRow, Curves]]] = {}
         for row, subject in self._sightings():
             is_wanted = case is None or row.case.has_name(case)
             is_wanted &= outer_step is None or outer_step == subject.known_outer_step
-            is_wanted &= checkpoint is None or name_matches(subject, checkpoint)
+            is_wanted &= found is None or found.subject.key == subject.key
             curves_of_row = row.curves if is_wanted else None
             if curves_of_row is not None:
                 groups.setdefault((row.case.key, subject), []).append((row, curves_of_row))
@@ -238,6 +259,22 @@ class StoredResults:
                     latest.clear()
                 latest.update({seed: (curves, index) for index, seed in enumerate(curves.seeds)})
             yield rows[-1].case, subject, dict(sorted(latest.items()))
+
+    def _find(self, name: str, outer_step: int | None) -> tuple[StoredSubject, bool]:
+        """Returns the subject that a text names, and whether it is a method of the experiment.
+
+        Args:
+          name: Text to look up.
+          outer_step: Outer step of the checkpoint, if several have the name. None: any.
+
+        Raises:
+          UsageError: No subject has this name, or several have it.
+        """
+        snapshot = snapshot_with_name(self._make_snapshot(), self._make_store_snapshot, name)
+        identities = [subject.subject for subject in snapshot.subjects]
+        other_keys = [one.key for one in identities if outer_step not in (None, one.known_outer_step)]
+        index = subject_index_named(snapshot, name, other_keys)
+        return snapshot.subjects[index], bool(snapshot.experiment.method_names)
 
     def _require_metric(self, metric: str) -> None:
         stored_metrics = {name for row in self.rows if (curves := row.curves) is not None for name in curves.metrics}
@@ -271,8 +308,9 @@ def open_results(store: str | Path, *, experiment: str | None = None, include_al
 
     Args:
       store: Folder of the store.
-      experiment: Name of the experiment whose methods a notebook's table and `plot` show. None: the last one that was
-        run, or all subjects of a store without any. The frames and `curves` have all subjects.
+      experiment: Name of the experiment whose methods a notebook's table and `plot` show, and whose names `curves`
+        takes. None: the last one that was run, or all subjects of a store without any. The frames and `curves` have all
+        subjects.
       include_all: Whether the table and `plot` show all subjects instead, such as each trial of a search.
 
     Raises:
@@ -292,7 +330,7 @@ def open_results(store: str | Path, *, experiment: str | None = None, include_al
         rows = tuple(ledger.evaluations())
         current = ledger.current_cases(rows)
         changed_files = edited_code(ledger, rows)
-        make_store_snapshot = snapshot_maker(path, ledger, rows, positions)
+        make_store_snapshot = functools.cache(snapshot_maker(path, ledger, rows, positions))
         version = None if include_all else find_experiment(path, ledger, experiment)
     if line := edited_code_line([row for row in rows if current.is_current(row)], changed_files):
         warnings.warn(f"{path}: {line}", stacklevel=2)
@@ -303,7 +341,7 @@ def open_results(store: str | Path, *, experiment: str | None = None, include_al
         with Ledger.open(path, read_only=True) as ledger:
             return snapshot_of_experiment(make_store_snapshot(), version, ledger)
 
-    return StoredResults(path, rows, current, make_snapshot)
+    return StoredResults(path, rows, current, make_snapshot, make_store_snapshot)
 
 
 def value_frames(rows: Iterable[EvaluationRow]) -> Iterator[pd.DataFrame]:
