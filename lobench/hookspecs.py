@@ -344,7 +344,10 @@ class ResultSink(Protocol):
     The progress of a sink is stored under its address, and under its attribute `destination` (str) if it has one: an id
     stored with the written data, so that a removed or replaced destination gets everything again. If its attribute
     `keeps_first` is true, the sink writes a number only once for each run, generation and outer step. The caller
-    reports later numbers that the sink therefore ignores.
+    reports later numbers that the sink therefore ignores. A sink whose attribute `shows_state` is true shows the
+    present state of the store, such as a page. The state also changes without a result: a trainer begins again, or
+    bindings go back to former ones. So `deliver` is also called with no deliveries, at the start, every 30 seconds
+    while nothing is delivered, and at the end.
 
     >>> "report" in load_plugins().declarations("lobench_result_sinks")
     True

@@ -251,7 +251,7 @@ def _make_sink(address: str, manager: PluginManager, context: SinkContext) -> Re
     with convert_plugin_errors(setup_error, LobenchError):
         sink: ResultSink = factory(replace(context, argument=argument))
         destination = getattr(sink, "destination", "")  # a property that may fail
-        bool(getattr(sink, "keeps_first", False))
+        bool(getattr(sink, "keeps_first", False)), bool(getattr(sink, "shows_state", False))
     missing_methods = [method for method in ("deliver", "close") if not callable(getattr(sink, method, None))]
     if missing_methods:
         problem = "the factory returned something else"

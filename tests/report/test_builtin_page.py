@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import lobench_here
+from report_store import case_info as report_case
 from report_store import make_baseline, make_store
 from shown import texts_of
-from tiny import make_run, make_suite, watch
+from tiny import ONE_CASE, make_run, make_suite, watch, watch_here
 
 from lobench.core.errors import LobenchError
+from lobench.engine.config.origin import Revision
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.plans import suite_plan
 from lobench.hookspecs import SinkContext
-from lobench.report.page.builtin_report import PAGE, ReportSink
+from lobench.report.page.builtin_report import _ADDED_LINES, PAGE, ReportSink
 
 SHOWN = texts_of("report")
 
@@ -65,8 +70,78 @@ def test_close_makes_the_page_that_was_put_off(tmp_path: Path) -> None:
 
 
 def test_a_page_that_cannot_be_made_is_an_error_of_the_sink(tmp_path: Path) -> None:
-    with pytest.raises(LobenchError, match=SHOWN["no-result-store-found"]):
-        ReportSink(SinkContext(store=tmp_path))._update_page()
+    broken = tmp_path / "adam.json"
+    broken.write_text("{")
+    with pytest.raises(LobenchError, match=r"adam\.json"):
+        ReportSink(SinkContext(store=make_store(tmp_path, num_checkpoints=1), suites=(str(broken),))).deliver([])
+
+
+def record_plan(ledger: Ledger) -> None:
+    subject, case = next(iter(ledger.sightings().values())), report_case("case0")
+    ledger.record_plan(subject, suite_plan([case], {}))
+
+
+def restart(ledger: Ledger) -> None:
+    """Records that the trainer has begun again with a first theta of which there are results."""
+    sighting = {"uri": "theta_0.npz", "sha256": "0" * 64, "generation": 0, "outer_step": 0, "variant": ""}
+    ledger.record_event("restarted", **sighting)
+
+
+CHANGES: dict[str, Callable[[Ledger, Path], object]] = {
+    "plan": lambda ledger, suite: record_plan(ledger),
+    "restart": lambda ledger, suite: restart(ledger),
+    "moved run": lambda ledger, suite: ledger.connection.execute("UPDATE subjects SET uri = '/moved' || uri"),
+    "edited code": lambda ledger, suite: (suite / "peat.py").write_text("rate = 2"),
+    "removed code": lambda ledger, suite: (suite / "peat.py").unlink(),
+    "removed baseline": lambda ledger, suite: (suite / "baselines" / "adam-velo.json").unlink(),
+    "further baseline": lambda ledger, suite: (suite / "baselines" / "sgd.json").write_text("{}"),
+    "imported curves": lambda ledger, suite: ledger.record_event("imported", count=1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_page_is_made_again_if_what_it_shows_has_changed_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    made: list[Path] = []
+
+    def make(sink: ReportSink) -> str:
+        made.append(sink._page)
+        sink._page.write_text(f"<title>page {len(made)}</title>")
+        return ""
+
+    monkeypatch.setattr(ReportSink, "_request_page", make)
+    store, suite = make_store(tmp_path, num_checkpoints=1), make_baseline(tmp_path)
+    (suite / "peat.py").write_text("rate = 1")
+    with Ledger.open(store) as ledger:
+        ledger.record_suites({("digits", str(suite)): {}})
+        ledger.record_code({"0123456789abcdef": {"peat.py": "a" * 64, "numpy": "2.0"}})
+
+    def watch_page() -> int:
+        """Starts and ends a watch that evaluates nothing."""
+        sink = ReportSink(SinkContext(store=store))
+        sink.deliver([])
+        sink.deliver([])
+        sink.close()
+        return len(made)
+
+    assert [watch_page(), watch_page()] == [1, 1]
+    with Ledger.open(store) as ledger:
+        ledger.advance_cursor("report", 1)
+        assert watch_page() == 1, "its own cursor is not shown"
+        CHANGES[change](ledger, suite)
+        assert [watch_page(), watch_page()] == [2, 2]
+    assert (store / PAGE).read_text().endswith("<title>page 2</title>")
+
+
+def test_page_of_a_begun_experiment_without_results_is_that_of_before(tmp_path: Path) -> None:
+    store = make_store(tmp_path, num_checkpoints=1)
+    with Ledger.open(store) as ledger:
+        ledger.record_experiment("new", "Experiment.name = 'new'", revision=Revision(), versions={})
+    sink = ReportSink(SinkContext(store=store))
+    sink.deliver([])
+    sink.close()
+    assert SHOWN["no-result-yet"] in (store / PAGE).read_text()
 
 
 def test_answer_of_the_process_is_found_behind_other_output(tmp_path: Path) -> None:
@@ -104,3 +179,17 @@ def test_watch_report_on_a_network_store_leaves_a_page_of_all_checkpoints(
     assert done.returncode == 0 and "sink" not in output.replace(str(tmp_path), ""), output
     assert f"{tmp_path / 'store' / PAGE}" in done.stdout
     assert "2 checkpoints, 2 cases, 4 evaluations" in (tmp_path / "store" / PAGE).read_text()
+
+
+def test_watch_report_after_bindings_came_back_has_their_numbers(tmp_path: Path) -> None:
+    """Nothing is evaluated, but the plan is another one."""
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
+    store, first = tmp_path / "store", (run / "config.gin").read_text()
+    for text in (first, f"{first}LearnableSGD.initial_lr = 0.5\n", first):
+        (run / "config.gin").write_text(text)
+        done = watch_here(run, suite, "--once", "--report", "--store", str(store))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing new" in done.stdout
+    page = lobench_here("report", "--store", store, "--output", "full.html", cwd=tmp_path)
+    assert page.returncode == 0, page.stderr
+    assert _ADDED_LINES.sub("", (store / PAGE).read_text()) == (tmp_path / "full.html").read_text()

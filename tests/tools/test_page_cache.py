@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -12,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from report_store import SEEDS, case_info, curves, make_store
+from report_store import SEEDS, case_info, curves, make_baseline, make_store
 from shown import texts_of
 from store_histories import HISTORIES, Step, take
 
 from lobench.core.case import SeedBlock
-from lobench.core.errors import StoreError
+from lobench.core.errors import LobenchError, StoreError
 from lobench.core.program import PROGRAM_VERSION
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
@@ -99,6 +100,25 @@ def test_a_look_that_waits_has_the_evaluations_of_that_moment(tmp_path: Path, mo
     record(store)
     found, _ = cache.current_page(waits=True)
     assert found.html == first.html and "1 optimizer" in found.subtitle
+
+
+@pytest.mark.parametrize("name", ["peat.py", "baselines/adam-velo.json", "baselines/new.json"])
+def test_page_is_due_after_an_edit_of_the_code_behind_results_or_of_a_baseline(tmp_path: Path, name: str) -> None:
+    store, suite = make_store(tmp_path), make_baseline(tmp_path)
+    (suite / "peat.py").write_text("rate = 1")
+    with Ledger.open(store) as ledger:
+        ledger.record_suites({("digits", str(suite)): {}})
+        ledger.record_code({"0123456789abcdef": {"peat.py": "a" * 64}})
+    cache = PageCache(store, ())
+    whole(cache)
+    cache._next_at = 0.0
+    assert not cache._is_due()
+    (suite / name).write_text("{}")
+    assert cache._is_due()
+    with contextlib.suppress(LobenchError):
+        whole(cache)
+    cache._next_at, cache._retry_at = 0.0, math.inf
+    assert not cache._is_due()
 
 
 def test_a_problem_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,10 @@ class Codes(LedgerPart):
         """Returns the parts of a fingerprint; None if the store does not know it."""
         return self._parts.get(code)
 
+    def names_of_code_parts(self) -> list[str]:
+        """Returns the names of the files and packages in all recorded fingerprints."""
+        return list(dict.fromkeys(name for part_hashes in self._parts.values() for name in part_hashes))
+
     def script_codes(self) -> list[tuple[str, str]]:
         """Returns the name of each method that is a command, with its fingerprint when it was run, in order."""
         return [(detail["method"], detail["code"]) for detail in self._event_details(METHOD_CODE_EVENT)]

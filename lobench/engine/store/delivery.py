@@ -30,6 +30,7 @@ _LAST_ATTEMPTS = 3  # attempts of `flush` if the sink's own code fails
 _HURRIED_SECONDS = 2.0
 _CURSOR_SECONDS = 0.25  # between two writings of the cursors
 _GATHER_SECONDS = 0.1  # wait after a delivery, in which the next batch is collected
+_STATE_SECONDS = 30.0  # until a sink that shows the store's state is called without deliveries
 
 OnError = Callable[[str, BaseException], None]
 OnUnwritten = Callable[[str, str], None]
@@ -134,7 +135,7 @@ class Deliverer:
         """Waits until every sink has received all deliveries, for at most `timeout` seconds.
 
         Sinks that wait for a retry try at once. A sink is abandoned after three failures of its code. Failures of a
-        disk or a network are retried until the end.
+        disk or a network are retried until the end. A sink that shows the store's state is called once more.
 
         Args:
           timeout: Time limit in seconds.
@@ -153,7 +154,11 @@ class Deliverer:
             if not was_hurried and is_hurried():
                 was_hurried = True
                 deadline = min(deadline, time.monotonic() + _HURRIED_SECONDS)
-            late_addresses = [address for address in self._threads if self._cursor_position(address) < last_sequence]
+            late_addresses = [
+                address
+                for address, thread in self._threads.items()
+                if thread.is_state_due or self._cursor_position(address) < last_sequence
+            ]
             is_hopeless = all(self._threads[address].num_failures >= _LAST_ATTEMPTS for address in late_addresses)
             if not late_addresses or is_hopeless or time.monotonic() > deadline:
                 return self._num_outstanding(late_addresses)
@@ -271,12 +276,21 @@ class _SinkThread:
         self._is_stopping = False
         self.is_at_the_end = False
         self.num_failures = 0  # consecutive failures of the sink's own code
+        self._shows_state = bool(getattr(sink, "shows_state", False))
+        self._num_states_due, self._num_states_shown = int(self._shows_state), 0
+        self._called_at = time.monotonic()  # when the sink was called last
         # Two events, because new deliveries must not shorten the wait of a failing sink.
         self.new_deliveries, self.retry_now = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"sink {address}", daemon=True)
 
+    @property
+    def is_state_due(self) -> bool:
+        """Whether the sink shows the store's state, and has not yet shown that of the start or of the last attempts."""
+        return self._num_states_shown < self._num_states_due
+
     def begin_last_attempts(self) -> None:
         self.num_failures, self.is_at_the_end = 0, True
+        self._num_states_due += self._shows_state
         self.retry_now.set()
 
     def ask_to_stop(self) -> None:
@@ -291,7 +305,7 @@ class _SinkThread:
                 num_delivered = self._deliver()
                 backoff, last_error, self.num_failures = 0.0, "", 0
                 if not num_delivered:
-                    self._wait(self.new_deliveries, None)
+                    self._wait(self.new_deliveries, _STATE_SECONDS if self._shows_state else None)
                     self.new_deliveries.clear()
                 elif num_delivered < _BATCH_SIZE and self._wait(self.retry_now, _GATHER_SECONDS):
                     self.retry_now.clear()
@@ -312,11 +326,17 @@ class _SinkThread:
         if self._ledger is None:
             self._ledger = self._open_reader()
         deliveries = self._ledger.deliveries_after(self._sequence, _BATCH_SIZE)
-        if not deliveries:
+        num_states_due = self._num_states_due
+        is_overdue = self._shows_state and time.monotonic() - self._called_at >= _STATE_SECONDS
+        if not deliveries and not self.is_state_due and not is_overdue:
             return 0
         with restore_working_directory():
             self._sink.deliver(deliveries)
+        self._called_at = time.monotonic()
         open_tree_to_group(self._ledger.store, excluded=["spool"])  # a sink may have made files there
+        if not deliveries:
+            self._num_states_shown = num_states_due
+            return 0
         if getattr(self._sink, "keeps_first", False):
             self._written = self._written or _WrittenSubjects(self._ledger, self._sequence)
             unwritten = self._written.add(deliveries)

@@ -20,7 +20,7 @@ from lobench.engine.file_stamps import FileStamp, is_stamp_reliable, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["ResultCodes", "edited_code", "edited_code_line"]
+__all__ = ["ResultCodes", "code_files", "edited_code", "edited_code_line"]
 
 
 def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tuple[str, ...]]:
@@ -47,6 +47,16 @@ def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tupl
     names_by_code = {code: result_codes.changed_files_of_code(code) for code in sorted(codes)}
     names_by_uri = {uri: result_codes.changed_files_of_code(result_codes.code_of_script(uri)) for uri in sorted(uris)}
     return {key: names for key, names in (names_by_code | names_by_uri).items() if names}
+
+
+def code_files(ledger: Ledger) -> list[str]:
+    """Returns the paths of the files that `edited_code` compares with recorded code. They need not exist."""
+    files = _PresentFiles(ledger)
+    return list(
+        dict.fromkeys(
+            path for name in ledger.names_of_code_parts() for paths in files.possible_paths(name) for path in paths
+        )
+    )
 
 
 class ResultCodes:
@@ -156,13 +166,17 @@ class _PresentFiles:
 
     def _hashes_of(self, name: str) -> set[str]:
         """Returns the hashes of the files that may have a name in a fingerprint; empty if none is found."""
-        paths = [
+        all_hashes = ({_sha256_of(path) for path in paths} - {""} for paths in self.possible_paths(name))
+        return next(filter(None, all_hashes), set())
+
+    def possible_paths(self, name: str) -> tuple[list[str], list[str]]:
+        """Returns the recorded paths of files that may have a name, and paths to try if none of these exists."""
+        recorded_paths = [
             recorded_path
             for recorded_path in self._paths_by_name.get(os.path.basename(name), ())
             if f"/{recorded_path}".endswith(f"/{name}")
         ]
-        hashes = {_sha256_of(path) for path in paths} - {""}
-        return hashes or {_sha256_of(f"{folder}/{name}") for folder in self._folders} - {""}
+        return recorded_paths, [f"{folder}/{name}" for folder in self._folders]
 
     @functools.cached_property
     def _paths_by_name(self) -> Mapping[str, list[str]]:

@@ -388,6 +388,26 @@ class LedgerReader(Locations, Codes):
             last_id=last_id,
         )
 
+    def content_marker(self) -> tuple[object, ...]:
+        """Returns a value that changes with all records that reports show; () while there is no evaluation.
+
+        A watch that finds nothing new does not change it. It takes milliseconds, also in a large store.
+        """
+        queries = (
+            "SELECT MAX(id) FROM evaluations",
+            "SELECT value FROM meta WHERE key = 'num_changes'",
+            "SELECT MAX(id) FROM events",  # plans, restarts, imports, comparisons, gates
+            "SELECT uri, label, admission FROM subjects ORDER BY position",
+            "SELECT COUNT(*), MAX(rowid) FROM memberships",
+            "SELECT * FROM trials ORDER BY rowid",
+            "SELECT id FROM experiments ORDER BY last_at DESC, id DESC LIMIT 1",
+            "SELECT MAX(id) FROM suites",
+            "SELECT MAX(id) FROM locations",
+            "SELECT COUNT(*) FROM expectations",
+        )
+        values = tuple(tuple(self._fetch_rows(query)) for query in queries)
+        return () if values[0] == ((None,),) else values
+
     def recorded_at(self, evaluation: int) -> float | None:
         """Returns the time at which an evaluation was recorded, by its id; None if there is no such evaluation."""
         rows = self._fetch_rows("SELECT recorded_at FROM evaluations WHERE id = ?", (evaluation,))

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 
+from lobench.analysis.scores.outside_files import OutsideFiles
 from lobench.core.errors import LobenchError
 from lobench.core.wording import one_line
 from lobench.engine.store.bundle import ledger_database
 from lobench.engine.store.ledger import Ledger
-from lobench.engine.store.network import READS_LOCAL_COPY
+from lobench.engine.store.network import READS_LOCAL_COPY, newer_local_database
+from lobench.engine.store.schema import open_ledger_database
 from lobench.engine.whole_file import write_whole
 from lobench.hookspecs import CheckpointFinished, Declaration, Delivery, SinkContext, hookimpl
 
@@ -27,6 +32,8 @@ REPORT = "report"  # name of the sink: `--sink report`, or `--report`
 _SECONDS = 30.0
 _NICENESS = 5  # yields to workers; at 19 a page took minutes next to eight busy processes
 _REFRESH = '<meta http-equiv="refresh" content="10">'  # lets a browser reload the page
+_MADE_OF = '<meta name="lobench-content" content="{}">'  # hash of what the page was made of
+_ADDED_LINES = re.compile(f"{re.escape(_REFRESH)}\n|{_MADE_OF.format('[^>]*')}\n")
 _MADE, _FAILED = "lobench: made\n", "lobench: failed: "  # answers of the process that writes the page
 _WAITING = f"""<!doctype html>
 <html lang="en">
@@ -53,16 +60,17 @@ class ReportSink:
     """Writes the page when a checkpoint is finished, and every 30 seconds if a checkpoint takes longer.
 
     The page exists from the start, with a note that it waits for results. Results that arrive while a page is written
-    are in the next one. The page shows the whole ledger, so repeated deliveries change nothing. While the watch runs,
-    browsers reload the page every ten seconds. After the watch it stays unchanged.
+    are in the next one. The page shows the whole ledger. It has a hash of what it was made of, and is made again only
+    if this has changed: by results, or by anything else that it shows, such as a plan, edited code or a baseline. While
+    the watch runs, browsers reload the page every ten seconds. After the watch it stays unchanged.
     """
+
+    shows_state = True
 
     def __init__(self, context: SinkContext) -> None:
         self._store = store = context.store
         self._suites = context.suites
         self._updated_at = -_SECONDS
-        self._is_stale = False
-        self._members = _members_marker(store)
         self._page = store / PAGE
         self._page_process: subprocess.Popen[str] | None = None
         if not self._page.exists():
@@ -70,32 +78,36 @@ class ReportSink:
                 write_whole(self._page, _WAITING)
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        self._is_stale = True
         is_finished = any(isinstance(delivery.event, CheckpointFinished) for delivery in deliveries)
-        if is_finished or time.monotonic() - self._updated_at > _SECONDS:
+        if is_finished or not deliveries or time.monotonic() - self._updated_at > _SECONDS:
             self._update_page()
 
     def close(self) -> None:
         try:
             # An experiment adds its imported curves, and what a search reports, when all evaluations are delivered.
-            if self._is_stale or self._members != _members_marker(self._store):
-                self._update_page()
+            self._update_page()
         finally:
             self._end_page_process()
-        text = self._page.read_text(encoding="utf-8") if self._page.exists() else ""
+        text = self._page_text()
         if _REFRESH in text:
             write_whole(self._page, text.replace(f"{_REFRESH}\n", "", 1))
 
     def _update_page(self) -> None:
-        self._members = _members_marker(self._store)
+        """Makes the page, unless the present one was made of the same content or there is no result yet."""
+        content_hash = _content_hash(self._store, self._suites)
+        if not content_hash or _MADE_OF.format(content_hash) in self._page_text():
+            return
         problem = self._request_page()
         if problem:
             self._end_page_process()
             raise LobenchError("the report could not be made", got=problem[-300:])
-        text = self._page.read_text(encoding="utf-8")
-        write_whole(self._page, text.replace("<title>", f"{_REFRESH}\n<title>", 1))
+        text = _ADDED_LINES.sub("", self._page_text())
+        added_lines = f"{_REFRESH}\n{_MADE_OF.format(content_hash)}\n"
+        write_whole(self._page, text.replace("<title>", f"{added_lines}<title>", 1))
         self._updated_at = time.monotonic()
-        self._is_stale = False
+
+    def _page_text(self) -> str:
+        return self._page.read_text(encoding="utf-8") if self._page.exists() else ""
 
     def _request_page(self) -> str:
         """Writes the page in a separate process. Returns the reason if that failed, else "".
@@ -134,14 +146,16 @@ class ReportSink:
             self._page_process = None
 
 
-def _members_marker(store: Path) -> tuple[object, ...]:
-    """Returns a value that changes with the results that experiments consist of; () without a ledger."""
+def _content_hash(store: Path, suites: Sequence[str]) -> str:
+    """Returns a hash of all that the page of a store is made of; "" while the store has no result."""
     if not ledger_database(store).is_file():
-        return ()
-    with Ledger.open(store, read_only=True) as ledger:
-        # An import that replaces as many curves as there were gives them the same numbers, but is an event.
-        query = "SELECT COUNT(*), MAX(rowid), (SELECT MAX(id) FROM events WHERE kind = 'imported') FROM memberships"
-        return tuple(ledger.connection.execute(query).fetchone())
+        return ""
+    connection = open_ledger_database(store, read_only=True, database=newer_local_database(store))
+    with Ledger(store, connection) as ledger:
+        content_marker = ledger.content_marker()
+        stamps = OutsideFiles(ledger, map(Path, suites)).stamps()
+    content = (metadata.version("lobench"), str(store), suites, content_marker, sorted(stamps.items()))
+    return hashlib.sha256(repr(content).encode(errors="surrogateescape")).hexdigest()[:16] if content_marker else ""
 
 
 def _write_on_request(store: str, page: str, *suites: str) -> None:
@@ -159,7 +173,8 @@ def _write_on_request(store: str, page: str, *suites: str) -> None:
     for _ in sys.stdin:
         try:
             snapshot = read_methods(Path(store), reading=reading)
-            write_page(summary_of(Path(store), baselines, snapshot=snapshot), Path(page))
+            if snapshot.rows:  # the experiment that was begun last may have none yet
+                write_page(summary_of(Path(store), baselines, snapshot=snapshot), Path(page))
             reply = _MADE
         except LobenchError as error:
             reply = f"{_FAILED}{one_line(str(error))}\n"

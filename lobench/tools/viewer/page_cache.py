@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -13,6 +14,7 @@ from pathlib import Path
 from lobench.analysis.comparisons.listed_part import ListedPart, listed_part, listed_with_new
 from lobench.analysis.comparisons.summary import Summary, summary_of
 from lobench.analysis.comparisons.viewer_index import ViewerIndex
+from lobench.analysis.scores.outside_files import OutsideFiles
 from lobench.analysis.store.methods import check_experiment, read_methods
 from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.snapshot import Snapshot
@@ -80,7 +82,9 @@ class _WholePage:
 
 
 class PageCache:
-    """Page of a store. It is rendered again on request if the store has changed, by one thread at a time.
+    """Page of a store. It is rendered again on request if the store, the code behind its results or a baseline changed.
+
+    One thread at a time renders it.
 
     If rendering takes long, new evaluations are shown before the tables and charts that they change (`Page.subtitle`).
 
@@ -112,7 +116,8 @@ class PageCache:
         self._is_made = threading.Event()  # set once there is a page, or a reason why there is none
         self._is_current = threading.Event()  # set while no page of new evaluations is being made
         self._is_current.set()
-        # States of the store's files from which the page, and the whole page, were made.
+        self._outside_files: OutsideFiles | None = None
+        # States of the files from which the page, and the whole page, were made.
         self._page_stamp: tuple[object, ...] = ()
         self._whole_stamp: tuple[object, ...] = ()
         self._next_at = self._whole_at = 0.0  # when the page, and the whole page, may be made again
@@ -169,7 +174,7 @@ class PageCache:
         return Page(version="", html=html.encode(), viewer_index=None, data="null")
 
     def _file_stamp(self) -> tuple[object, ...]:
-        """Returns a stamp of the ledger's files that changes with every commit."""
+        """Returns a stamp of the files that the page shows. That of the ledger's files changes with every commit."""
         stamps: list[object] = []
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             try:
@@ -177,6 +182,8 @@ class PageCache:
                 stamps.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
             except OSError:
                 stamps.append(None)
+        with contextlib.suppress(OSError):
+            stamps.append(self._outside_files.stamps() if self._outside_files is not None else {})
         return tuple(stamps)
 
     def _refresh_in_background(self) -> None:
@@ -201,6 +208,8 @@ class PageCache:
           waits: Whether to postpone rendering the whole page if it was rendered a short time ago.
         """
         started = early_at = time.monotonic()
+        with contextlib.suppress(LobenchError), Ledger.open(self._store, read_only=True) as ledger:  # raised below
+            self._outside_files = OutsideFiles(ledger, self._baselines)
         stamp = whole_stamp = self._file_stamp()  # also after an error, which is repeated later
         self._retry_at = math.inf
         try:

@@ -356,6 +356,51 @@ def test_a_destination_that_was_lost_gets_everything_again_and_one_that_is_there
     ]
 
 
+class Showing(Sink):
+    """A sink that shows the store's state. It keeps the number of deliveries of each call."""
+
+    shows_state = True
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        super().__init__(before)
+        self.counts: queue.Queue[int] = queue.Queue()
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        super().deliver(deliveries)
+        self.counts.put(len(deliveries))
+
+    def next_count(self) -> int:
+        return self.counts.get(timeout=PATIENCE)
+
+
+def test_a_sink_that_shows_the_state_is_called_at_the_start_and_at_times_without_deliveries(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, waits = Showing(), Waits()
+    deliverer = Deliverer(ledger, {"page": shown}, no_error, wait=waits)
+    assert shown.next_count() == 0, "the state may have changed since the last start"
+    assert waits.asked.get(timeout=PATIENCE)[0] == delivery._STATE_SECONDS
+    add(ledger, 1)
+    waits.over.put(None)
+    assert shown.next_count() == 2
+    waits.asked.get(timeout=PATIENCE)
+    monkeypatch.setattr(delivery, "_STATE_SECONDS", 0.0)
+    waits.over.put(None)
+    assert shown.next_count() == 0, "nothing was delivered for a while"
+    waits.asked.get(timeout=PATIENCE)
+    waits.over.put(None)
+    deliverer.close()
+
+
+def test_flush_returns_once_the_sinks_show_the_last_state(ledger: Ledger) -> None:
+    shown = Showing()
+    deliverer = Deliverer(ledger, {"page": shown, "a": Sink(), "stuck": Showing(before=fail)}, lambda sink, error: None)
+    assert shown.next_count() == 0
+    deliverer.write_progress()
+    assert deliverer.flush(0.5) == {} and shown.counts.get_nowait() == 0, "one that fails does not hide it"
+    deliverer.close()
+
+
 class Keeping(Sink):
     """A sink that writes each number once."""
 
