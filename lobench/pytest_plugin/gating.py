@@ -34,7 +34,7 @@ from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_baseline_of
 from lobench.pytest_plugin.stored_gate import case_verdicts, check_stored_gate, compare_with, stored_reference
 from lobench.report.tables.comparison_text import comparison_text
-from lobench.report.tables.text import factor_mark, text_table
+from lobench.report.tables.text import factor_mark, text_table, wrap_lines
 
 if TYPE_CHECKING:
     from lobench.api.compare import Comparison
@@ -264,41 +264,46 @@ class GateReporter:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if not option(self._config, "against"):
             return
+
+        def write(text: str, **markup: bool) -> None:
+            terminalreporter.write_line(wrap_lines(text), **markup)
+
         terminalreporter.section("lobench gate")
         if self._problem:
-            terminalreporter.write_line(f"nothing was compared: {self._problem}", red=True)
+            write(f"nothing was compared: {self._problem}", red=True)
             return
         if self._comparison is not None:
             (pair,) = self._comparison.pairs
             text = comparison_text(self._comparison.pairs, scale=self._comparison.scale, details_hint=self._advice)
             verdict_line, _, details = text.partition("\n\n")
-            terminalreporter.write_line(verdict_line, bold=True, **{_COLOUR_BY_VERDICT[pair.verdict]: True})
-            terminalreporter.write_line(details)
+            write(verdict_line, bold=True, **{_COLOUR_BY_VERDICT[pair.verdict]: True})
+            write(details)
             return
         if self._report is None:
-            terminalreporter.write_line("nothing was compared: no case was evaluated to its end", yellow=True)
+            write("nothing was compared: no case was evaluated to its end", yellow=True)
             return
         if self._report.compared_nothing:
-            terminalreporter.write_line("nothing was compared: no case has a seed with results on both sides", red=True)
+            write("nothing was compared: no case has a seed with results on both sides", red=True)
         for line in self._verdict_lines(self._report):
-            terminalreporter.write_line(line, bold=True, **{_COLOUR_BY_VERDICT[self._report.verdict]: True})
+            write(line, bold=True, **{_COLOUR_BY_VERDICT[self._report.verdict]: True})
         if any(measured.reference.is_itself for measured in self._measurements.values()):
-            terminalreporter.write_line("the reference and the checkpoint of this session have the same content")
+            write("the reference and the checkpoint of this session have the same content")
         if not all(measured.has_starts for measured in self._measurements.values()):
-            terminalreporter.write_line(
+            write(
                 "the baseline's file does not say where its seeds began: they are taken to begin at the untrained mean "
                 "(`lobench baseline SUITE` adds it in seconds)"
             )
         rows = [_HEADER, *(self._table_row(result) for result in self._report.cases)]
         if len(self._report.cases) > 1:
             rows.append(("mean", *self._table_row(self._report.overall)[1:]))
-        terminalreporter.write_line(text_table(rows, left={0, 1, 9}))
+        write(text_table(rows, left={0, 1, 9}))
         if groups := groups_text(self._report.groups):
-            terminalreporter.write_line(groups)
-        terminalreporter.write_line(
+            write(groups)
+        write(
             "difference, bounds: of the score (0 untrained, 1 tuned; above 0: better); ratio: how many times higher a "
             f"loss the margin tolerates; alpha {self._report.rules.alpha:g}, for all cases together; would decide: "
-            "number of seeds that would decide; at most: upper bound, at level alpha, of the share of diverged seeds"
+            f"number of seeds that would decide {self._report.rules.decided_harm}; at most: upper bound, at level "
+            "alpha, of the share of diverged seeds"
         )
 
     def _verdict_lines(self, report: GateReport) -> list[str]:
@@ -324,7 +329,8 @@ class GateReporter:
         seed_counts = [
             result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None
         ]
-        seeds_note = [f"about {max(seed_counts):,} seeds per case would decide"] if seed_counts else []
+        harm = report.rules.decided_harm
+        seeds_note = [f"about {max(seed_counts):,} seeds per case would decide {harm}"] if seed_counts else []
         return [text, *seeds_note, f"against {reference_names}{source}"]
 
     def _table_row(self, result: GateResult) -> tuple[str, ...]:

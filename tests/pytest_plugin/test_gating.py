@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from commands import lobench_here
+from commands import lobench_here, pytest_session
 from forked import python
 from shown import texts_of
 from stores import add, case_info
-from tiny import GIN, TASKS, content, make_run, make_suite, results
+from tiny import GIN, ONE_CASE, TASKS, content, make_run, make_suite, results
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.store.ledger import Ledger
@@ -402,3 +402,11 @@ def test_a_margin_without_a_gate_is_refused(tmp_path: Path) -> None:
     done = python("-m", "pytest", "--lobench-margin", "0.1", cwd=tmp_path)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "--lobench-margin" in done.stderr and "--lobench-against" in done.stderr
+
+
+def test_lines_of_the_gate_fit_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_suite(tmp_path, ONE_CASE)
+    monkeypatch.setenv("COLUMNS", "80")
+    done = pytest_session("-q", "tiny", "--lobench-optimizer=sgd()", "--lobench-against=sgd()", cwd=tmp_path)
+    gate = done.stdout.partition(" lobench gate =")[2].partition("\n=")[0].splitlines()[1:]
+    assert gate and max(map(len, gate)) <= 80, done.stdout + done.stderr

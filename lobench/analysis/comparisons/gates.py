@@ -63,7 +63,8 @@ class GateRules:
       looks: Planned looks, over which alpha is spent, if seeds are added in steps. The number of seeds of a case must
         then be one of their sizes. None: a single test.
       resolution, power: `seeds_to_decide` is the number of seeds that finds a true harm of margin + resolution with
-        this power.
+        this power. A harm that is farther from the margin takes fewer. The measured harm is not used, since that of a
+        few seeds is mostly noise.
       max_diverged: Share of diverged seeds that PASS must rule out; 1 rules out nothing. A bound of .1 takes 29 seeds
         without a divergence, which is more than most cases have. By default the bound is only printed.
     """
@@ -74,6 +75,11 @@ class GateRules:
     resolution: float = 0.05
     power: float = 0.9
     max_diverged: float = 1.0
+
+    @property
+    def decided_harm(self) -> str:
+        """Harm that `seeds_to_decide` is for, as a phrase after "seeds would decide"."""
+        return f"a harm {self.resolution:g} from the margin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +100,9 @@ class GateResult:
       p_pass: One-sided p-value of "harm >= margin". With looks, the smallest overall alpha at which this look rejects.
       p_holm: `p_regressed` adjusted over the cases of the gate, which determines the verdict.
       sd, degrees: Standard deviation of the harm per seed, and the degrees of freedom of its estimate.
-      seeds_to_decide: Total number of seeds per case that would decide, above `num_seeds`. None if the verdict is
-        decided, if it cannot be computed, or if that many seeds exist and the harm is too near the margin.
+      seeds_to_decide: Total number of seeds per case, above `num_seeds`, that would decide a harm that is
+        `GateRules.resolution` from the margin. None if the verdict is decided, if it cannot be computed, or if that
+        many seeds exist and the harm is too near the margin.
       num_converged: Number of seeds in the harm.
       p_diverged: One-sided p-value of "B diverges no more often", a part of p_regressed. NaN if no seed diverged.
       num_a, num_b: Number of seeds of each side; for the mean, sums over the cases.

@@ -62,7 +62,11 @@ def comparison_text(
         title = [one_line(f"B: {pair.b.label}")] if len(comparisons) > 1 else []
         rows = answer_rows(pair)
         sections.append("\n".join([*title, *([text_table(rows)] if rows[1:] else [])]))
-        lines = [*_table_notes(rows, pair.replicate), *_other_metrics(pair), *comparison_limits(pair)]
+        lines = [
+            *_table_notes(rows, pair),
+            *_other_metrics(pair),
+            *comparison_limits(pair),
+        ]
         lines += _case_notes(pair, None if details else _MOST_NOTES)
         sections.append("\n".join(map(one_line, lines)))
         if steps:
@@ -162,7 +166,11 @@ def _gate_line(comparison: MethodComparison) -> str:
         return f"gate, {margin} of the score: exceeded {_where_text(comparison)}{_divergence_note(gate.overall)}"
     if gate.verdict is Verdict.INCONCLUSIVE:
         seeds = _most_seeds([gate.overall, *gate.cases])
-        seeds_text = f"; about {seeds:,} {comparison.replicate}s per case would decide" if seeds else ""
+        seeds_text = (
+            f"; about {seeds:,} {comparison.replicate}s per case would decide {gate.rules.decided_harm}"
+            if seeds
+            else ""
+        )
         return f"gate, {margin} of the score: not decided {_where_text(comparison)}{seeds_text}"
     if effect.comparison.verdict is Effect.BETTER:
         return ""
@@ -220,7 +228,7 @@ def answer_rows(comparison: MethodComparison) -> list[list[str]]:
     return [header, *sorted(rows)]
 
 
-def _table_notes(rows: Sequence[Sequence[str]], replicate: str) -> list[str]:
+def _table_notes(rows: Sequence[Sequence[str]], pair: MethodComparison) -> list[str]:
     """Returns a line that explains the cases' table; [] if nothing in it needs it."""
     header = rows[0]
     notes = []
@@ -229,7 +237,8 @@ def _table_notes(rows: Sequence[Sequence[str]], replicate: str) -> list[str]:
     if "±" in header[3]:
         notes.append("a signed number is a difference of scores, + is better")
     if any(row[4].endswith(")") for row in rows[1:] if row[4].startswith("undecided")):
-        notes.append(f"undecided (N): N {replicate}s would decide the gate")
+        harm = pair.primary.gate.rules.decided_harm
+        notes.append(f"undecided (N): N {pair.replicate}s would decide {harm}")
     return ["; ".join(notes)] if notes else []
 
 
