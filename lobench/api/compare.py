@@ -35,6 +35,7 @@ from lobench.api.resolve import (
     subjects_of_snapshots,
     subjects_setting_scales,
 )
+from lobench.api.rounds import MetricCheck
 from lobench.api.settings import CompareKeywords, CompareSettings, EvaluateIntoKeywords, as_texts
 from lobench.core.case import CaseSpec
 from lobench.core.errors import CheckpointError, LobenchError, UsageError, suggestion
@@ -162,7 +163,7 @@ def compare(
     """
     check_keywords("compare", options, CompareKeywords)
     settings = settings_from(CompareSettings, options)
-    _rules_of(settings)  # raises if a value is wrong
+    _, _, target = _rules_of(settings)  # raises if a value is wrong
     names = as_texts(subjects)
     suite_paths = tuple(str(find_suite(suite)) for suite in as_texts(suites))
     store = None if store is None else Path(store)
@@ -178,7 +179,10 @@ def compare(
     specs = specs_called(cases, *suite_paths, with_tests=True) if cases and suite_paths else []
     case_names = tuple(spec.names[-1] for spec in specs)
     evaluation_options = keywords_in(EvaluateIntoKeywords, {**options, "name": "compare", "cases": case_names})
-    chosen_subjects = _evaluated_subjects(names, store, suite_paths, progress or default_progress(), evaluation_options)
+    checked_metrics = (*metrics, target.metric if target is not None else "")
+    chosen_subjects = _evaluated_subjects(
+        names, store, suite_paths, progress or default_progress(), evaluation_options, checked_metrics
+    )
     return compare_stored(
         chosen_subjects,
         names,
@@ -344,8 +348,11 @@ def _evaluated_subjects(
     suites: Sequence[str],
     progress: WatchProgress,
     options: EvaluateIntoKeywords,
+    metrics: Sequence[str],
 ) -> list[FoundSubject]:
     """Returns A, B, ... by their names, after running the suites' evaluations that are not stored.
+
+    The evaluations end with a UsageError once they show that no subject has one of the metrics.
 
     If A is given as a store or a run's folder, A is the last subject in it that is not among B, C, ... The choice is
     recorded in the store, so that a second call has the same reference.
@@ -380,7 +387,11 @@ def _evaluated_subjects(
         reference = find_stored_subject(first_name, store, candidates=candidates, choices=choices)
     evaluated_subjects = {}
     if folder is not None and new_subjects:
-        evaluated_subjects = _evaluate_missing(new_subjects, folder, suites, progress, options)
+        known_subjects = [*stored_subjects.values(), *([reference] if reference is not None else [])]
+        if any(metrics) and is_store(folder):
+            known_subjects += filter(None, find_subjects(folder, [subject for _, subject in new_subjects.values()]))
+        check = MetricCheck(progress, metrics, [stored.subject for stored in known_subjects])
+        evaluated_subjects = _evaluate_missing(new_subjects, folder, suites, check, options)
     if reference is None:
         reference = evaluated_subjects[first_name]
     if (

@@ -190,6 +190,19 @@ def test_a_metric_that_only_a_third_one_has_is_one_clear_line(tmp_path: Path) ->
     assert SHOWN["neither-theta-1-npz-nor"] in done.stderr
 
 
+def test_a_metric_that_no_case_has_ends_the_evaluations_after_the_first(tmp_path: Path) -> None:
+    suite, store = make_suite(tmp_path, ONE_CASE), tmp_path / "kept"
+    words = ("adam()", "sgd()", "momentum()", "--suite", suite, "--store", store)
+    counts = []
+    for option in ("--metric=test/los", "--target=test/los=1"):  # the second time, the stored result says it
+        done = run(*words, option)
+        assert done.returncode == 2 and SHOWN["no-subject-has-test-los"] in done.stderr, done.stderr
+        counts.append(len(results(store)))
+    assert counts[0] == counts[1] < 3  # quick evaluations are stored together
+    done = run(*words, "--metric", "train_loss")
+    assert done.returncode in (0, 1) and len(results(store)) == 3, done.stderr
+
+
 def test_cases_that_all_changed_are_named(tmp_path: Path) -> None:
     for name in ("old", "new"):
         add(tmp_path / name, 1, {"a": {"train/loss": [1.0, 1.1]}}, identities={"a": name})

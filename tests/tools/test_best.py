@@ -99,6 +99,8 @@ def test_config_of_a_run_below_the_watched_folder_that_was_edited_counts_for_all
     write_checkpoint(run / "theta_2.npz", -1.5)
     assert watch(*watched, *options, "latest").returncode == 0
     command = ("best", run, "--suite", suite, "--store", tmp_path / "store", "--top", "1", *options[:2])
+    unknown = lobench(*command, "--metric", "x")
+    assert unknown.returncode == 2 and SHOWN["no-subject-has-this-metric"] in unknown.stderr
     done = lobench(*command)
     assert done.returncode == 0 and SHOWN["evaluating-2-checkpoints-again"] in done.stderr, done.stderr
     again = results(tmp_path / "store" / "best" / "again")

@@ -30,7 +30,7 @@ from lobench.analysis.store.subjects import (
 )
 from lobench.api.fresh_seeds import names_on_fresh_seeds, note_on_fixed_seeds
 from lobench.api.resolve import RunFolder
-from lobench.api.rounds import RoundProgress
+from lobench.api.rounds import MetricCheck, RoundProgress
 from lobench.api.settings import EvaluationKeywords
 from lobench.api.watched_run import WatchedRun
 from lobench.core.errors import LobenchError, StoreError, UsageError
@@ -129,7 +129,8 @@ def best(
         if not readable_subjects:
             return snapshot
         repeated_store = store / "best" / "again"
-        replace(evaluator, store=repeated_store).evaluate(
+        check = MetricCheck(evaluator.progress, [metric])
+        replace(evaluator, store=repeated_store, progress=check).evaluate(
             [run.request_for(readable_theta) for readable_theta in readable_subjects]
         )
         return read_store(repeated_store)

@@ -24,7 +24,7 @@ from lobench.analysis.store.snapshot import read_store
 from lobench.api.components import absolute_location, plugins_of, readers_for
 from lobench.api.fresh_seeds import note_on_fixed_seeds
 from lobench.api.resolve import RunFolder, is_store
-from lobench.api.rounds import RoundProgress
+from lobench.api.rounds import MetricCheck, RoundProgress
 from lobench.api.settings import EvaluationKeywords, as_texts, command_text, num_workers
 from lobench.api.watched_run import WatchedRun
 from lobench.core.case import CaseSpec, SeedBlock, seed_blocks
@@ -120,7 +120,9 @@ def bisect(
     watched_run.log_unused_store(progress.log)
     names = names_of_case(case, suite_paths)
     specs = specs_called([case], *suite_paths, with_tests=True)
-    evaluator = watched_run.evaluator("bisect", RoundProgress(progress), keywords_in(EvaluationKeywords, options))
+    evaluator = watched_run.evaluator(
+        "bisect", MetricCheck(RoundProgress(progress), [metric]), keywords_in(EvaluationKeywords, options)
+    )
     cases = tuple(spec.names[-1] for spec in specs)
 
     def evaluate(chosen: Sequence[Checkpoint], block: SeedBlock | None) -> None:
