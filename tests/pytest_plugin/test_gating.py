@@ -18,7 +18,7 @@ from commands import lobench_here, pytest_session
 from forked import python
 from shown import texts_of
 from stores import add, case_info
-from tiny import GIN, ONE_CASE, TASKS, content, make_run, make_suite, results
+from tiny import GIN, TASKS, content, make_run, make_suite, results
 
 from lobench.core.case import CaseSpec, SeedBlock
 from lobench.engine.store.ledger import Ledger
@@ -404,9 +404,13 @@ def test_a_margin_without_a_gate_is_refused(tmp_path: Path) -> None:
     assert "--lobench-margin" in done.stderr and "--lobench-against" in done.stderr
 
 
-def test_lines_of_the_gate_fit_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_suite(tmp_path, ONE_CASE)
+def test_lines_of_the_gate_fit_the_terminal(
+    runs: dict[str, Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = runs["same"].folder.parents[1]
     monkeypatch.setenv("COLUMNS", "80")
-    done = pytest_session("-q", "tiny", "--lobench-optimizer=sgd()", "--lobench-against=sgd()", cwd=tmp_path)
+    options = ("-pno:cacheprovider", f"--lobench-checkpoint=run/{GOOD}", f"--lobench-store={tmp_path / 'store'}")
+    done = pytest_session("tiny", f"--rootdir={folder}", *options, f"--lobench-against=run/{GOOD}", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
     gate = done.stdout.partition(" lobench gate =")[2].partition("\n=")[0].splitlines()[1:]
-    assert gate and max(map(len, gate)) <= 80, done.stdout + done.stderr
+    assert "alpha" in "".join(gate) and max(map(len, gate)) <= 80, done.stdout
