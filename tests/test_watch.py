@@ -264,6 +264,42 @@ def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_n
     assert found[1, "a"] == found[3, "a"] and found[1, "b"] == found[2, "b"] != found[3, "b"]
 
 
+# The chief sends itself a signal while none of its handlers is there: at its start, or as it begins again after edits.
+EARLY = """
+import os, signal
+from pathlib import Path
+import numpy as np
+
+run = Path(RUN)
+if __name__.startswith("lobench_conftest"):  # the chief, not a worker
+    with open(run / "starts", "a") as file:
+        file.write("x")
+    if len((run / "starts").read_text()) == NUMBER:
+        os.kill(os.getpid(), signal.SIGINT)
+
+def lobench_evaluation_finished(event):
+    if not (run / "theta_2.npz").exists():
+        with open(run.parent / "tiny" / "tiny.gin", "a") as file:
+            file.write("Case.eval_every = 2\\n")
+        np.savez(run / "theta_2.npz", log_lr=np.float32(-2.0))
+        (run / "theta_2.npz.done").touch()
+"""
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_an_interrupt_before_the_first_chief_or_between_two_ends_a_watch_that_a_script_started_in_the_background(
+    tmp_path: Path, start: int
+) -> None:
+    suite, run = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0)
+    (suite / "conftest.py").write_text(EARLY.replace("RUN", repr(str(run))).replace("NUMBER", str(start)))
+    command = watch_command(run, suite, "--checkpoints", "all", "--workers", "1", "--until-step", "2")
+    # As a shell does it for `&`.
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, **ANEW})
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert (run / "starts").read_text() == "x" * start
+
+
 SINK = """
 from pathlib import Path
 

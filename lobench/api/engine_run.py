@@ -31,6 +31,7 @@ from lobench.engine.checkpoints.spool import Spool
 from lobench.engine.chief.case_cache import RecordedCases
 from lobench.engine.chief.interfaces import Arrivals, WatchPlan, WatchProgress, WatchSummary
 from lobench.engine.chief.loop import Chief
+from lobench.engine.chief.signals import obeying_interrupts
 from lobench.engine.config.run_configs import trainer_config_at
 from lobench.engine.config.suite import takes_any_checkpoint
 from lobench.engine.config.suite_files import SuiteFiles, forget_modules
@@ -100,7 +101,7 @@ def run_rounds(
     Raises:
       LobenchError: Wrong usage, a store that is busy or not writable, a suite that cannot be collected, or no
         checkpoint.
-      KeyboardInterrupt: `before_first` was interrupted.
+      KeyboardInterrupt: Ctrl-C was pressed before a chief ran, or between two of them.
     """
     outcomes: Counter[Outcome] = Counter()
     core_seconds, num_rounds = 0.0, 0
@@ -111,6 +112,7 @@ def run_rounds(
     progress = measuring = UtilisationProgress(progress, devices=is_here)
     num_workers(settings.workers)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(obeying_interrupts())
         stack.enter_context(contain_plugins())
         while True:
             settings = settings.resolved()

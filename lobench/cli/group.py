@@ -25,6 +25,7 @@ from lobench.cli.output import ErrorCode, emit_error, full_disk_error, json_stdo
 from lobench.core.errors import LobenchError, PluginFailure
 from lobench.core.lazy import loaded
 from lobench.core.wording import describe_value, headline
+from lobench.engine.chief.signals import obeying_interrupts
 
 __all__ = ["cli", "main", "own_commands", "plugin_commands"]
 
@@ -264,7 +265,7 @@ def main() -> None:
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)  # otherwise Python scans all objects before the process ends
     open_streams()
-    with json_stdout(sys.argv[1:]):
+    with obeying_interrupts(), json_stdout(sys.argv[1:]):
         code = _run()
     sys.exit(code)
 

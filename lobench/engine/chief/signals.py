@@ -9,10 +9,29 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Signals"]
+__all__ = ["Signals", "obeying_interrupts"]
 
 
 _OUTPUT_DESCRIPTORS = (1, 2)  # standard output and standard error
+
+
+@contextlib.contextmanager
+def obeying_interrupts() -> Iterator[None]:
+    """Lets SIGINT raise KeyboardInterrupt while the body runs, also if this process was started with SIGINT ignored.
+
+    A shell ignores it in what a script starts with `&`. A chief counts it nevertheless, so it must not be lost before
+    the chief runs, or between two chiefs after an edit. Only the main thread can handle signals. In another thread
+    nothing changes.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Signals:
