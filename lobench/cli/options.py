@@ -17,6 +17,7 @@ from lobench.core.settings_field import Option
 __all__ = [
     "BoundedNumber",
     "Name",
+    "OutputPath",
     "accept_argument_or_option",
     "baseline_option",
     "did_you_mean",
@@ -215,6 +216,25 @@ class Name(click.Choice[str]):
             expected = f"expected one of {', '.join(self.choices)}"
             self.fail(f"got {value!r}; {suggestion(str(value), self.choices) or expected}", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class OutputPath(click.Path):
+    """Path of `--output`. `-` is standard output, as without the option, or refused.
+
+    Args:
+      is_printed: Whether the command prints its output if it has no `--output`.
+    """
+
+    def __init__(self, *, is_printed: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._is_printed = is_printed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value != "-":
+            return super().convert(value, param, ctx)
+        if not self._is_printed:
+            self.fail("got '-', standard output; expected a path, because this output is not printed", param, ctx)
+        return None
 
 
 class BoundedNumber(click.FloatRange):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from lobench.cli.options import baseline_option, experiment_options, options_of
+from lobench.cli.options import OutputPath, baseline_option, experiment_options, options_of
 from lobench.cli.output import emit_text, format_option, json_text, not_printed, warn
 from lobench.core.settings_field import option, settings_from
 
@@ -64,7 +64,7 @@ Examples:
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(is_printed=True),
     help="File to write; a folder for png and pdf. Without it, text, json, latex, appendix and badge are printed.",
 )
 @format_option(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lobench.cli.options import options_of
+from lobench.cli.options import OutputPath, options_of
 from lobench.cli.output import emit_text, format_option
 from lobench.core.settings_field import option
 
@@ -82,10 +82,17 @@ class ResultsSettings:
             by = "method"
         if by is None and (self.experiment is not None or self.table is not None):
             raise UsageError("--experiment and --table are of a table of methods", expected="--cases beside them")
-        if by is not None and (evaluations or self.sort is not None):
-            raise UsageError("--cases and --by method have no --evaluations and no --sort")
-        if by is not None and (self.history or self.curves or output_format in _EXPORTS or has_pattern):
-            raise UsageError("--by method has no --history, --curves, --case, csv or parquet", expected="--format json")
+        flags_by_use = {
+            "--evaluations": self.evaluations,
+            "--sort": self.sort is not None,
+            "--case": has_pattern,
+            "--history": self.history,
+            "--curves": self.curves,
+            f"--format {output_format}": output_format in _EXPORTS,
+        }
+        if by is not None and (unusable_flag := next(filter(flags_by_use.get, flags_by_use), "")):
+            table_flag = "--cases" if self.cases else "--by method" if self.by is not None else "--metric"
+            raise UsageError(f"{table_flag} has no {unusable_flag}", expected=f"{table_flag} without it")
         if self.patch is not None and output_format == "json":
             raise UsageError("--patch prints a patch, not JSON", expected="--patch without --format")
         if self.patch is not None and not self.history:
@@ -119,7 +126,7 @@ Examples:
         "results.history": "lobench.report.tables.history_tables:HistoryRecords",
     },
 )
-@click.option("--output", type=click.Path(path_type=Path), help="File to write (default: standard output).")
+@click.option("--output", type=OutputPath(is_printed=True), help="File to write (default: standard output).")
 @options_of(ResultsSettings)
 def results(store: Path, output_format: str, output: Path | None, **options: Any) -> None:
     """Rank the methods or checkpoints of a store, or export its evaluations; a watch may be writing to it."""

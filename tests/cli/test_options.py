@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 from shown import texts_of
 
-from lobench.cli.options import options_of
+from lobench.cli import cli
+from lobench.cli.options import OutputPath, options_of
 from lobench.core.settings_field import option
 
 SHOWN = texts_of("lobench")
@@ -51,3 +53,24 @@ def test_a_bound_is_kept(arguments: tuple[str, str]) -> None:
 def test_help_has_a_class_s_own_before_what_it_inherits_and_nothing_that_is_no_option() -> None:
     lines = [line.split()[0].strip(",") for line in parsed("--help").splitlines() if line.startswith("  -")]
     assert lines == ["-f", "--is-quiet", "--tries", "--seconds", "--help"]
+
+
+def test_an_output_to_a_dash_is_printed_or_refused_by_every_command() -> None:
+    context = click.Context(cli)
+    outputs = {
+        name: parameter.type
+        for name in cli.list_commands(context)
+        if (command := cli.get_command(context, name)) is not None
+        for parameter in command.params
+        if "--output" in parameter.opts
+    }
+    printed = set[str]()
+    for name, kind in outputs.items():
+        assert isinstance(kind, OutputPath), name
+        assert kind.convert("./-", None, None) == Path("-")
+        try:
+            assert kind.convert("-", None, None) is None
+            printed.add(name)
+        except click.BadParameter as error:
+            assert SHOWN["this-output-is-not-printed"] in error.message
+    assert printed == {"results", "report"} and len(outputs) > 9

@@ -187,6 +187,31 @@ def test_what_a_history_cannot_do_is_refused(store: Path, options: tuple[str, st
     assert done.returncode == 2 and SHOWN["history-has-no"] in done.stderr and not done.stdout
 
 
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        (("--cases", "--case", "a"), ("--cases", "--case")),
+        (("--by", "method", "--sort", "step"), ("--by method", "--sort")),
+        (("--metric", "test/loss", "--curves"), ("--metric", "--curves")),
+        (("--cases", "--format", "csv"), ("--cases", "--format csv")),
+    ],
+)
+def test_what_a_table_of_methods_cannot_do_is_refused_by_the_options_that_were_given(
+    store: Path, options: tuple[str, ...], flags: tuple[str, str]
+) -> None:
+    done = run("--store", store, *options)
+    assert done.returncode == 2 and not done.stdout
+    assert SHOWN["table-of-methods-has-no"].format(table=flags[0], other=flags[1]) in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["table", "json", "csv"])
+def test_output_to_a_dash_is_printed(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--store", store, "--format", kind)
+    assert run(*words, "--output", "-").stdout == run(*words).stdout != ""
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("kind", ["table", "json", "csv", "parquet"])
 def test_an_output_gets_its_folder_or_one_clear_line(store: Path, tmp_path: Path, kind: str) -> None:
     output = tmp_path / "new" / "folder" / "results"

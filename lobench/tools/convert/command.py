@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lobench.cli.options import OutputPath
 from lobench.cli.output import emit, format_option, show
 from lobench.core.errors import UsageError
 from lobench.core.wording import shortened_list
@@ -29,7 +30,7 @@ Examples:
 @click.option(
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="File to write: .npz, or .safetensors with --to pylo. With --to algoperf, a new folder.",
 )
 @click.option(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lobench.api.settings import WatchSettings
-from lobench.cli.options import options_of
+from lobench.cli.options import OutputPath, options_of
 from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.debug.debug_settings import DebugSettings
 
@@ -27,7 +27,7 @@ Exit codes: 0, whatever was found; 2 usage."""
 @click.option("--suite", default="", help="Suite folder, .gin file or name of a shipped suite, if CASE has no path.")
 @click.option("--store", type=click.Path(path_type=Path), help="Store to look up a label, a scope or an outer step.")
 @options_of(DebugSettings)
-@click.option("--output", type=click.Path(path_type=Path), help="Page to write (default: in .lobench/debug).")
+@click.option("--output", type=OutputPath(), help="Page to write (default: in .lobench/debug).")
 @options_of(WatchSettings, "gin_files", "gin_params", "allow_pickle")
 @format_option("text", "json", name="output_format", prints={"debug": "lobench.tools.debug.debug_output:DebugRecord"})
 def debug(case: str, output_format: str, **options: object) -> None:

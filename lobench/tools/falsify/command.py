@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lobench.cli.exit_codes import ExitCode
-from lobench.cli.options import evaluation_options, options_of
+from lobench.cli.options import OutputPath, evaluation_options, options_of
 from lobench.cli.output import call_with_progress, emit, format_option, show
 from lobench.tools.falsify.falsify_settings import FalsifySettings
 
@@ -36,7 +36,7 @@ used up before that, or before the smallest case was known."""
     "--output",
     default=Path("falsified"),
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     help="Folder for the case and its test.",
 )
 @evaluation_options

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lobench.cli.options import BoundedNumber
+from lobench.cli.options import BoundedNumber, OutputPath
 from lobench.cli.output import emit, format_option, show
 
 __all__ = ["history"]
@@ -51,7 +51,7 @@ Exit codes: 0, whatever it found; 2 usage, or no such case."""
     type=BoundedNumber(0.5, 0.9999),
     help="Probability from which a change is reported.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="A page with the chart.")
+@click.option("--output", type=OutputPath(), help="A page with the chart.")
 @format_option("text", "json", name="output_format", prints={"history": "lobench.tools.history.history:HistoryRecord"})
 def history(
     stores: tuple[Path, ...],

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lobench.cli.exit_codes import ExitCode
+from lobench.cli.options import OutputPath
 from lobench.cli.output import emit, format_option
 
 __all__ = ["merge"]
@@ -21,7 +22,7 @@ Examples:
 Exit codes: 0, 1 there were conflicts, 2 usage."""
 )
 @click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="STORE...")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Store to add to; created if needed.")
+@click.option("--output", required=True, type=OutputPath(), help="Store to add to; created if needed.")
 @format_option("text", "json", name="output_format", prints={"merge": "lobench.engine.store.merge:MergeRecord"})
 def merge(stores: tuple[Path, ...], output: Path, output_format: str) -> None:
     """Merge several stores into one. Conflicts are listed; nothing is overwritten, and the STOREs do not change."""

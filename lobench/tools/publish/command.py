@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lobench.cli.options import options_of
+from lobench.cli.options import OutputPath, options_of
 from lobench.cli.output import emit, format_option, show
 from lobench.tools.publish.publish_settings import PublishSettings
 
@@ -28,7 +28,7 @@ Examples:
 Exit codes: 0, 2 usage, or a file or a store that cannot be read."""
 )
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="The bundle, results.lobench.")
+@click.option("--output", required=True, type=OutputPath(), help="The bundle, results.lobench.")
 @options_of(PublishSettings)
 @format_option("text", "json", name="output_format", prints={"publish": "lobench.tools.publish.publish:PublishRecord"})
 def publish(

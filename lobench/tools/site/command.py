@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from lobench.cli.options import OutputPath
 from lobench.cli.output import emit, format_option, show
 
 __all__ = ["site"]
@@ -20,7 +21,7 @@ Examples:
 Exit codes: 0, 2 usage, a bundle whose audit failed, or none at all."""
 )
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="BUNDLE...")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder of the pages.")
+@click.option("--output", required=True, type=OutputPath(), help="Folder of the pages.")
 @click.option("--title", default="Results", show_default=True, help="Title of the first page.")
 @format_option("text", "json", "markdown", name="output_format", prints={"site": "lobench.tools.site.site:SiteRecord"})
 def site(bundles: tuple[Path, ...], output: Path, title: str, output_format: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lobench.cli.options import BoundedNumber, baseline_option, experiment_options
+from lobench.cli.options import BoundedNumber, OutputPath, baseline_option, experiment_options
 from lobench.cli.output import emit, format_option, show, warn
 from lobench.core.errors import UsageError
 
@@ -41,7 +41,7 @@ Exit codes: 0, 2 usage, or too few methods."""
     type=BoundedNumber(0, 1),
     help="Rank correlation with the whole suite that a subset must keep, on methods that did not choose it.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Also write a page to this file.")
+@click.option("--output", type=OutputPath(), help="Also write a page to this file.")
 @format_option("table", "json", name="output_format", prints={"suite": "lobench.tools.suite.suite_output:SuiteRecord"})
 def suite(
     store: Path,
