@@ -144,6 +144,13 @@ def test_history_of_several_subjects_without_a_choice_is_refused_with_their_name
     assert {run.subject for run in found.runs} == {"adam()"} and len(found.runs) == 8
 
 
+def test_history_by_a_metric_that_no_run_has_names_those_that_there_are(tmp_path: Path) -> None:
+    for night in range(2):
+        add(tmp_path / f"night{night}", 0, {"a": {"train/loss": [0.3, 0.4]}}, revision=f"{night:040x}")
+    with pytest.raises(UsageError, match=SHOWN["no-subject-has-this-metric"]):
+        history_of([tmp_path], "a", metric="loss")
+
+
 def test_history_of_nights_with_different_optimizers_is_refused(tmp_path: Path) -> None:
     for night, name in enumerate(("adam()", "sgd()")):
         add(tmp_path / f"night{night}", 0, {"a": {"train/loss": [0.3, 0.4]}}, optimizer=name, revision=f"{night:040x}")

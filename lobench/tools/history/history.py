@@ -23,7 +23,7 @@ from lobench.analysis.store.subjects import StoredSubject, last_subject
 from lobench.api.resolve import snapshot_with_name
 from lobench.core.case import canonical_case_name
 from lobench.core.errors import UsageError, suggestion
-from lobench.core.metric import stored_spelling
+from lobench.core.metric import stored_spelling, unknown_metric
 from lobench.core.program import Program
 from lobench.core.wording import shortened_list
 from lobench.engine.store.ledger import EvaluationRow
@@ -182,9 +182,10 @@ def history_of(
     if not subject:
         _refuse_several_subjects(snapshots, case)
     if metric:
-        metric = stored_spelling(
-            metric, {name for snapshot in snapshots for subject in snapshot.subjects for name in subject.metrics()}
-        )
+        known_metrics = {name for snapshot in snapshots for subject in snapshot.subjects for name in subject.metrics()}
+        metric = stored_spelling(metric, known_metrics)
+        if metric not in known_metrics:
+            raise unknown_metric(metric, known_metrics)
     chosen_subjects = [_named_subject(snapshot, subject) for snapshot in snapshots]
     scales = Scales.of([subject for snapshot in snapshots for subject in snapshot.subjects], None)
     scored_subjects: list[tuple[Snapshot, StoredSubject, Mapping[int, float]]] = []
