@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from lobench.analysis.scores.trial_fitness import fitness
 from lobench.api.settings import WatchSettings
 from lobench.core.case import OPTIMIZER_FIELDS, CaseInfo, CaseSpec, SeedBlock, seed_blocks
 from lobench.core.experiment import Method, SessionBlocks
-from lobench.core.search.search import Trial
+from lobench.core.search.search import Trial, best_trial
 from lobench.core.search.space import Space, Value
 from lobench.core.subject import Subject, SubjectKey, Variant
-from lobench.core.trials import TrialHistory, fresh_seed_cases, is_over
+from lobench.core.trials import TrialHistory, fresh_seed_bindings, fresh_seed_cases, is_over
 from lobench.engine.checkpoints.given import given_method
 from lobench.engine.checkpoints.readers import load_checkpoint
 from lobench.engine.chief.commands import CommandRun
@@ -32,6 +33,7 @@ from lobench.experiments.members import WITHOUT_CHECKPOINT, states_by_folder
 from lobench.experiments.method_index import MethodIndex
 from lobench.experiments.scripts import num_report_sessions
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch, known_trials_of
+from lobench.experiments.search.running import request_on_fresh_seeds
 from lobench.plugins import PluginManager
 
 __all__ = ["ExperimentPlan", "MethodPlan", "bind_waiting_commands", "plan_of"]
@@ -252,7 +254,9 @@ class _PlannedSubjects:
         self.trial_variants = dict[str, dict[int, tuple[str, Variant]]]()
         self.waiting_variants = dict[str, Variant]()
         self.known_trials = {
-            name: known if (known := known_trials_of(search, file, ledger)).trials else _seen_proposals(search, ledger)
+            name: known
+            if (known := known_trials_of(search, file, ledger)).trials
+            else self._seen_proposals(search, ledger)
             for name, search in searches.items()
         }
         self.label_by_variant, self.traced_variants = dict[Variant, str](), set[Variant]()
@@ -266,7 +270,12 @@ class _PlannedSubjects:
                     _waiting_variant(trial_method, has_optimizer=has_optimizer) for trial_method in trial_methods
                 ]
                 self.waiting_variants[method.name] = variants[0]
-                trial_variants = self.trial_variants[method.name] = self._trial_variants_of(method, trial_methods[0])
+                if method.kind != "command":  # a session of a command must have trained the checkpoint
+                    evaluated_trials = [
+                        trial for trial in self.trials_of(method) if trial.state not in ("stopped", "infeasible")
+                    ]
+                    self.trial_variants[method.name] = self._variants_of(method, evaluated_trials)
+                trial_variants = self.trial_variants.setdefault(method.name, {})
                 variants += [variant for _, variant in trial_variants.values()]
                 subjects = []
             elif method.kind == "command":
@@ -285,27 +294,38 @@ class _PlannedSubjects:
     def trials_of(self, method: Method) -> Sequence[Trial]:
         return self.known_trials[method.name].trials[: self.searches[method.name].num_trials]
 
-    def _trial_variants_of(self, method: Method, sample: Method) -> dict[int, tuple[str, Variant]]:
-        """Returns `trial_variants` of a method.
+    def _seen_proposals(self, search: PlannedSearch, ledger: Ledger | None) -> KnownTrials:
+        """Returns the trials that a search begins with and the store has seen, as after a change of the sessions.
 
-        Args:
-          method: Method with a search.
-          sample: The method with some values of its space.
+        Others are left out, because an optimizer may be infeasible. So are trials of commands.
+        """
+        if ledger is None or search.method.kind not in ("optimizer", "checkpoint"):
+            return KnownTrials()
+        proposals = TrialHistory(
+            search.strategy, search.space, seed=search.seed, width=search.num_trials, num_trials=search.num_trials
+        ).advance()
+        variants = self._variants_of(search.method, proposals)
+        seen_keys = {subject.key for subject in ledger.sightings().values()}
+        return KnownTrials(
+            trials=tuple(
+                trial for trial in proposals if (variants[trial.number][0], variants[trial.number][1].key) in seen_keys
+            )
+        )
+
+    def _variants_of(self, method: Method, trials: Sequence[Trial]) -> dict[int, tuple[str, Variant]]:
+        """Returns the hash and the variant of the subject of each trial of an optimizer or checkpoint, by its number.
+
         Raises:
           CheckpointError: The method's checkpoint cannot be read.
         """
-        if method.kind == "command":
-            return {}  # a session must have trained the checkpoint
-        theta_hash = self._subject_of(sample).sha256 if method.kind == "checkpoint" else ""
-        found = {}
-        for trial in self.trials_of(method):
-            if trial.state not in ("stopped", "infeasible"):
-                request = given_method(method.with_values(trial.parameters), label=method.title)
-                found[trial.number] = (
-                    request.sha256 if isinstance(request, Subject) else theta_hash,
-                    request.variant,
-                )
-        return found
+        theta_hash = self._subject_of(method).sha256 if method.kind == "checkpoint" else ""
+        requests = {
+            trial.number: given_method(method.with_values(trial.parameters), label=method.title) for trial in trials
+        }
+        return {
+            number: (request.sha256 if isinstance(request, Subject) else theta_hash, request.variant)
+            for number, request in requests.items()
+        }
 
     def _subject_of(self, method: Method) -> Subject:
         """Returns the subject of an optimizer or checkpoint method."""
@@ -313,27 +333,6 @@ class _PlannedSubjects:
         if isinstance(request, Subject):
             return request
         return request.to_subject(load_checkpoint(request.uri, self._manager, allow_pickle=self._allow_pickle)[0])
-
-
-def _seen_proposals(search: PlannedSearch, ledger: Ledger | None) -> KnownTrials:
-    """Returns the trials that a search begins with and the store has seen, as after a change of the sessions.
-
-    Others are left out, because an optimizer may be infeasible. So are trials of checkpoints and of commands.
-    """
-    if ledger is None or search.method.kind != "optimizer":
-        return KnownTrials()
-    proposals = TrialHistory(
-        search.strategy, search.space, seed=search.seed, width=search.num_trials, num_trials=search.num_trials
-    ).advance()
-    seen_hashes = {subject.sha256 for subject in ledger.sightings().values()}
-    requests = [given_method(search.method.with_values(trial.parameters), label="") for trial in proposals]
-    return KnownTrials(
-        trials=tuple(
-            trial
-            for trial, request in zip(proposals, requests, strict=True)
-            if isinstance(request, Subject) and request.sha256 in seen_hashes
-        )
-    )
 
 
 def _samples(space: Space) -> list[Mapping[str, Value]]:
@@ -534,7 +533,10 @@ class _Planner:
         ] * num_sessions
         if not cases and method.report_sessions != 0:
             final_report_blocks = blocks_of_trial  # nothing is bound, and no case is known
-        missing_blocks = missing_blocks + ([] if is_reported else final_report_blocks)
+        if method.kind != "command" and not missing_blocks:
+            missing_blocks = self._missing_reports(method, trials)
+        elif not is_reported:
+            missing_blocks = missing_blocks + final_report_blocks
         num_trainings = num_sessions * search.num_trials if method.kind == "command" else 0
         plan = self._method_plan(
             method,
@@ -548,6 +550,32 @@ class _Planner:
             num_trials=search.num_trials,
             num_reported=len(final_report_blocks),
         )
+
+    def _missing_reports(self, method: Method, trials: Sequence[Trial]) -> list[NamedBlock]:
+        """Returns the missing evaluations of the best trial on fresh seeds, after a search with all other results.
+
+        Its trials may be those of another search, so that their fitness on the present cases is not recorded.
+        """
+        planned = self.planned_subjects
+        variants = planned.trial_variants[method.name]
+        evaluated_trials = (trial for trial in trials if trial.number in variants)
+        best = best_trial([self._with_fitness(trial, *variants[trial.number]) for trial in evaluated_trials])
+        if best is None or method.report_sessions == 0:
+            return []
+        sha256, variant = variants[best.number]
+        arguments = planned.experiment, method.report_sessions, planned.stored_blocks
+        cases = fresh_seed_cases(self.existing_results.cases_of(variant), *arguments)
+        request = request_on_fresh_seeds(method, best, fresh_seed_bindings(*arguments))
+        sha256 = request.sha256 if isinstance(request, Subject) else sha256  # else that of the same checkpoint
+        return self.existing_results.blocks_of_cases(sha256, cases)[1]
+
+    def _with_fitness(self, trial: Trial, sha256: str, variant: Variant) -> Trial:
+        """Returns a trial that has all results as one that has ended."""
+        if is_over(trial.state):
+            return trial
+        rows, cases = self.existing_results.rows_of(sha256, variant), self.existing_results.cases_of(variant)
+        experiment = self.planned_subjects.experiment
+        return replace(trial, state="done", fitness=fitness(rows, cases, experiment.sessions, experiment.suites))
 
     def _method_plan(
         self,

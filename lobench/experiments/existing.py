@@ -16,11 +16,11 @@ from lobench.core.subject import Variant
 from lobench.engine.chief.case_cache import RecordedCases
 from lobench.engine.chief.interfaces import ERRORS
 from lobench.engine.config.suite_files import SuiteFiles
-from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.programs import ExpectedProgram
 from lobench.plugins import PluginManager
 
-__all__ = ["ExistingResults", "NamedBlock", "cases_of"]
+__all__ = ["ExistingResults", "NamedBlock", "cases_of", "rows_of"]
 
 NamedBlock = tuple[str, SeedBlock]  # longest name of a case, and its seeds
 
@@ -43,14 +43,12 @@ class ExistingResults:
         placeholder_blocks: Sequence[NamedBlock],
     ) -> None:
         history = History()
+        self._ledger, self._programs = ledger, frozenset[str]()
         if ledger is not None:
             expected = ExpectedProgram(is_elsewhere=settings.executor not in LOCAL_EXECUTORS)
             retried_outcomes = ERRORS if settings.retry_errors else ()
-            history = ledger.history(
-                ledger.accepted_programs(expected.all_programs()),
-                retried=retried_outcomes,
-                keeps_code=settings.keep_results,
-            )
+            self._programs = frozenset(ledger.accepted_programs(expected.all_programs()))
+            history = ledger.history(self._programs, retried=retried_outcomes, keeps_code=settings.keep_results)
         self._plan = Plan(history)
         self._cases, self._unbound_blocks = cases, list(placeholder_blocks)
 
@@ -62,13 +60,28 @@ class ExistingResults:
         """Returns all evaluations of a subject, and the missing ones. A subject without sha256 ("") lacks all."""
         if variant.key not in self._cases:
             return self._unbound_blocks, self._unbound_blocks
+        return self.blocks_of_cases(sha256, self._cases[variant.key])
+
+    def blocks_of_cases(self, sha256: str, cases: Sequence[CaseInfo]) -> tuple[list[NamedBlock], list[NamedBlock]]:
+        """Returns all evaluations of a subject on cases, and the missing ones."""
         planned_blocks: list[NamedBlock] = []
         missing_blocks: list[NamedBlock] = []
-        for evaluation_part, case in self._plan.planned_evaluations(sha256, self._cases[variant.key]):
+        for evaluation_part, case in self._plan.planned_evaluations(sha256, cases):
             planned_blocks.append((case.names[-1], evaluation_part.block))
             if self._plan.is_to_retry(evaluation_part, case) or not self._plan.is_current(evaluation_part, case):
                 missing_blocks.append(planned_blocks[-1])
         return planned_blocks, missing_blocks
+
+    def rows_of(self, sha256: str, variant: Variant) -> list[EvaluationRow]:
+        """Returns the stored evaluations of a subject on the cases of its variant."""
+        return [] if self._ledger is None else rows_of(self._ledger, sha256, self.cases_of(variant), self._programs)
+
+
+def rows_of(ledger: Ledger, sha256: str, cases: Sequence[CaseInfo], programs: Collection[str]) -> list[EvaluationRow]:
+    """Returns the stored evaluations of a subject on cases, by their current code and by given programs."""
+    codes = {case.key: case.code for case in cases}
+    stored_rows = ledger.evaluations(sha256, codes=codes)
+    return [row for row in stored_rows if row.case.key in codes and row.key.program_version in programs]
 
 
 def cases_of(

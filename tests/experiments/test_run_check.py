@@ -183,6 +183,38 @@ def test_what_is_missing_is_what_the_same_run_would_compute(experiment: Path) ->
     ]
 
 
+SEARCHED = """
+Experiment.suites = ["tiny"]
+Experiment.num_sessions = 2
+{method}
+tuned/Method.search = @grid()
+tuned/{path} = @Discrete()
+tuned/Discrete.values = [0.01, 0.3]
+"""
+OF_THETA = 'tuned/Method.checkpoint = "theta.npz"\ntuned/Case.learned_optimizer = @LearnableSGD()'
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("tuned/Method.optimizer = @sgd()", "sgd.learning_rate"), (OF_THETA, "LearnableSGD.initial_lr")],
+)
+def test_of_a_search_the_missing_fresh_seeds_are_those_that_the_same_run_would_compute(
+    experiment: Path, method: str, path: str
+) -> None:
+    folder = experiment.parent
+    write_checkpoint(folder / "theta.npz", -1.0)
+    (folder / "tiny" / "tiny.gin").write_text(ONE_CASE)
+    experiment.write_text(SEARCHED.format(method=method, path=path))
+    assert "done: 3 of 3 evaluations" in lobench("run", "x.gin", cwd=folder).stdout
+    # What the suite has anyhow is another search with the same results, and fresh seeds may be added to any.
+    for line, num_missing, total in (("Case.eval_every = 5", 0, 3), ("tuned/Method.report_sessions = 3", 1, 4)):
+        options = ("--gin-param", line)
+        plan = lobench("run", "x.gin", "--check", *options, cwd=folder).stdout
+        assert SHOWN["of-evaluations-are-missing"].format(missing=num_missing, total=total) in plan, plan
+        ran = lobench("run", "x.gin", *options, cwd=folder).stdout.splitlines()[-1]
+        assert ("nothing new" in ran) == (num_missing == 0), ran
+
+
 def test_a_binding_that_nothing_reads_is_said_where_the_store_knows_the_method(experiment: Path) -> None:
     folder = experiment.parent
     experiment.write_text(LEARNED.partition("mine/")[0])

@@ -27,9 +27,18 @@ from lobench.engine.chief.interfaces import ERRORS
 from lobench.engine.store.experiments import TrialRow
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.experiments.blocks import member_blocks
+from lobench.experiments.existing import rows_of
 from lobench.experiments.search.planned import KnownTrials, PlannedSearch
 
-__all__ = ["SearchContext", "SearchKey", "SearchRun", "SubjectSearch", "key_of", "numbers_below"]
+__all__ = [
+    "SearchContext",
+    "SearchKey",
+    "SearchRun",
+    "SubjectSearch",
+    "key_of",
+    "numbers_below",
+    "request_on_fresh_seeds",
+]
 
 SearchKey = tuple[str, Variant]
 
@@ -214,10 +223,8 @@ class SearchRun(ABC):
             self._end_trials_of(key_of(subject), subject)
 
     def _rows(self, subject: Subject) -> list[EvaluationRow]:
-        codes = {case.key: case.code for case in self._cases.get(subject.variant.key, ())}
-        programs = self._context.programs()
-        stored_rows = self._context.ledger.evaluations(subject.sha256, codes=codes)
-        return [row for row in stored_rows if row.case.key in codes and row.key.program_version in programs]
+        cases = self._cases.get(subject.variant.key, ())
+        return rows_of(self._context.ledger, subject.sha256, cases, self._context.programs())
 
     def _fitness(self, subject: Subject) -> float | None:
         cases = self._cases.get(subject.variant.key, ())
@@ -308,6 +315,16 @@ class SearchRun(ABC):
                 self._written_trials[trial.number] = trial
 
 
+def request_on_fresh_seeds(method: Method, best: Trial, bindings: Sequence[str]) -> RequestedSubject:
+    """Returns the best trial of an optimizer or a checkpoint as a subject, with the bindings of the fresh seeds."""
+    label = f"{method.title} {best.number} on fresh seeds"
+    # A subject's hash is that of its gin text. The sizes of blocks are added after hashing, because otherwise more
+    # seeds would make another subject.
+    given = given_method(method.with_values(best.parameters), label=label, bindings=bindings[:1])
+    variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
+    return dataclasses.replace(given, variant=variant)
+
+
 class SubjectSearch(SearchRun):
     """Search of a method that is an optimizer or a checkpoint: a trial is one subject."""
 
@@ -353,13 +370,7 @@ class SubjectSearch(SearchRun):
             self._set_state(open_numbers, "infeasible" if trial_fitness is None else "done", trial_fitness)
 
     def _requests_on_fresh_seeds(self, best: Trial, bindings: Sequence[str]) -> list[RequestedSubject]:
-        method = self.method.with_values(best.parameters)
-        label = f"{self.method.title} {best.number} on fresh seeds"
-        # A subject's hash is that of its gin text. The sizes of blocks are added after hashing, because otherwise more
-        # seeds would make another subject.
-        given = given_method(method, label=label, bindings=bindings[:1])
-        variant = dataclasses.replace(given.variant, bindings=(*given.variant.bindings, *bindings[1:]))
-        return [dataclasses.replace(given, variant=variant)]
+        return [request_on_fresh_seeds(self.method, best, bindings)]
 
     def _forget_trials_from(self, first_trial: int) -> None:
         self._numbers_by_subject = numbers_below(first_trial, self._numbers_by_subject)
