@@ -15,6 +15,7 @@ import pytest
 from lobench.analysis.comparisons.gate_looks import decide_gate
 from lobench.analysis.comparisons.gates import GateReport, GateResult, Verdict
 from lobench.analysis.scores.score_scale import SCORE_VERSION
+from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.paired_samples import Samples
 from lobench.analysis.store.reference import GATE_EVENT, REFERENCE_EVENT, label_with_hash
 from lobench.cli.exit_codes import ExitCode
@@ -34,7 +35,7 @@ from lobench.pytest_plugin.recording import SessionRecorder
 from lobench.pytest_plugin.references import candidates_of, check_reference, reference_of, scale_baseline_of
 from lobench.pytest_plugin.stored_gate import case_verdicts, check_stored_gate, compare_with, stored_reference
 from lobench.report.tables.comparison_text import comparison_text
-from lobench.report.tables.text import factor_mark, text_table, wrap_lines
+from lobench.report.tables.text import factor_mark, interval_cell, number_form, text_table, wrap_lines
 
 if TYPE_CHECKING:
     from lobench.api.compare import Comparison
@@ -324,8 +325,7 @@ class GateReporter:
         }
         text = f"{report.verdict}: {text_by_verdict[report.verdict]}"
         if not math.isnan(overall.harm):
-            bounds = f"[{_signed(-overall.upper)}, {_signed(-overall.lower)}]"
-            text += f"; score {_signed(-overall.harm)} {bounds}, {_seeds_text(report, overall)} per case"
+            text += f"; score {interval_cell(_difference(overall), _FORM)}, {_seeds_text(report, overall)} per case"
         seed_counts = [
             result.seeds_to_decide for result in (*report.cases, overall) if result.seeds_to_decide is not None
         ]
@@ -337,11 +337,13 @@ class GateReporter:
         measurement = self._measurements.get(result.case)
         assert self._report is not None
         seeds_text = _seeds_text(self._report, result)
+        difference = _difference(result)
+        form = number_form(difference, _FORM)
         return (
             result.case,
             str(result.verdict),
-            _signed(-result.harm),
-            f"{_signed(-result.upper)} .. {_signed(-result.lower)}",
+            _signed(difference.mean, form),
+            f"{_signed(difference.lower, form)} .. {_signed(difference.upper, form)}",
             f"{self._margin(result):.3g}",
             _ratio_text(measurement),
             _signed(-measurement.test_harm) if measurement else "-",
@@ -351,6 +353,7 @@ class GateReporter:
         )
 
 
+_FORM = "+z.3f"
 _HEADER = ("case", "verdict", "difference", "bounds", "margin", "ratio", "on test", "seeds", "would decide", "note")
 
 
@@ -365,7 +368,7 @@ def _is_same_measurement(measurement: Measurement, earlier_measurement: Measurem
 def gate_line(result: GateResult, margin: float, seeds_text: str, *, ratio: str = "-", note: str = "") -> str:
     """Returns one line with the verdict and its reasons."""
     text = (
-        f"{result.verdict}: difference {_signed(-result.harm)} [{_signed(-result.upper)}, {_signed(-result.lower)}], "
+        f"{result.verdict}: difference {interval_cell(_difference(result), _FORM)}, "
         f"margin {margin:g}{f' (a loss {ratio} as high)' if ratio != '-' else ''}, {seeds_text}"
     )
     if result.verdict is Verdict.REGRESSED:
@@ -391,8 +394,13 @@ def _ratio_text(measurement: Measurement | None) -> str:
     )
 
 
-def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:+z.3f}"
+def _difference(result: GateResult) -> Interval:
+    """Returns score(B) - score(A) with its bounds."""
+    return Interval(mean=0.0 - result.harm, lower=0.0 - result.upper, upper=0.0 - result.lower)
+
+
+def _signed(value: float, form: str = _FORM) -> str:
+    return "-" if math.isnan(value) else f"{value:{form}}"
 
 
 def _gate_properties(result: GateResult) -> list[tuple[str, object]]:

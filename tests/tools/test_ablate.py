@@ -106,6 +106,12 @@ def test_a_knob_that_makes_b_worse_is_named() -> None:
     assert found.harmful == {2} and found.whole.upper < 0
 
 
+def test_harm_within_the_margin_is_not_named() -> None:
+    lab = Planted(lambda s: 0.3 * (0 in s) - 0.02 * (2 in s), noise=0.002)
+    found = search_changes(3, lab, AblateRules())
+    assert found.effects[2].alone.upper < 0 and found.harmful == frozenset()
+
+
 def test_a_configuration_that_diverges_more_often_is_not_equivalent() -> None:
     class Diverging(Planted):
         def evaluate(self, wanted: Sequence[KnobSubset], seeds: int) -> None:

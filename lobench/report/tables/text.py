@@ -33,6 +33,7 @@ __all__ = [
     "interval_words",
     "markdown_line",
     "markdown_table",
+    "number_form",
     "overhead_cell",
     "p_cell",
     "p_words",
@@ -85,8 +86,7 @@ def interval_cell(interval: Interval | MeanDifference | None, form: str = "z.3f"
     """
     if interval is None or math.isnan(interval.mean):
         return "-"
-    if (interval.lower > 0 or interval.upper < 0) and abs(interval.mean) < _LEAST_MEAN:
-        form = form.replace("z.3f", "#.2g")
+    form = number_form(interval, form)
     bounds = "" if math.isnan(interval.lower) else f" [{interval.lower:{form}}, {interval.upper:{form}}]"
     return f"{mark}{interval.mean:{form}}{bounds}"
 
@@ -108,6 +108,12 @@ def final_mean_text(value: float | None) -> str:
 def p_cell(value: float) -> str:
     """Formats a p-value with four decimals; `<0.0001` below that, `-` for NaN."""
     return "-" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def number_form(interval: Interval | MeanDifference, form: str) -> str:
+    """Returns the format of an interval: two significant digits if it excludes 0 and would be printed as 0."""
+    is_hidden = (interval.lower > 0 or interval.upper < 0) and abs(interval.mean) < _LEAST_MEAN
+    return form.replace("z.3f", "#.2g") if is_hidden else form
 
 
 def p_words(value: float) -> str:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Set
 from typing import Annotated, TypedDict
 
+from lobench.analysis.stats.intervals import Interval
 from lobench.core.json_numbers import record_from
 from lobench.core.wording import counted, one_line
-from lobench.report.tables.text import text_table
+from lobench.report.tables.text import interval_cell, text_table
 from lobench.tools.ablate.ablate import Ablation
 from lobench.tools.ablate.change_search import KnobSubset, Need, Worth
 
@@ -27,7 +28,7 @@ class KnobRecord(TypedDict):
     steps: float
     in_smallest: bool
     needed: Annotated[Need, "Whether it is needed. Open: the seeds show neither."]
-    harmful: Annotated[bool, "Whether it makes B worse."]
+    harmful: Annotated[bool, "Whether it makes B worse by more than the margin."]
     in_forward: bool
 
 
@@ -127,16 +128,17 @@ def _answer_lines(ablation: Ablation) -> list[str]:
 
 
 def _harm_lines(ablation: Ablation) -> list[str]:
-    """Returns the settings that make B worse, if B is worse than A or a setting costs something."""
+    """Returns the settings that make B worse, if B is worse than A or a setting costs something, beyond the margin."""
     search_result = ablation.search
-    if not search_result.harmful and not search_result.whole.upper < 0:
+    is_worse = search_result.whole.upper < 0 and search_result.whole.mean < -ablation.rules.margin
+    if not search_result.harmful and not is_worse:
         return []
     harm_texts = [
         f"{knob.path} (alone on A {_worth_text(effect.alone)}, B without it {_worth_text(effect.without)})"
         for knob, effect in zip(ablation.knobs.knobs, search_result.effects, strict=True)
         if effect.harmful
     ]
-    start = "B is worse than A; " if search_result.whole.upper < 0 else ""
+    start = "B is worse than A; " if is_worse else ""
     return [
         start
         + (f"harm is done by {', '.join(harm_texts)}" if harm_texts else "no single setting is shown to do the harm")
@@ -161,7 +163,7 @@ def _names(ablation: Ablation, subset: Set[int]) -> str:
 
 
 def _worth_text(worth: Worth) -> str:
-    return "-" if math.isnan(worth.mean) else f"{worth.mean:+z.3f} [{worth.lower:z.3f}, {worth.upper:z.3f}]"
+    return interval_cell(Interval(mean=worth.mean, lower=worth.lower, upper=worth.upper), "+z.3f")
 
 
 def _worth_size(worth: Worth) -> float:

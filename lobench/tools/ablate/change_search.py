@@ -107,7 +107,8 @@ class KnobEffect:
       alone: Change of A with the knob.
       without: Change of B without the knob, negative for a loss.
       needed: Whether B needs the knob. The chance of calling any knob without an effect needed is at most alpha.
-      harmful: Whether the knob makes B worse: A loses with it, or B gains without it (Holm over all knobs).
+      harmful: Whether the knob makes B worse: A loses with it, or B gains without it (Holm over all knobs), by more
+        than the margin in the mean.
     """
 
     alone: Worth
@@ -287,8 +288,9 @@ class _Search:
         return (gap is not None and gap.p_value() <= level) or _diverges_more(samples, level)
 
     def find_harmful_knobs(self, num_seeds: int) -> KnobSubset:
-        """Returns the knobs that make B worse."""
+        """Returns the knobs that are shown to make B worse, and do so by more than the margin in the mean."""
         empty = KnobSubset()
+        margin = self.rules.margin
         p_values = dict[int, float]()
         for knob in sorted(self.all_knobs):
             change_alone = _mean_difference(self.evaluator.samples(empty, KnobSubset({knob}), num_seeds).values())
@@ -296,8 +298,8 @@ class _Search:
                 self.evaluator.samples(self.all_knobs, self.all_knobs - {knob}, num_seeds).values()
             )
             p_values_of_changes = [
-                change_alone.p_below(0.0) if change_alone else 1.0,
-                change_without.p_above(0.0) if change_without else 1.0,
+                change_alone.p_below(0.0) if change_alone and change_alone.estimate.mean < -margin else 1.0,
+                change_without.p_above(0.0) if change_without and change_without.estimate.mean > margin else 1.0,
             ]
             p_values[knob] = min(1.0, 2 * min(p_values_of_changes))
         adjusted_p_values = holm(list(p_values.values()))
