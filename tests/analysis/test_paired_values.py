@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 from collections.abc import Sequence
 
@@ -19,10 +20,13 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.scores.score_scale import ScoreScale
 from lobench.analysis.stats.comparison import Effect, compare_cases, mean_difference
 from lobench.analysis.stats.paired_samples import DIVERGED, Samples
-from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.core.metric import Direction
 from lobench.core.subject import Subject as Who
 from lobench.core.trials import FIRST_REPORT_SEED
+from lobench.report.tables.comparison import comparison_html
+from lobench.report.tables.comparison_markdown import comparison_markdown
+from lobench.report.tables.comparison_text import comparison_text
 
 SHOWN = texts_of("analysis")
 
@@ -180,7 +184,8 @@ def test_compare_subjects_takes_seeds_that_the_other_side_lacks(size: int) -> No
         cells.append(Cell(case=case, final_values={"train/loss": finals}, untrained_values=starts))
     (found,) = compare_subjects([subject("a", cells[0]), subject("b", cells[1])])
     assert found.primary.num_pairs == 0 and found.primary.comparison.verdict is Effect.BETTER
-    assert found.primary.notes["s/case"].endswith(SHOWN["no-common-seeds-welch"])
+    shown = f"{SHOWN['no-common-seeds-welch']}; {SHOWN['scores-and-ratios-are-relative-to']}"
+    assert found.primary.notes["s/case"].endswith(shown)
 
 
 def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:
@@ -190,6 +195,31 @@ def test_rounded_losses_have_a_step_on_the_scale_of_scores() -> None:
     expected = math.sqrt((0.1**2 / 0.5**2 + 0.1**2 / 0.4**2) / 2) / math.log(100)
     assert found.step == pytest.approx(expected)
     assert 0.05 < mean_difference(found).p_value < 0.1
+
+
+def test_ratio_without_common_seeds_is_of_losses_relative_to_their_starts_and_a_note_says_so() -> None:
+    own, fresh = [0, 1, 2], [FIRST_REPORT_SEED + seed for seed in range(3)]
+    ends, starts = np.array([0.5, 0.6, 0.55]), np.array([1.0, 1.1, 1.05])
+
+    def scored(seeds: Sequence[int], factor: float) -> Cell:
+        """Returns results whose losses and starts are `factor` times as high."""
+        values = [{"train/loss": dict(zip(seeds, (factor * side).tolist(), strict=True))} for side in (ends, starts)]
+        return Cell(case=case_info("case"), final_values=values[0], untrained_values=values[1], draws=LOBENCH_SEEDS)
+
+    (found,) = compare_subjects([subject("a", scored(own, 1.0)), subject("b", scored(fresh, 3.0))])
+    ratio = found.primary.ratios["s/case"]
+    assert ratio.geometric_means[1] == pytest.approx(3 * ratio.geometric_means[0])
+    assert ratio.interval.mean == pytest.approx(1)
+    outputs = (
+        comparison_text([found], scale=""),
+        comparison_markdown([found], scale=""),
+        comparison_html([found], scale=""),
+    )
+    note = SHOWN["scores-and-ratios-are-relative-to"]
+    assert note in found.primary.notes["s/case"]
+    assert all(note in " ".join(html.unescape(output).split()) for output in outputs)
+    (paired,) = compare_subjects([subject("a", scored(own, 1.0)), subject("b", scored(own, 1.0))])
+    assert note not in paired.primary.notes["s/case"]
 
 
 def test_two_seeds_of_one_ratio_are_too_few() -> None:

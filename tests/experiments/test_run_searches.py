@@ -90,6 +90,7 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
     shown = output_of(folder, *BY_METHOD)
     rows = [line for line in shown.splitlines() if line.startswith("tuned") and not line.startswith("tuned:")]
     assert len(rows) == 1 and " (s)" in rows[0] and SHOWN["tuned-momentum"] in shown and "(s): optimistic" in shown
+    assert SHOWN["other-numbers-of-a-search"] in shown and SHOWN["which-may-start-elsewhere-than"] not in shown
     assert f"momentum.learning_rate = {best.parameters['momentum.learning_rate']}" in shown
 
     names = ("momentum.learning_rate", "momentum.decay")
@@ -101,6 +102,10 @@ def test_a_search_ends_with_its_best_on_fresh_seeds_and_these_values_written_out
     assert {one.evaluation for one in both} < {one.evaluation for one in members(folder / "store")}
     again = run(folder)
     assert num_new(again) == 0 and SHOWN["methods-and-trials-already"] in again
+    tables = [output_of(folder, *BY_METHOD), output_of(folder, "report", "--store", "store", "--format", "latex")]
+    tables[1] = "".join(line for line in tables[1].splitlines() if not line.startswith("%"))
+    notes = SHOWN["other-numbers-of-a-search"] + SHOWN["which-may-start-elsewhere-than"]
+    assert all(notes in " ".join(table.split()) for table in tables)
     assert SHOWN["evaluations-2-of-them-of"] in run(folder, "--check")
 
 

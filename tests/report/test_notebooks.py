@@ -136,6 +136,7 @@ def test_of_an_experiment_the_best_trial_of_a_search_is_shown_and_on_request_all
     assert rows[0][1:3] == ["tuned", "fixed"] and rows[1][1].startswith("0.100 [") and rows[1][1].endswith(" (s)")
     text = lobench_text(store, "results", "--by", "method")
     assert all(cell in text for cell in rows[1])
+    assert "(s): optimistic" in text and "fresh seeds" not in text, "no number is of fresh seeds"
     assert {line.get_label() for line in found.plot().get_lines()} == {"tuned", "fixed"}
     assert {*trials, ADAM} < set(found.frame().label), "the frames have all subjects"
 

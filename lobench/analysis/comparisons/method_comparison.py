@@ -61,8 +61,9 @@ class LossRatio:
     """Ratio of B's losses to A's on a case.
 
     Attributes:
-      interval: Mean of B's losses divided by A's; see `PairedValues.ratio`. It has no bounds and no mean on a linear
-        scale, or if a seed is clipped.
+      interval: Mean of B's losses divided by A's; see `PairedValues.ratio`. Sides without common seeds may have other
+        starts: in scores, each loss is then divided by its seed's loss at step 0. It has no bounds and no mean on a
+        linear scale, or if a seed is clipped.
       geometric_means: Geometric means of A's and B's losses, less the case's minimum, over the seeds of the ratio. NaN
         without a ratio.
     """
@@ -528,6 +529,7 @@ UNPAIRED_NOTES = {
     "welch": "no common seeds: Welch's interval",
     "permutation": "no common seeds, one side has twice as many: the wider of Welch's and a permutation interval",
 }
+_OWN_STARTS_NOTE = "scores and ratios are relative to each seed's value at step 0"
 
 
 def _case_note(
@@ -544,7 +546,8 @@ def _case_note(
     scale = values.scale
     notes += [text for text in (verdict_words, values.note) if text]
     if not final_values.samples.is_paired:
-        notes.append(UNPAIRED_NOTES.get(paired.method, ""))
+        method_note = UNPAIRED_NOTES.get(paired.method, "")
+        notes += [method_note, *([_OWN_STARTS_NOTE] if method_note and not values.is_of_finals else [])]
     elif (
         num_common < max(final_values.num_seeds) and not has_lack
     ):  # else `missing_seeds_note` has the number of common seeds

@@ -27,8 +27,8 @@ from lobench.analysis.store.methods import (
     unknown_name_error,
 )
 from lobench.analysis.store.search_history import edge_notes_by_label
-from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.analysis.store.snapshot import BestTrial, Snapshot
+from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, StoredSubject
 from lobench.analysis.tables.table import Entry, Heading, Line, Panel, TableSpec, Tabulated
 from lobench.core.metric import how_to_declare
 from lobench.core.result import mean_of
@@ -38,7 +38,9 @@ from lobench.core.wording import counted
 __all__ = ["COSTS_NOTE", "SEARCHED_NOTE", "race_notes", "summary_for_table", "tabulate", "tabulate_store"]
 
 # Meaning of marked numbers.
-SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting; other numbers are of fresh seeds"
+SEARCHED_NOTE = "(s): optimistic, on the seeds of the search that chose the setting"
+_FRESH_NOTE = "other numbers of a search are of fresh seeds"
+_OTHER_STARTS_NOTE = "which may start elsewhere than others: scores and tests are relative to each seed's start"
 COSTS_NOTE = (
     "seconds are of training one seed, without compilation and evaluations; at equal time: values at the end "
     "of the fastest method on the same machine"
@@ -129,8 +131,8 @@ class _TableMaker:
         self._metrics, self._tests_used = self._metric_names(), set[LocationTest]()
         self._eliminated_methods = _eliminated_entries(summary, snapshot)
         self._notes += [*race_notes(summary, has_bounds=True), *filter(None, [snapshot.num_seeds_line()])]
-        searches = [snapshot.search_of(index) for index, _ in self._method_headings if index >= 0]
-        self._notes += [SEARCHED_NOTE] if any(search and not search.num_infeasible for search in searches) else []
+        searches = [snapshot.search_of(index) if index >= 0 else None for index, _ in self._method_headings]
+        self._notes += _search_notes(searches)
         self._edge_notes = edge_notes_by_label(snapshot)
         self._notes += [f"{label}: {line}" for label, lines in self._edge_notes.items() for line in lines]
 
@@ -507,6 +509,24 @@ class _TableMaker:
             f"{', '.join(incomplete_methods)}"
         )
         self._notes += [note] if incomplete_methods and note not in self._notes else []
+
+
+def _search_notes(searches: Sequence[BestTrial | None]) -> list[str]:
+    """Returns the note on the mark `(s)`, and on numbers of fresh seeds, as a list of at most one text.
+
+    Args:
+      searches: Search of each method; None for a method without a search.
+    """
+    if not any(search is not None and not search.num_infeasible for search in searches):
+        return []
+    fresh_searches = [search for search in searches if search is not None and search.has_fresh_seeds]
+    if not fresh_searches:
+        return [SEARCHED_NOTE]
+    note = f"{SEARCHED_NOTE}; {_FRESH_NOTE}"
+    fresh_cells = [cell for search in fresh_searches for cell in search.subject.cells.values()]
+    if len(fresh_searches) < len(searches) and any(cell.draws == LOBENCH_SEEDS for cell in fresh_cells):
+        note += f", {_OTHER_STARTS_NOTE}"
+    return [note]
 
 
 def _with_counts(entry: Entry | None, cell: Cell | None) -> Entry | None:

@@ -95,7 +95,8 @@ class ComparedCase(MeanDifference):
     ratio: Annotated[
         Interval | None,
         "Ratio of geometric mean losses, B over A, over seeds that converge. For imports whose losses lie within a "
-        "factor of two, of arithmetic ones.",
+        "factor of two, of arithmetic ones. For scores without common seeds, each loss is divided by its seed's loss "
+        "at step 0.",
     ]
     margin: float
     tolerated_ratio: float
@@ -407,8 +408,9 @@ def case_rows(comparison: MethodComparison, effect: MetricEffect) -> list[list[s
     The header names the statistic, and all differences have one sign.
 
     Differences of scores on a log scale are logarithms of ratios of geometric means. A table with such a ratio has the
-    geometric means of both sides, over the seeds of the ratio. Imports are usually published with arithmetic means, so
-    their tables have arithmetic means, no ratios, and differences with the sign of the score.
+    geometric means of both sides, over the seeds of the ratio. The ratio is that of these means if both sides have
+    common seeds, which start alike. Imports are usually published with arithmetic means, so their tables have
+    arithmetic means, no ratios, and differences with the sign of the score.
     """
     uses_arithmetic_means = comparison.a.subject.is_imported or comparison.b.subject.is_imported
     statistic = "means" if uses_arithmetic_means or not effect.has_ratios else "geometric means"

@@ -123,8 +123,8 @@ def _caption(table: Tabulated) -> str:
         text += "; $^{\\dagger}$: with seeds that ended above twice their start, taken as diverged by tests and scores"
     if None in entries:
         text += "; --: not evaluated" + ", or left the race" * table.has_eliminated
-    if SEARCHED_NOTE in table.notes:
-        text += f"; $^{{s}}$: {escape(SEARCHED_NOTE.partition(': ')[2])}"
+    if search_note := next((note for note in table.notes if note.startswith(SEARCHED_NOTE)), ""):
+        text += f"; $^{{s}}$: {escape(search_note.partition(': ')[2])}"
     return f"{text}."
 
 
