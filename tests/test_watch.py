@@ -236,6 +236,35 @@ def test_a_config_that_is_empty_for_a_while_after_an_edit_does_not_end_the_watch
     assert Counter(record["outcome"] for record in results(store)) == {"passed": 2}
 
 
+# Other bindings are there while a worker describes the cases, and the former ones again when it trains the first.
+BACK_AND_FORTH = """
+import os
+from pathlib import Path
+
+def take(name):
+    if (folder / name).exists():
+        os.replace(folder / name, folder / "run" / "config.gin")
+
+folder = Path(FOLDER)
+if not __name__.startswith("lobench_conftest"):  # a worker, not the chief
+    take("second.gin")
+
+def pytest_runtest_setup(item):
+    take("third.gin")
+"""
+
+
+def test_bindings_that_change_and_come_back_while_a_worker_starts_are_no_errors(tmp_path: Path) -> None:
+    suite, run, store = make_suite(tmp_path, ONE_CASE), make_run(tmp_path, -3.0), tmp_path / "store"
+    config = (run / "config.gin").read_text()
+    (tmp_path / "second.gin").write_text(f"{config}LearnableSGD.initial_lr = 0.5\n")
+    (tmp_path / "third.gin").write_text(config)
+    (suite / "conftest.py").write_text(BACK_AND_FORTH.replace("FOLDER", repr(str(tmp_path))))
+    done = watch(run, suite, *ALL, "--store", str(store))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [record["outcome"] for record in results(store)] == ["passed"]
+
+
 def test_a_suite_that_is_edited_while_it_is_watched_is_taken_as_it_is_from_the_next_checkpoint_on(
     tmp_path: Path,
 ) -> None:

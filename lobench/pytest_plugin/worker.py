@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lobench.core.errors import ConfigError
+from lobench.core.errors import LobenchError
 from lobench.core.result import Outcome
 from lobench.core.wording import headline
 from lobench.engine.config.user_code import (
@@ -292,7 +292,7 @@ class WorkerLoop:
 
 
 def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
-    """Returns whether an item trained another case than the job's, for example after an edit of a gin file.
+    """Returns whether an item trained another case than the job's, or none, for example after an edit of a gin file.
 
     The gin files are read once to describe the cases, and again when a case is first trained.
     """
@@ -300,13 +300,14 @@ def _is_bound_otherwise(item: pytest.Item, job: Job) -> bool:
 
     spec = case_of(item)
     assert spec is not None
-    if not is_trained(spec):  # runners import jax
-        try:
-            return case_info(item, job.variant).key != job.case_key
-        except ConfigError:
-            return True
-    bound_case = runners_of(item.config, job.variant).in_process.cached_bound_case(spec, test_name(item))
-    return bound_case is not None and bound_case.info.key != job.case_key
+    try:
+        if is_trained(spec):  # runners import jax
+            bound_case = runners_of(item.config, job.variant).in_process.cached_bound_case(spec, test_name(item))
+            if bound_case is not None:
+                return bound_case.info.key != job.case_key
+        return case_info(item, job.variant).key != job.case_key
+    except LobenchError:
+        return True
 
 
 def serve(connection: Connection, configure: Configure, *, owns_process: bool) -> None:

@@ -185,10 +185,13 @@ def test_a_job_of_a_case_that_the_worker_does_not_have_is_an_error_and_not_its_e
     world.trained_blocks(adam["two"], ADAM, theta="")
 
 
-def test_job_of_a_case_whose_gin_file_was_edited_before_its_first_training_is_given_back(world: World) -> None:
-    faster = Variant(bindings=("Case.optimizer = @adam()", "adam.learning_rate = 0.3"))
+@pytest.mark.parametrize("edited", ["num_inner_steps = 5", "num_inner_steps = ("])
+def test_job_of_a_case_whose_gin_file_was_edited_before_its_first_training_is_given_back(
+    world: World, edited: str
+) -> None:
+    faster = Variant(bindings=("Case.optimizer = @adam()", f"adam.learning_rate = 0.3{len(edited)}"))
     case, file = world.described(faster)["one"], world.suite / "worker.gin"
-    file.write_text(GIN.replace("num_inner_steps = 4", "num_inner_steps = 5"))
+    file.write_text(GIN.replace("num_inner_steps = 4", edited))
     try:
         result = world.ask(Job(lease=7, **world.of(case, faster, theta="")), JobResult)
     finally:

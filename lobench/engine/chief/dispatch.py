@@ -27,7 +27,8 @@ class Dispatch:
         self._workers = workers
         self._progress = progress
         self._leases: dict[int, planner.Lease] = {}  # by worker
-        self._returned_evaluations: set[EvaluationId] = set()  # evaluations given back once by a worker
+        # By evaluation that a worker gave back: the newest worker at that time. Those until then may have former files.
+        self._workers_with_former_files: dict[EvaluationId, int] = {}
         self._theta_copies: dict[int, tuple[str, int]] = {}  # by worker: the spool's copy of the theta of its job
 
     @property
@@ -78,13 +79,17 @@ class Dispatch:
         return None
 
     def result_event(
-        self, worker: int, result: JobResult, now: float, *, is_config_broken: bool = False
+        self, worker: int, result: JobResult, now: float, *, rereads_files: bool = False
     ) -> tuple[planner.Finished, Curves | None]:
         """Returns a worker's result as an event, with its curves.
 
-        An error does not count, and is retried, if the theta has disappeared from the spool. Once per evaluation, an
-        error also does not count if the worker has other code or gin files than the chief, because its replacement may
-        have the current files. While the run's `config.gin` cannot be parsed, such an error never counts.
+        An error does not count, and is retried, if the theta has disappeared from the spool. An error of a worker that
+        has other code or gin files than the chief counts only if the worker was started after another had given back
+        the same evaluation for this reason, because only then it should have the current files.
+
+        Args:
+          rereads_files: Whether such an error does not count in any case, because the files are read again: the watch
+            restarts, or the run's `config.gin` cannot be parsed.
         """
         lease = self._leases.pop(worker, None)
         event, curves = finished_event(worker, result, now)
@@ -94,14 +99,11 @@ class Dispatch:
             and leased_copy is not None
             and leased_copy != self._spool.copy_identity(leased_copy[0])
         )
-        is_given_back = bool(result.other_code) or result.other_gin
-        if (
-            is_given_back
-            and lease is not None
-            and (is_config_broken or lease.evaluation not in self._returned_evaluations)
-        ):
-            self._returned_evaluations.add(lease.evaluation)
-            is_void = True
+        if lease is not None and (result.other_code or result.other_gin):
+            newest_worker = self._workers.newest_worker
+            is_void |= rereads_files or worker <= self._workers_with_former_files.setdefault(
+                lease.evaluation, newest_worker
+            )
         if is_void:
             event, curves = dataclasses.replace(event, is_void=True), None
         if curves is None:  # an evaluation that ran out of memory is halved, and not recorded

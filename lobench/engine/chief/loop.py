@@ -435,6 +435,7 @@ class Chief:
             case (_, Described() as described):
                 if described.edited:
                     self._request_restart(f"{described.edited[0]} has changed")
+                if described.edited or self._is_suite_edited():  # the cases may be of files that are edited by now
                     return []
                 self._ledger.record_code(described.codes)
                 self._suite.add_code_files(map(Path, described.code_files))
@@ -459,8 +460,8 @@ class Chief:
                     result = self._with_edited_file_names(result)
                 elif result.other_gin:
                     self._is_suite_edited()
-                is_config_broken = result.other_gin and bool(self._suite.config_problem())
-                return [self._dispatch.result_event(worker, result, now, is_config_broken=is_config_broken)]
+                rereads_files = self._has_suite_changed or (result.other_gin and bool(self._suite.config_problem()))
+                return [self._dispatch.result_event(worker, result, now, rereads_files=rereads_files)]
             case WorkerExited(worker=worker, message=cause_text, is_oom=True) if (
                 finished_event := self._dispatch.oom_event(worker, cause_text, now)
             ):

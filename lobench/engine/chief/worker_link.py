@@ -59,6 +59,12 @@ class WatchWorkers:
         self._unanswered_questions: dict[str, protocol.Describe] = {}  # unanswered questions, by variant
         self._asked_workers: dict[str, int] = {}  # worker that was asked, by variant
         self._is_described = False
+        self._newest_worker = -1
+
+    @property
+    def newest_worker(self) -> int:
+        """Number of the worker that was started last; -1 if none was. Later workers have higher numbers."""
+        return self._newest_worker
 
     @property
     def core_seconds(self) -> float:
@@ -71,6 +77,7 @@ class WatchWorkers:
     def start(self, worker: int, size: Size) -> None:
         if self._executor is None:
             self._executor = self._make_executor(self._wakeup)
+        self._newest_worker = worker
         self._start_times[worker], self._num_cpus[worker] = time.monotonic(), size.num_cpus
         self._executor.start(worker, size.num_cpus, size.num_gpus)
 
