@@ -16,6 +16,7 @@ from lobench.core.history import EvaluationId
 from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject, Variant
+from lobench.engine.store.current import WholeSuites
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
@@ -45,15 +46,21 @@ def evaluate(
     program: Program = PROGRAMS[0],
     code: str = "",
     is_planned: bool = False,
+    is_whole: bool = False,
     is_failed: bool = False,
 ) -> None:
-    """Evaluates a subject on a case. A result that is there already is replaced."""
+    """Evaluates a subject on a case. A result that is there already is replaced.
+
+    Args:
+      is_whole: Whether the plan, if there is one, is of the whole suite, which then has no other case.
+    """
     case = dataclasses.replace(case_info(name, len(finals), identity=f"{name} {form}"), optimizer_hash=optimizer)
     case = dataclasses.replace(case, case_code=code)
     with Ledger.open(store, name="test") as ledger:
         ledger.record_admission(ledger.record_sighting(subject, on_restart=lambda restart: None), "admitted")
         if is_planned:
-            ledger.record_plan(subject, suite_plan([case], {}), [program.key])
+            whole_suites = WholeSuites((case.suite,)) if is_whole else WholeSuites()
+            ledger.record_plan(subject, suite_plan([case], {}), [program.key], whole_suites)
         key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], program.key)
         found = None if is_failed else curves({"train/loss": finals})
         outcome = Outcome.ERROR if is_failed else Outcome.PASSED
@@ -76,6 +83,7 @@ _EVALUATIONS = st.fixed_dictionaries(
         "program": st.sampled_from([PROGRAMS[0], *PROGRAMS]),
         "code": st.sampled_from(["", "", "x", "y"]),
         "is_planned": st.booleans(),
+        "is_whole": st.sampled_from([False, False, True]),
         "is_failed": st.sampled_from([False, False, False, True]),
     }
 )

@@ -17,6 +17,7 @@ from shown import texts_of
 from tiny import (
     CONFIG,
     GIN,
+    ONE_CASE,
     make_run,
     make_suite,
     results,
@@ -24,6 +25,7 @@ from tiny import (
     write_checkpoint,
 )
 
+from lobench.analysis.store.snapshot import read_store
 from lobench.core.program import Program
 
 SHOWN = texts_of("watch")
@@ -102,6 +104,22 @@ def test_a_new_case_alone_is_trained(folder: Path) -> None:
     output = again(folder, "--verbose")
     assert SHOWN["tiny-new-passed"] in output and "tiny/a" not in output.split("cases:")[1].split("\n", 1)[1]
     assert steps(folder) == {(1, "a"): 1, (1, "b"): 1, (2, "a"): 1, (2, "b"): 1, (2, "new"): 1}
+
+
+def test_a_deleted_case_is_no_longer_current_and_is_again_once_it_returns(folder: Path) -> None:
+    store, gin = folder / "store", folder / "tiny" / "tiny.gin"
+    gin.write_text(ONE_CASE)
+    again(folder, "--case", "a")
+    assert len(read_store(store).cases) == 2, "a start of a part says nothing of the other cases"
+    write_checkpoint(folder / "run" / "theta_3.npz", -1.0)
+    again(folder)
+    snapshot = read_store(store)
+    assert [(case.name, len(snapshot.subjects)) for case in snapshot.cases] == [("a", 3)]
+    assert snapshot.left_out.removed_cases == (("tiny/b", 2),)
+    assert SHOWN["is-no-longer-in-its-suite"] in lobench("report", "--store", store, "--format", "text").stdout
+    gin.write_text(GIN)
+    again(folder)
+    assert len(read_store(store).cases) == 2
 
 
 def test_a_typo_is_an_error_as_at_the_first_run(folder: Path) -> None:

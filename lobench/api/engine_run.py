@@ -256,7 +256,7 @@ def _run_round(
             manager=components.manager,
             progress=progress,
             suite=suite,
-            options=settings,
+            options=replace(settings, with_tests=with_tests),
             run_variant=partial(run_variant, settings.location),
             has_run_configs=source is not None and has_run_configs(settings.location),
             is_of_run=is_of_run,

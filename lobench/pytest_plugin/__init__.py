@@ -16,8 +16,8 @@ from lobench.core.containment import contain_plugins
 from lobench.engine.config.imported_code import record_imports
 from lobench.evaluation.result import Result
 from lobench.inner.backend_guard import watch_for_backend
-from lobench.pytest_plugin.item_cases import case_of
-from lobench.pytest_plugin.item_result import COLLECTED_CASES, LAYERS, TESTS_ARE_CASES
+from lobench.pytest_plugin.item_cases import case_of, collects_everything
+from lobench.pytest_plugin.item_result import COLLECTED_CASES, IS_WHOLE, LAYERS, TESTS_ARE_CASES
 
 if TYPE_CHECKING:
     from lobench.pytest_plugin.tested import MetricRecorder, TestedCheckpoint
@@ -133,12 +133,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     from lobench.experiments.pytest_items import select_named
     from lobench.pytest_plugin.parallel import refuse_session
 
+    collected_items = set(items)
     select_named(config, items)
     yield
+    config.stash[IS_WHOLE] = collects_everything(session) and collected_items <= set(items)
     is_gate = bool(config.getoption("lobench_against") or config.getini("lobench_against"))
     if is_gate:
         from lobench.pytest_plugin.gating import has_training

@@ -7,7 +7,7 @@ import pytest
 from lobench.core.case import CaseSpec
 from lobench.pytest_plugin.item_result import TESTS_ARE_CASES
 
-__all__ = ["case_of", "ordinary_test_spec"]
+__all__ = ["case_of", "collects_everything", "ordinary_test_spec"]
 
 
 def case_of(item: pytest.Item) -> CaseSpec | None:
@@ -18,6 +18,20 @@ def case_of(item: pytest.Item) -> CaseSpec | None:
     if hasattr(item, "callspec"):
         spec = next((value for value in item.callspec.params.values() if isinstance(value, CaseSpec)), None)
     return spec or (ordinary_test_spec(item) if item.config.stash.get(TESTS_ARE_CASES, False) else None)
+
+
+def collects_everything(session: pytest.Session) -> bool:
+    """Returns whether a session has collected every item of whole folders and files, without an error.
+
+    Items that are deselected later, as by `-k`, do not count here.
+    """
+    option = session.config.option
+    narrowing_options = ("lf", "ignore", "ignore_glob", "pyargs")
+    return not (
+        session.testsfailed
+        or any(getattr(option, name, None) for name in narrowing_options)
+        or any("::" in str(argument) for argument in session.config.args)
+    )
 
 
 def ordinary_test_spec(item: pytest.Item) -> CaseSpec:

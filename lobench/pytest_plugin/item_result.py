@@ -20,6 +20,7 @@ __all__ = [
     "CURRENT_JOB",
     "FINISHED_BLOCKS",
     "ISOLATION_REASON",
+    "IS_WHOLE",
     "LAYERS",
     "MEASUREMENTS",
     "ON_PROGRESS",
@@ -37,6 +38,8 @@ ON_PROGRESS: pytest.StashKey[Callable[[int], None]] = pytest.StashKey()
 COLLECTED_CASES: pytest.StashKey[dict[CaseSpec, None]] = pytest.StashKey()
 # Whether ordinary tests are cases, which run once per checkpoint.
 TESTS_ARE_CASES: pytest.StashKey[bool] = pytest.StashKey()
+# Whether the session has every case of its arguments.
+IS_WHOLE: pytest.StashKey[bool] = pytest.StashKey()
 # Values that an item passes to its report: curves, reason for another process, measurements of its gate.
 FINISHED_BLOCKS: pytest.StashKey[list[tuple[SeedBlock, Curves]]] = pytest.StashKey()
 ISOLATION_REASON: pytest.StashKey[str] = pytest.StashKey()

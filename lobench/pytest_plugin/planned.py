@@ -18,10 +18,10 @@ from lobench.engine.config.suite_files import SuiteFiles
 from lobench.engine.store.plans import suite_plan
 from lobench.experiments.pytest_items import EXPERIMENT
 from lobench.pytest_plugin.item_cases import case_of
-from lobench.pytest_plugin.item_result import CURRENT_JOB
+from lobench.pytest_plugin.item_result import CURRENT_JOB, IS_WHOLE, TESTS_ARE_CASES
 from lobench.pytest_plugin.items import case_info, variant_of
 from lobench.pytest_plugin.options import layers_of
-from lobench.pytest_plugin.reuse import stored_case_info
+from lobench.pytest_plugin.reuse import stored_case_info, suites_of_session
 
 __all__ = ["attach_plan"]
 
@@ -40,9 +40,11 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
     config.stash[_IS_PLAN_SENT] = True
     cases = list[CaseInfo]()
     specs = dict[CaseSpec, None]()
+    num_cases = 0
     for session_item in item.session.items:
         spec = case_of(session_item)
         if spec is not None:
+            num_cases += 1
             # A case that cannot be bound has no identity and no result; its own report has the error.
             with contextlib.suppress(Exception):
                 cases.append(
@@ -50,8 +52,11 @@ def attach_plan(item: pytest.Item, report: pytest.TestReport) -> None:
                     or case_info(session_item, variant_of(session_item))
                 )
                 specs[spec] = None
+    is_whole = config.stash.get(IS_WHOLE, False) and len(cases) == num_cases
     cases = list(dict.fromkeys(cases))  # items that a plugin repeats are one case
     report.lobench_plan = suite_plan(cases, _digests(specs, layers_of(config).gin_files))  # type: ignore[attr-defined]
+    names = SuiteFiles(list(map(str, suites_of_session(config)))).names() if is_whole else ()
+    report.lobench_whole = names, config.stash.get(TESTS_ARE_CASES, False)  # type: ignore[attr-defined]
 
 
 def _digests(specs: Iterable[CaseSpec], gin_files: tuple[str, ...]) -> Mapping[str, Any]:

@@ -43,6 +43,7 @@ class SessionRecorder:
         self._ledger: Ledger | None = None
         self._position_by_subject: dict[Subject, int] = {}
         self._plan: Mapping[str, Any] | None = None  # plan of the session's cases
+        self._whole_suites: tuple[Sequence[str], bool] = (), False  # fields of `WholeSuites`
         self._programs: set[str] = set()
         self._code_changes: list[tuple[str, str]] = []  # code of stored results made by other code, and today's code
         self._codes: dict[str, dict[str, str]] = {}  # parts of the user's code, by fingerprint
@@ -67,7 +68,8 @@ class SessionRecorder:
             register_conftests(self._config, manager)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._plan = self._plan or getattr(report, "lobench_plan", None)
+        if self._plan is None and (plan := getattr(report, "lobench_plan", None)) is not None:
+            self._plan, self._whole_suites = plan, report.lobench_whole
         records: list[bytes] = getattr(report, "lobench", [])
         if not records or hasattr(self._config, "workerinput") or CURRENT_JOB in self._config.stash:
             return  # an xdist worker's report reaches the controller; a watch's worker sends its own
@@ -116,7 +118,7 @@ class SessionRecorder:
             self._store_problem = str(error)
 
     def _record(self, item_result: ItemResult, subject: Subject | None) -> None:
-        from lobench.engine.store.current import codes_by_place, forms_by_place
+        from lobench.engine.store.current import WholeSuites, codes_by_place, forms_by_place
         from lobench.engine.store.plans import suite_plan
         from lobench.pytest_plugin.options import subject_of
 
@@ -131,7 +133,9 @@ class SessionRecorder:
             self._ledger.record_admission(self._position_by_subject[subject], "admitted")
         if self._plan is not None:
             plan = self._plan if is_session_subject else suite_plan([item_result.case], self._plan["files"])
-            self._ledger.record_plan(subject, plan, _expected_programs())
+            names, with_tests = self._whole_suites
+            whole_suites = WholeSuites(tuple(names), with_tests) if is_session_subject else WholeSuites()
+            self._ledger.record_plan(subject, plan, _expected_programs(), whole_suites)
         else:  # `lobench run` writes an experiment's plan; the cases of this session become current in addition
             make_plan = functools.partial(suite_plan, [item_result.case], {})
             forms = forms_by_place([item_result.case])

@@ -36,7 +36,7 @@ from lobench.core.planner import Plan
 from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.subject import Subject
-from lobench.engine.store.current import codes_by_place, forms_by_place
+from lobench.engine.store.current import WholeSuites, codes_by_place, forms_by_place
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import suite_plan
@@ -80,6 +80,7 @@ class Start(NamedTuple):
     forms: tuple[tuple[str, Form], ...]
     codes: tuple[tuple[str, int], ...]
     machine: int
+    is_whole: bool  # whether it asked for all suites: other places were removed
 
 
 @dataclasses.dataclass
@@ -89,12 +90,16 @@ class Model:
     done: list[Done] = dataclasses.field(default_factory=list)
     starts: list[Start] = dataclasses.field(default_factory=list)
 
-    def form_at(self, place: str) -> int:
-        return next(dict(one.forms)[place].case for one in reversed(self.starts) if place in dict(one.forms))
+    def form_at(self, place: str) -> int | None:
+        """Returns the form of a place's case; None if it was removed, or never planned."""
+        last = next((one for one in reversed(self.starts) if one.is_whole or place in dict(one.forms)), None)
+        return dict(last.forms)[place].case if last is not None and place in dict(last.forms) else None
 
     def current(self, variant: str, sha256: str, place: str) -> Done | None:
         """Returns the evaluation of a subject that counts at a place."""
         case = self.form_at(place)
+        if case is None:
+            return None
         mine = [one for one in self.done if (one.sha256, one.place, one.form.case) == (sha256, place, case)]
         own = [one for one in self.starts if one.variant == variant]
         planned = {dict(one.forms).get(place) for one in own if sha256 in one.subjects}
@@ -251,16 +256,21 @@ class Changes(RuleBasedStateMachine):
 
     # Starts.
 
-    @rule(store=stores, places=st.sets(st.sampled_from(PLACES), min_size=1), most=st.sampled_from([0, 1, 99]))
-    def watch(self, store: str, places: set[str], most: int) -> None:
-        """Watches with all of a suite, or a part (`--case`); killed after a few evaluations."""
+    @rule(
+        store=stores,
+        places=st.sets(st.sampled_from(PLACES), min_size=1),
+        most=st.sampled_from([0, 1, 99]),
+        is_whole=st.booleans(),
+    )
+    def watch(self, store: str, places: set[str], most: int, *, is_whole: bool) -> None:
+        """Watches with all of the suites, or a part (`--case`); killed after a few evaluations."""
         found = [
             Subject.of_checkpoint(
                 Checkpoint(uri=f"{self.root}/run/theta_{step}.npz", sha256=sha256, outer_step=step, run="run")
             )
             for step, sha256 in sorted(self.files.items())
         ]
-        self._start(store, found, places, most)
+        self._start(store, found, places, most, is_whole=is_whole)
 
     @rule(store=stores, places=st.sets(st.sampled_from(PLACES), min_size=1), most=st.sampled_from([0, 1, 99]))
     def watch_population(self, store: str, places: set[str], most: int) -> None:
@@ -284,7 +294,9 @@ class Changes(RuleBasedStateMachine):
         """Evaluates an optimizer as `lobench compare` or pytest does, into a store that a watch uses too."""
         self._start(store, [Subject.of_optimizer(optimizer)], {"s/a", "s/b"}, most)
 
-    def _start(self, store: str, subjects: list[Subject], places: set[str], most: int) -> None:
+    def _start(
+        self, store: str, subjects: list[Subject], places: set[str], most: int, *, is_whole: bool = False
+    ) -> None:
         forms = {place: self.forms[place] for place in sorted(places)}
         codes = {place: self.codes[place] for place in forms}
         cases = [case_at(place, form, codes[place]) for place, form in forms.items()]
@@ -294,7 +306,10 @@ class Changes(RuleBasedStateMachine):
         with Ledger.open(self.places[store], name="test") as ledger:
             plan = suite_plan(cases, {})
             events = len(ledger.events("plan")) + len(ledger.events("current plan"))
-            ledger.record_current(variant, forms_by_place(cases), lambda: plan, [program.key], codes_by_place(cases))
+            whole = WholeSuites(("s", "t")) if is_whole else WholeSuites()
+            ledger.record_current(
+                variant, forms_by_place(cases), lambda: plan, [program.key], codes_by_place(cases), whole
+            )
             is_new = len(ledger.events("plan")) + len(ledger.events("current plan")) > events
             history = ledger.history(ledger.accepted_programs([program]))
             for subject in subjects:
@@ -310,7 +325,7 @@ class Changes(RuleBasedStateMachine):
                 )
         hashes = frozenset(one.sha256 for one in subjects)
         number = len(model.starts) + 1000 * self.count
-        start = Start(number, variant, hashes, tuple(forms.items()), tuple(codes.items()), self.machine)
+        start = Start(number, variant, hashes, tuple(forms.items()), tuple(codes.items()), self.machine, is_whole)
         self.count += 1
         self._note(model, start, is_new=is_new)
         with sqlite3.connect(self.places[store] / "ledger.sqlite") as database:
@@ -325,6 +340,8 @@ class Changes(RuleBasedStateMachine):
         is_same = all(forms.get(place) == form and model.form_at(place) == form.case for place, form in start.forms)
         is_same = is_same and all(codes.get(place) == code for place, code in start.codes)
         is_same = is_same and bool(own) and own[-1].machine == start.machine
+        others = set(PLACES) - dict(start.forms).keys()
+        is_same = is_same and not (start.is_whole and any(model.form_at(place) is not None for place in others))
         # A start that is like what is current writes nothing: a store does not grow by being looked after.
         assert is_new != is_same
         if is_same:
@@ -382,7 +399,9 @@ class Changes(RuleBasedStateMachine):
                 for cell in one.cells.values()
             }
             assert {case.identity for case in snapshot.cases} == {identity for (identity, _), _ in expected.values()}
-            assert sum(count for _, count in snapshot.left_out.former_cases) == sum(
+            left_out = snapshot.left_out
+            counts = [count for _, count in (*left_out.former_cases, *left_out.removed_cases)]
+            assert sum(counts) + left_out.num_former_bindings == sum(
                 ((row.case.key), row.key.checkpoint_sha256)
                 not in {(f"{one[0]}:{one[1]}", sha256) for (sha256, _), (one, _) in expected.items()}
                 for row in rows

@@ -90,7 +90,7 @@ def test_evaluations_read_before_are_not_read_again(tmp_path: Path) -> None:
     assert reading.read().rows == second.rows and reading.num_read == 0
 
 
-@pytest.mark.parametrize("change", ["replaced", "forgotten", "restarted", "edited"])
+@pytest.mark.parametrize("change", ["replaced", "forgotten", "restarted", "edited", "removed"])
 def test_changed_store_is_read_again(tmp_path: Path, change: str) -> None:
     reading = StoreReading(tmp_path)
     for step in range(3):
@@ -103,6 +103,8 @@ def test_changed_store_is_read_again(tmp_path: Path, change: str) -> None:
         evaluate(tmp_path, checkpoint(2), [0.25, 0.5])
     elif change == "restarted":
         evaluate(tmp_path, checkpoint(1, "b"), [1.0, 0.5], is_planned=True)
+    elif change == "removed":
+        evaluate(tmp_path, checkpoint(3), [1.0, 0.5], name="b", is_planned=True, is_whole=True)
     else:
         evaluate(tmp_path, checkpoint(2), [1.0, 0.5], form="2", is_planned=True)
     found = reading.read()

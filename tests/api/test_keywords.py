@@ -36,7 +36,7 @@ from lobench.tools.publish.publish_settings import PublishKeywords, PublishSetti
 
 # Fields that are arguments of their own, or that lobench sets itself.
 _NO_KEYWORDS = {
-    WatchSettings: {"location", "suites", "traced", "elsewhere", "replan"},
+    WatchSettings: {"location", "suites", "traced", "elsewhere", "replan", "with_tests"},
     RunSettings: {"experiment"},
     BisectSettings: {"case"},
     KeepSettings: {"command", "metric"},

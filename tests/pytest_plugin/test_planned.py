@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commands import pytest_session
 from tampered import published
-from tiny import GIN, make_run, make_suite
+from tiny import GIN, ONE_CASE, make_run, make_suite
 
+from lobench.analysis.store.snapshot import read_store
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.audit.audit import audit
 
@@ -36,3 +38,18 @@ def test_a_session_writes_its_plan_first_and_a_dropped_seed_contradicts_it(tmp_p
     found = audit(published(store, tmp_path / "dropped.lobench", suite), sample="0")
     # The records of the delivery still name the evaluation.
     assert [one.kind for one in found.contradictions] == ["absent", "record", "record"], found.contradictions
+
+
+def test_a_session_of_the_whole_suite_ends_deleted_cases_and_one_of_a_part_does_not(tmp_path: Path) -> None:
+    suite, run, store = make_suite(tmp_path), make_run(tmp_path, -3.0), tmp_path / "store"
+
+    def current(*options: str) -> list[str]:
+        subject = f"--lobench-checkpoint={run / 'theta_1.npz'}"
+        done = pytest_session(*options, f"--lobench-store={store}", subject, "--lobench-reuse", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [case.name for case in read_store(store).cases]
+
+    assert [current("tiny"), current("tiny", "-k", "[a]")] == [["a", "b"]] * 2
+    (suite / "tiny.gin").write_text(ONE_CASE)
+    assert current("tiny/test_tiny.py::test_tiny[a]") == ["a", "b"]
+    assert current("tiny") == ["a"] and read_store(store).left_out.removed_cases == (("tiny/b", 1),)

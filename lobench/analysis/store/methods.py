@@ -14,7 +14,14 @@ from lobench.analysis.store.entrants import StoredRace, entrants_of
 from lobench.analysis.store.names import subject_index_named, subject_names
 from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.search_history import best_trial_subject, best_trials, num_infeasible
-from lobench.analysis.store.snapshot import ExperimentMethods, Snapshot, case_names, read_store
+from lobench.analysis.store.snapshot import (
+    ExperimentMethods,
+    FormerCounts,
+    Snapshot,
+    case_names,
+    former_counts,
+    read_store,
+)
 from lobench.analysis.store.subjects import Cell, StoredSubject, subject_of
 from lobench.core.case import CaseInfo
 from lobench.core.errors import ConfigError, UsageError, suggestion
@@ -260,7 +267,7 @@ def snapshot_of_members(
         all_stored_subjects=snapshot.all_stored_subjects or snapshot.subjects,
         cases=sorted_cases,
         rows=tuple({id(row): row for row in used_rows}.values()),
-        left_out=dataclasses.replace(snapshot.left_out, former_cases=case_identities.former_case_counts()),
+        left_out=dataclasses.replace(snapshot.left_out, **case_identities.former_counts()),
         labels=tuple(subject.label for subject in subjects),
         case_names=case_names(sorted_cases),
         experiment=ExperimentMethods(
@@ -316,7 +323,8 @@ class _CaseIdentities:
     def with_common_identity(self, membership: Membership, row: EvaluationRow) -> EvaluationRow | None:
         """Returns an evaluation with the common identity of its case's forms; None for a former form."""
         has_bindings = any(self._current_cases.has_bindings(row, subject) for subject in row.sightings)
-        if self._current_identities[self._identity_key(membership, row)] != row.case.identity or not has_bindings:
+        is_former = self._current_identities[self._identity_key(membership, row)] != row.case.identity
+        if is_former or not has_bindings or self._current_cases.is_removed(row.case):
             self._former_rows[id(row)] = row
             return None
         identity = self._common_identities[place_of_case(row.case)]
@@ -325,9 +333,10 @@ class _CaseIdentities:
         case = dataclasses.replace(row.case, identity=identity)
         return self._rows.setdefault(id(row), dataclasses.replace(row, case=case))
 
-    def former_case_counts(self) -> tuple[tuple[str, int], ...]:
-        """Returns the names of the cases that have former forms, with the numbers of evaluations of these."""
-        return tuple(sorted(Counter(f"{row.case.suite}/{row.case.name}" for row in self._former_rows.values()).items()))
+    def former_counts(self) -> FormerCounts:
+        """Returns the numbers of evaluations that are in no table, as keywords of `LeftOut`."""
+        current_identities = set(self._current_identities.values())
+        return former_counts(self._former_rows.values(), self._current_cases, current_identities)
 
 
 def _may_differ(config: str) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lobench.analysis.store.entrants import StoredRace
 from lobench.analysis.store.former_code import without_former_code
@@ -37,10 +37,12 @@ from lobench.engine.store.series import has_step_in_name
 __all__ = [
     "BestTrial",
     "ExperimentMethods",
+    "FormerCounts",
     "LeftOut",
     "Snapshot",
     "case_names",
     "distinct_labels",
+    "former_counts",
     "read_store",
     "snapshot_maker",
 ]
@@ -98,12 +100,16 @@ class LeftOut:
     Attributes:
       num_skipped: Number of checkpoints that `--checkpoints` left out.
       former_cases: Names of the cases that also have a former form in the rows, with the number of its evaluations.
+      removed_cases: Names of the cases in the rows that are no longer in their suite, with the numbers of evaluations.
+      num_former_bindings: Number of evaluations of current cases with other bindings of the optimizer than the current.
       superseded_subjects: Checkpoints in the rows that a restart in place superseded. They are not among the subjects.
       repeated_cases: Names of cases with the same bits as another case. Only the other case counts.
     """
 
     num_skipped: int = 0
     former_cases: tuple[tuple[str, int], ...] = ()
+    removed_cases: tuple[tuple[str, int], ...] = ()
+    num_former_bindings: int = 0
     superseded_subjects: tuple[Subject, ...] = ()
     repeated_cases: tuple[str, ...] = ()
 
@@ -171,12 +177,12 @@ class Snapshot:
         current = CurrentCases.of_rows(rows) if current is None else current
         is_current = current.are_current(rows)
         cases_by_identity = dict[str, CaseInfo]()
-        former_counts = Counter[str]()
-        for case, counts_as_current in zip([row.case for row in rows], is_current, strict=True):
+        former_rows = list[EvaluationRow]()
+        for row, counts_as_current in zip(rows, is_current, strict=True):
             if counts_as_current:
-                cases_by_identity[case.identity] = case
+                cases_by_identity[row.case.identity] = row.case
             else:
-                former_counts[f"{case.suite}/{case.name}"] += 1
+                former_rows.append(row)
         subjects = tuple(subjects_of(rows, positions, current, subject_cache=subject_cache, grouped_rows=grouped_rows))
         shown_identities = {identity for subject in subjects for identity in subject.cells}
         repeated_cases = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
@@ -194,7 +200,7 @@ class Snapshot:
             events=tuple(events),
             left_out=LeftOut(
                 num_skipped=num_skipped,
-                former_cases=tuple(sorted(former_counts.items())),
+                **former_counts(former_rows, current, current.identities),
                 superseded_subjects=superseded_subjects,
                 repeated_cases=tuple(
                     sorted(f"{case.suite}/{case.name} ({place_of_case(case).test})" for case in repeated_cases)
@@ -363,6 +369,40 @@ class Snapshot:
     def case_name(self, case_index: int) -> str:
         """Returns the name of the case at an index."""
         return self.case_names[self.cases[case_index].identity]
+
+
+class FormerCounts(TypedDict):
+    """Keywords of `LeftOut`."""
+
+    former_cases: tuple[tuple[str, int], ...]
+    removed_cases: tuple[tuple[str, int], ...]
+    num_former_bindings: int
+
+
+def former_counts(
+    rows: Iterable[EvaluationRow], current: CurrentCases, current_identities: Collection[str]
+) -> FormerCounts:
+    """Returns the numbers of evaluations that are not current, by the reason.
+
+    Args:
+      rows: Evaluations that are not current.
+      current: Current cases of the store.
+      current_identities: Identities of the cases that count.
+    """
+    removed, former = Counter[str](), Counter[str]()
+    num_former_bindings = 0
+    for row in rows:
+        if current.is_removed(row.case):
+            removed[f"{row.case.suite}/{row.case.name}"] += 1
+        elif row.case.identity in current_identities:
+            num_former_bindings += 1
+        else:
+            former[f"{row.case.suite}/{row.case.name}"] += 1
+    return {
+        "former_cases": tuple(sorted(former.items())),
+        "removed_cases": tuple(sorted(removed.items())),
+        "num_former_bindings": num_former_bindings,
+    }
 
 
 def _labels_of(subjects: Sequence[StoredSubject]) -> list[str]:

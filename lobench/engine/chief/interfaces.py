@@ -132,6 +132,7 @@ class WatchOptions(Labels):
       elsewhere: Whether workers may run on other machines.
       replan: Whether to plan again the subjects that an earlier run of the watch finished. If not, changes of the suite
         apply only to new checkpoints.
+      with_tests: Whether ordinary tests of the suites are cases.
     """
 
     once: bool = option(False, "Evaluate the checkpoints that exist now, and end.")
@@ -154,6 +155,7 @@ class WatchOptions(Labels):
     traced: bool = False
     elsewhere: bool = False
     replan: bool = True
+    with_tests: bool = False
 
     def is_enough(self, *, quiet_polls: int, highest_step: int, idle_seconds: float) -> bool:
         """Returns whether a watch stops waiting for checkpoints.

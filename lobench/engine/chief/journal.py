@@ -18,7 +18,7 @@ from lobench.engine.chief.decisions import DecisionLog
 from lobench.engine.chief.interfaces import WatchOptions
 from lobench.engine.chief.subjects import Subjects
 from lobench.engine.config.suite_files import SuiteFiles
-from lobench.engine.store.current import codes_by_place, forms_by_place
+from lobench.engine.store.current import WholeSuites, codes_by_place, forms_by_place
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.plans import suite_plan
 from lobench.engine.store.programs import ExpectedProgram
@@ -134,7 +134,8 @@ class Journal:
         if not cases or self._planned_cases.get(position) is cases:
             return
         self._planned_cases[position] = cases
-        self._ledger.record_plan(subject, self._suite_plan(subject.variant.key), self._expected_programs)
+        plan = self._suite_plan(subject.variant.key)
+        self._ledger.record_plan(subject, plan, self._expected_programs, self._whole_suites())
 
     def record_current_plan(self, variant: str) -> None:
         """Records this run's plan as the last plan of a variant, even if no evaluation is missing."""
@@ -142,7 +143,11 @@ class Journal:
         make_plan = functools.partial(self._suite_plan, variant)
         forms = forms_by_place(cases.values())
         codes = codes_by_place(cases.values())
-        self._ledger.record_current(variant, forms, make_plan, self._expected_programs, codes)
+        self._ledger.record_current(variant, forms, make_plan, self._expected_programs, codes, self._whole_suites())
+
+    def _whole_suites(self) -> WholeSuites:
+        """Returns the suites of which this run asks for every case."""
+        return WholeSuites(() if self._options.cases else self._suite.names(), self._options.with_tests)
 
     def _suite_plan(self, variant: str) -> Mapping[str, Any]:
         cases = self._subjects.known_cases(variant)

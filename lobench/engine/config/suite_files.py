@@ -306,10 +306,21 @@ class SuiteFiles:
             if statements_of_config
         }
 
+    def names(self) -> tuple[str, ...]:
+        """Returns the name of each suite: that of its folder, or `FOLDER/FILE` if it is a file."""
+        suites = [Path(suite).resolve() for suite in self._suites]
+        return tuple(
+            sorted({suite.relative_to(root).as_posix() for suite, root in zip(suites, self._roots(), strict=True)})
+        )
+
+    def _roots(self) -> list[Path]:
+        """Returns the folder above each suite."""
+        suites = [Path(suite).resolve() for suite in self._suites]
+        return [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in suites]
+
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file when `record_state` was called. Names begin with the suite's folder."""
-        roots = [Path(suite).resolve() for suite in self._suites]
-        roots = [(suite if retried_briefly(suite.is_dir) else suite.parent).parent for suite in roots]
+        roots = self._roots()
         digests = {file: digest for file, (_, digest) in (self._file_stamps or {}).items()}
         digests = digests or retried_briefly(lambda: {file: _file_digest(file) for file in self.files()})
         names = {

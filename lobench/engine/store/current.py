@@ -12,7 +12,9 @@ evaluations), never that of a clock.
    differently in one start, each of these forms is current.
 3. A start that agrees with the current forms adds to them: it plans some of the same subjects, or one of the current
    forms, and plans no known subject differently. So after a start with fewer methods the others' forms stay current.
-4. A start does not affect places that it does not plan (`-k`, `--case`, another suite in the same store).
+4. A start that asked for a part (`-k`, `--case`) does not affect places that it does not plan. One that asked for whole
+   suites (`WholeSuites`) ends the other places of these suites: their cases were removed, renamed or moved. Such a
+   place has no current form until a start plans it again. Places of other suites in the store are not affected.
 5. If a subject was evaluated with several bindings of its optimizer, those that were planned last for it count. A
    checkpoint that several runs of the store have has, in each run, the bindings that the run's other checkpoints have.
 6. Of several results for one seed, the latest by a program that the last plan accepts counts (another version of jax
@@ -43,6 +45,7 @@ __all__ = [
     "CasePlace",
     "CurrentCases",
     "PlanHistory",
+    "WholeSuites",
     "codes_by_place",
     "codes_of_plan",
     "forms_by_place",
@@ -63,6 +66,37 @@ class CasePlace(NamedTuple):
     suite: str
     name: str
     test: str
+
+    @property
+    def is_ordinary_test(self) -> bool:
+        """Whether an ordinary test is at this place, and no case of a gin file."""
+        file, _, test = self.test.partition("::")
+        # If the parameters of a test contain a slash, its file is not part of the place.
+        return not test or (file.endswith(".py") and self.name.endswith(test))
+
+
+class WholeSuites(NamedTuple):
+    """Suites of which a start asked for every case. Cases of them that it does not plan are no longer there.
+
+    Attributes:
+      names: Names of the suites' folders, or `FOLDER/FILE` for a suite that is a file. (): it asked for a part.
+      with_tests: Whether ordinary tests of the suites were cases of the start.
+
+    >>> WholeSuites(("quick",)).as_detail(), WholeSuites().as_detail()
+    ({'whole': ['quick']}, {})
+    """
+
+    names: tuple[str, ...] = ()
+    with_tests: bool = False
+
+    @classmethod
+    def of_detail(cls, detail: Mapping[str, Any]) -> WholeSuites:
+        """Returns the suites of an event. Events of an older lobench name none."""
+        return cls(tuple(detail.get("whole", ())), bool(detail.get("tests", False)))
+
+    def as_detail(self) -> dict[str, Any]:
+        """Returns the fields of an event."""
+        return {"whole": list(self.names), **({"tests": True} if self.with_tests else {})} if self.names else {}
 
 
 class CaseForm(NamedTuple):
@@ -129,6 +163,9 @@ class PlanHistory:
         ] = {}  # identities by variant, before the open start
         self._start = ""
         self._identities_of_start: dict[CasePlace, dict[str, str]] = {}  # identities by variant, in the open start
+        self._whole_suites_of_start: set[WholeSuites] = set()  # of the open start
+        # Suites of which starts asked for every case, and planned this place.
+        self._suites_of_place: dict[CasePlace, set[frozenset[str]]] = {}
         self._last_form: dict[tuple[str, CasePlace], CaseForm] = {}  # by variant
         self._variants: set[str] = set()  # variants that have a last plan
         self._record_of_form: dict[tuple[str, CaseForm], int] = {}  # when a variant's form became the last one
@@ -166,7 +203,13 @@ class PlanHistory:
                 {},
                 detail["start"],
             )
+            self._whole_suites_of_start = set()
         self._variants.add(variant)
+        whole_suites = WholeSuites.of_detail(detail)
+        if whole_suites.names:
+            self._whole_suites_of_start.add(whole_suites)
+            for case_place in forms:
+                self._suites_of_place.setdefault(case_place, set()).add(frozenset(whole_suites.names))
         for case_place, form in forms.items():
             self._identities_of_start.setdefault(case_place, {})[variant] = form.identity
             self._last_form[variant, case_place] = form
@@ -182,6 +225,7 @@ class PlanHistory:
         forms: Mapping[CasePlace, CaseForm],
         programs: Collection[str],
         codes: Mapping[CasePlace, str],
+        whole_suites: WholeSuites,
     ) -> bool:
         """Returns whether the last plans already contain a plan of a variant, so that it need not be recorded.
 
@@ -190,7 +234,13 @@ class PlanHistory:
           forms: Forms of the plan's cases, by place.
           programs: Keys of the programs that the plan expects. Empty: unknown, and not compared.
           codes: Code of the plan's cases, by place.
+          whole_suites: Suites of which the plan has every case.
         """
+        if whole_suites.names and not (
+            all(self._is_of_suites(case_place, whole_suites) for case_place in forms)
+            and forms.keys() >= {place for place in self._present_places() if self._is_of_suites(place, whole_suites)}
+        ):
+            return False
         if any(self._last_code.get((variant, case_place)) != code for case_place, code in codes.items()):
             return False
         if programs and tuple(sorted(programs)) != self._programs.get(variant):
@@ -202,7 +252,7 @@ class PlanHistory:
         )
 
     def identities(self) -> Mapping[CasePlace, Mapping[str, str]]:
-        """Returns, for each planned place, the current identity of its case by variant."""
+        """Returns, for each planned place, the current identity of its case by variant; {} if its case was removed."""
         if self._merged_identities is None:
             self._merged_identities = self._merge_identities()
         return self._merged_identities
@@ -218,7 +268,26 @@ class PlanHistory:
             identities_by_case[case_place] = (
                 {**old_identities, **new_identities} if is_same and is_known else dict(new_identities)
             )
+        for whole_suites in self._whole_suites_of_start:
+            for case_place in self._identities_before_start.keys() - self._identities_of_start.keys():
+                if self._is_of_suites(case_place, whole_suites):
+                    identities_by_case[case_place] = {}
         return identities_by_case
+
+    def _present_places(self) -> list[CasePlace]:
+        """Returns the planned places whose case was not removed."""
+        return [case_place for case_place, identities in self.identities().items() if identities]
+
+    def _is_of_suites(self, case_place: CasePlace, whole_suites: WholeSuites) -> bool:
+        """Returns whether a place belongs to suites of which a start asked for every case.
+
+        It does if an earlier start that planned the place asked for some of these suites, and for every case of them.
+        If no start that planned it asked for whole suites, the suite in the place decides.
+        """
+        if case_place.is_ordinary_test and not whole_suites.with_tests:
+            return False
+        names_of_place = self._suites_of_place.get(case_place) or {frozenset((case_place.suite,))}
+        return any(names <= {*whole_suites.names} for names in names_of_place)
 
     def last_forms(self, variant: str) -> dict[CasePlace, CaseForm]:
         """Returns the last planned `CaseForm` of each case of a variant, if the case's identity is current."""
@@ -413,6 +482,10 @@ class CurrentCases:
         identities = self.identities
         return [row.case.identity in identities for row in rows]
 
+    def is_removed(self, case: CaseInfo) -> bool:
+        """Returns whether a case is no longer in its suite, by the last start that asked for the whole suite."""
+        return self._history.identities().get(place_of_case(case)) == {}
+
     def has_bindings(self, row: EvaluationRow, subject: Subject) -> bool:
         """Returns whether an evaluation has the current bindings of a subject's optimizer."""
         if not self._history.has_plans:
@@ -515,14 +588,16 @@ class CurrentCases:
         Args:
           variant: Key of the variant.
           known_cases: Cases as a worker described them last. Cases that a later plan changed are returned in their
-            current form. If empty, as after a merge, the cases of the plans are returned.
+            current form, and those that were removed are left out. If empty, as after a merge, the cases of the plans
+            are returned.
           rows: Evaluations of the variant, from which cases that were not described since are taken.
         """
         forms = self._history.last_forms(variant)
         cases_by_place = {place_of_case(case): case for case in known_cases}
         evaluated_cases = {CaseForm(row.case.identity, row.key.optimizer_hash): row.case for row in rows}
         cases = list[CaseInfo | None]()
-        for case_place in cases_by_place or forms:
+        present_places = [place for place, case in cases_by_place.items() if not self.is_removed(case)]
+        for case_place in present_places if cases_by_place else forms:
             case = cases_by_place.get(case_place)
             is_current = case is not None and forms.get(case_place) in (
                 None,

@@ -27,6 +27,7 @@ from lobench.engine.store.current import (
     CasePlace,
     CurrentCases,
     PlanHistory,
+    WholeSuites,
     codes_of_plan,
     forms_of_plan,
     place_of_case,
@@ -48,6 +49,7 @@ __all__ = [
     "suite_plan",
 ]
 
+_A_PART = WholeSuites()
 _NO_CODES: Mapping[CasePlace, str] = MappingProxyType({})
 _KINDS = (PLAN_EVENT, PLANNED_EVENT, CURRENT_PLAN_EVENT)  # kinds of events
 _DIGEST, _PREVIOUS = "digest", "previous"
@@ -124,6 +126,7 @@ class _Start:
     variant: str
     make_plan: Callable[[], Mapping[str, Any]]
     programs: tuple[str, ...]
+    whole_suites: WholeSuites
 
 
 class Plans(LedgerPart):
@@ -131,7 +134,13 @@ class Plans(LedgerPart):
 
     _start_name = ""  # name of this start, once it has written an event
 
-    def record_plan(self, subject: Subject, plan: Mapping[str, Any], programs: Collection[str] = ()) -> None:
+    def record_plan(
+        self,
+        subject: Subject,
+        plan: Mapping[str, Any],
+        programs: Collection[str] = (),
+        whole_suites: WholeSuites = _A_PART,
+    ) -> None:
         """Records the plan of a subject, and that it is the last plan of the subject's variant.
 
         Writes nothing if the ledger already has this plan.
@@ -140,13 +149,14 @@ class Plans(LedgerPart):
           subject: Subject that is planned.
           plan: Plan as returned by `suite_plan`.
           programs: Keys of the programs that are expected to compute the results. Empty: unknown.
+          whole_suites: Suites of which the plan has every case.
         """
         history = self._history
         variant = subject.variant.key
         plan_digest = plan["plan"]
         last_plan = plan_digest, tuple(sorted(programs))
         if self._last_plans.get(variant) != last_plan:
-            self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan))
+            self.record_current(variant, forms_of_plan(plan), lambda: plan, programs, codes_of_plan(plan), whole_suites)
             self._last_plans[variant] = last_plan
         planned_key = (subject.sha256, variant, subject.label, plan_digest)
         if planned_key in history.subjects:
@@ -165,6 +175,7 @@ class Plans(LedgerPart):
         make_plan: Callable[[], Mapping[str, Any]],
         programs: Collection[str] = (),
         codes: Mapping[CasePlace, str] = _NO_CODES,
+        whole_suites: WholeSuites = _A_PART,
     ) -> None:
         """Records that a plan is the last one of a variant. Writes nothing if it already was.
 
@@ -177,10 +188,15 @@ class Plans(LedgerPart):
           make_plan: Function that returns the plan, as `suite_plan` does. Called only if the plan is written.
           programs: Keys of the programs that are expected to compute the results. Empty: unknown.
           codes: Fingerprints of the user's code behind the plan's cases, by place.
+          whole_suites: Suites of which the plan has every case. Not used for a plan without cases, which could not be
+            bound.
         """
         self._last_plans.pop(variant, None)
-        start = _Start(variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)))
-        if self._history.contains_plan(variant, forms, programs, codes):
+        whole_suites = whole_suites if forms else _A_PART
+        start = _Start(
+            variant=variant, make_plan=make_plan, programs=tuple(sorted(programs)), whole_suites=whole_suites
+        )
+        if self._history.contains_plan(variant, forms, programs, codes, whole_suites):
             if not self._start_name:
                 self._unwritten_starts[variant, frozenset(forms)] = start
             return
@@ -197,6 +213,7 @@ class Plans(LedgerPart):
                 self._start_name = (
                     self._start_name or record_digest({**detail, _PREVIOUS: self._history.last_digest})[:_NUM_DIGITS]
                 )
+                detail |= unwritten_start.whole_suites.as_detail()
                 self._record_chained(CURRENT_PLAN_EVENT, {"start": self._start_name, **detail})
         self._unwritten_starts.clear()
 

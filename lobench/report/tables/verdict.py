@@ -391,6 +391,12 @@ def _speedup_text(speedups: Sequence[Speedup]) -> str:
     return median_text + censored_text + (f", diverged on {num_diverged}" if num_diverged else "")
 
 
+def _uncounted_line(prefix: str, count: int, noun: str, suffix: str) -> str:
+    """Returns a note that some results are in the table of evaluations only."""
+    subject = f"{prefix}{counted(count, noun)}{suffix} {'is' if count == 1 else 'are'}"
+    return f"{subject} in no number and no chart here, and in the table of evaluations."
+
+
 def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:
     """Returns limits of the numbers: stale or missing baselines, censored speed-ups, cases without results.
 
@@ -398,22 +404,24 @@ def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]
     """
     snapshot = summary.snapshot
     lines = notes_on_rows(snapshot.rows, snapshot.current)
+    left_out = snapshot.left_out
     lines += [
-        f"{name} was changed: {count} evaluation{'s' * (count != 1)} of it as it was before are in no number and no "
-        "chart here, and in the table of evaluations."
-        for name, count in snapshot.left_out.former_cases
+        _uncounted_line(f"{name} was changed: ", count, "evaluation", " of it as it was before")
+        for name, count in left_out.former_cases
     ]
-    if superseded := snapshot.left_out.superseded_subjects:
-        superseded_text = counted(len(superseded), "checkpoint")
+    lines += [
+        _uncounted_line(f"{name} is no longer in its suite: ", count, "evaluation", " of it")
+        for name, count in left_out.removed_cases
+    ]
+    if count := left_out.num_former_bindings:
+        lines.append(_uncounted_line("", count, "evaluation", " with other bindings of the optimizer than today's"))
+    if superseded := left_out.superseded_subjects:
+        suffix = " of a former run in this folder, which its trainer began again,"
+        lines.append(_uncounted_line("", len(superseded), "checkpoint", suffix))
+    if repeated := left_out.repeated_cases:
         lines.append(
-            f"{superseded_text} of a former run in this folder, which its trainer began again, are in no "
-            "number and no chart "
-            "here, and in the table of evaluations."
-        )
-    if repeated := snapshot.left_out.repeated_cases:
-        lines.append(
-            f"The same training as another case, and counted once: {', '.join(repeated)}. They are in the "
-            "table of evaluations."
+            f"The same training as another case, and counted once: {', '.join(repeated)}. "
+            f"{'It is' if len(repeated) == 1 else 'They are'} in the table of evaluations."
         )
     lines += summary.scales.problem_lines()
     lines += [

@@ -15,7 +15,7 @@ from lobench.core.case import CaseInfo
 from lobench.core.program import Program
 from lobench.core.result import EvaluationKey, Outcome
 from lobench.core.subject import Subject
-from lobench.engine.store.current import CurrentCases
+from lobench.engine.store.current import CurrentCases, WholeSuites
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.plans import missing_evaluations, suite_plan
@@ -30,13 +30,19 @@ def case(name: str, form: str, optimizer: str = "o") -> CaseInfo:
     return dataclasses.replace(case_info(name, 2, identity=f"{name} {form}"), optimizer_hash=optimizer)
 
 
-def start(store: Path, plans: Mapping[Subject, Sequence[CaseInfo]], program: Program = OLD, value: float = 0.5) -> int:
+def start(
+    store: Path,
+    plans: Mapping[Subject, Sequence[CaseInfo]],
+    program: Program = OLD,
+    value: float = 0.5,
+    whole: WholeSuites = WholeSuites(),  # noqa: B008
+) -> int:
     """Plans and evaluates the cases of each subject as one start; returns the number of its events."""
     with Ledger.open(store, name="test") as ledger:
         before = len(ledger.events())
         for subject, cases in plans.items():
             ledger.record_sighting(subject)
-            ledger.record_plan(subject, suite_plan(cases, {}), [program.key])
+            ledger.record_plan(subject, suite_plan(cases, {}), [program.key], whole)
             for one in cases:
                 key = EvaluationKey.of(subject.sha256, one, one.blocks()[0], program.key)
                 found = curves({"train/loss": [value, value]})
@@ -73,6 +79,35 @@ def test_a_start_of_a_part_leaves_the_other_cases_current(tmp_path: Path) -> Non
     start(tmp_path, {ADAM: [case("a", "1"), case("b", "1")]})
     start(tmp_path, {ADAM: [case("b", "2")]})
     assert current(tmp_path) == {"a 1", "b 2"}
+
+
+def test_a_start_of_the_whole_suite_ends_the_cases_that_it_does_not_have(tmp_path: Path) -> None:
+    whole = WholeSuites(("s",))
+    both, one = {ADAM: [case("a", "1"), case("b", "1")]}, {ADAM: [case("a", "1")]}
+    start(tmp_path, both, whole=whole)
+    for of_a_part in (WholeSuites(), WholeSuites(("other",))):
+        start(tmp_path, one, whole=of_a_part)
+        assert current(tmp_path) == {"a 1", "b 1"}
+    assert start(tmp_path, one, whole=whole) > 0 and current(tmp_path) == {"a 1"}
+    assert start(tmp_path, one, whole=whole) == 0, "a store does not grow by being looked after"
+    start(tmp_path, {SGD: []}, whole=whole)  # its cases could not be bound
+    assert current(tmp_path) == {"a 1"}
+    start(tmp_path, both)
+    assert current(tmp_path) == {"a 1", "b 1"}, "it returned"
+
+
+def test_a_whole_suite_contains_what_was_planned_with_it_and_ordinary_tests_only_if_they_are_cases(
+    tmp_path: Path,
+) -> None:
+    nested = dataclasses.replace(case("c", "1"), suite="nested", node_id="all/nested/test_nested.py::test[c]")
+    test = dataclasses.replace(case("test_d", "1"), suite="all", node_id="all/test_all.py::test_d")
+    start(tmp_path, {ADAM: [case("a", "1"), nested, test]}, whole=WholeSuites(("all",), with_tests=True))
+    start(tmp_path, {ADAM: [case("a", "1")]}, whole=WholeSuites(("nested",)))
+    assert current(tmp_path) == {"a 1", "c 1", "test_d 1"}  # a suite of the same name elsewhere
+    start(tmp_path, {ADAM: [case("a", "1")]}, whole=WholeSuites(("all",)))
+    assert current(tmp_path) == {"a 1", "test_d 1"}
+    start(tmp_path, {ADAM: [case("a", "1")]}, whole=WholeSuites(("all",), with_tests=True))
+    assert current(tmp_path) == {"a 1"}
 
 
 def test_subjects_that_bind_a_case_differently_in_one_start_are_all_current(tmp_path: Path) -> None:
