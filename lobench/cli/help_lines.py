@@ -6,6 +6,7 @@ click folds paragraphs, but leaves the lines below a `\\b` as they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import click
 
@@ -63,7 +64,7 @@ def _folded_command(line: str, width: int) -> list[str]:
     if comment := _COMMENT.search(line):
         lines += wrap_lines(indent + comment[1], width).split("\n")
         line = line[: comment.start()]
-    first_word, *other_words = _SHELL_WORDS.findall(line)
+    first_word, *other_words = _with_values(_SHELL_WORDS.findall(line), width - len(indent) - len("     \\"))
     current_line = indent + first_word
     for index, word in enumerate(other_words):
         max_width = width if index == len(other_words) - 1 else width - len(" \\")
@@ -73,3 +74,16 @@ def _folded_command(line: str, width: int) -> list[str]:
         else:
             current_line += f" {word}"
     return [*lines, current_line]
+
+
+def _with_values(words: Sequence[str], max_width: int) -> list[str]:
+    """Joins options with their values, if both fit on a line."""
+    joined_words = list[str]()
+    for word in words:
+        last_word = joined_words[-1] if joined_words else ""
+        is_value = last_word.startswith("--") and " " not in last_word and not word.startswith(("-", "\\"))
+        if is_value and len(last_word) + 1 + len(word) <= max_width:
+            joined_words[-1] = f"{last_word} {word}"
+        else:
+            joined_words.append(word)
+    return joined_words

@@ -261,8 +261,7 @@ class BlockRunner:
             )
         except Exception as error:
             unbuilt_case = bind_case(spec, self._layers, test=test_name, build=False)
-            if (mistyped := first_mistyped(unbuilt_case.bindings.splitlines())) is not None:
-                raise ConfigError(mistyped.path, where=where, got=mistyped.got, expected=mistyped.expected) from error
+            _refuse_mistyped(unbuilt_case, error)
             if isinstance(error, LobenchError):
                 raise
             lines = [line.rpartition("/")[2] for line in unbuilt_case.optimizer_bindings.splitlines()]
@@ -299,6 +298,23 @@ class BlockRunner:
         return bound_case.case.optimizer is None
 
     def _run(
+        self,
+        spec: CaseSpec,
+        test_name: str,
+        thetas: Sequence[ThetaLeaves],
+        block: SeedBlock,
+        on_progress: Callable[[int], None] | None,
+        timeout_seconds: float,
+        *,
+        perturbation: int = 0,
+    ) -> list[Curves]:
+        try:
+            return self._train(spec, test_name, thetas, block, on_progress, timeout_seconds, perturbation=perturbation)
+        except (TypeError, ValueError) as error:
+            _refuse_mistyped(self.bind(spec, test_name, thetas[0].own_bindings), error)
+            raise
+
+    def _train(
         self,
         spec: CaseSpec,
         test_name: str,
@@ -449,3 +465,10 @@ class BlockRunner:
                 next_step="give --lobench-checkpoint",
             )
         return matched_theta(theta, as_learned_optimizer(bound_case.case.learned_optimizer), bound_case.theta_part)
+
+
+def _refuse_mistyped(bound_case: BoundCase, error: Exception) -> None:
+    """Raises ConfigError in place of an error of a case if a binding has a value of a wrong type."""
+    if (mistyped := first_mistyped(bound_case.bindings.splitlines())) is not None:
+        where = f"{bound_case.spec.path}: case {bound_case.spec.name!r}"
+        raise ConfigError(mistyped.path, where=where, got=mistyped.got, expected=mistyped.expected) from error

@@ -295,6 +295,16 @@ def test_a_binding_in_a_scope_that_no_case_has_is_refused(tmp_path: Path) -> Non
     assert not kept.exists()
 
 
+def test_methods_that_are_new_count_among_those_that_are_not_yet_evaluated(tmp_path: Path) -> None:
+    suite = make_suite(tmp_path, ONE_CASE)
+    options = ("--suite", suite, "--store", tmp_path / "kept", "--executor", "inline")
+    run("sgd()", "sgd(); sgd.learning_rate = 0.1", *options)
+    done = run("sgd()", "sgd(); sgd.learning_rate = 0.2", 'sgd(); sgd.learning_rate = "hi"', *options)
+    assert SHOWN["methods-already-evaluated-1-of"] in done.stderr, done.stderr
+    # An error of jax about a value of a wrong type does not name the binding.
+    assert SHOWN["sgd-learning-rate-got-hi"] in done.stderr
+
+
 def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     suite, folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")

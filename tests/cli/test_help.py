@@ -41,6 +41,7 @@ def test_folded_example_is_the_same_command_when_it_is_pasted() -> None:
     lines = folded_help(line, 60).splitlines()
     assert len(lines) > 1 and all(len(each) <= 60 for each in lines)
     assert shlex.split(folded_help(line, 60).replace("\\\n", " ")) == words
+    assert not [each for each in lines if each.rstrip("\\ ").endswith("--link")], "an option stays beside its value"
 
 
 def test_folded_line_with_a_single_apostrophe_keeps_it() -> None:

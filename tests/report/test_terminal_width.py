@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shown import texts_of
 
+from lobench.analysis.comparisons.steps_to_target import StepsToTarget
 from lobench.analysis.stats.intervals import Interval
 from lobench.core.wording import significant_text
+from lobench.report.tables.comparison import _steps_cell
 from lobench.report.tables.text import (
     description_list,
     factor_mark,
@@ -126,3 +130,16 @@ def test_factors_have_no_exponent() -> None:
 def test_alignment_of_a_folded_line_is_kept() -> None:
     lines = wrap_lines(f"ok     plugins: {'a_plugin, ' * 12}", 60).splitlines()
     assert len(lines) > 1 and lines[0].startswith(SHOWN["ok-plugins-a-plugin"])
+
+
+def test_steps_that_few_seeds_reach_are_not_shortened() -> None:
+    median = Interval(mean=math.inf, lower=math.inf, upper=math.inf)
+    steps = StepsToTarget(
+        steps=dict.fromkeys(range(16), math.inf),
+        mean=Interval(mean=math.nan, lower=math.nan, upper=math.nan),
+        median=median,
+        horizon=100.0,
+    )
+    cell = _steps_cell(steps)
+    table = text_table([["steps", "A", "B"], ["trial/digits, train/loss 1", cell, cell]], width=80)
+    assert table.count("> 100 [> 100, > 100] (median), 0 of 16 seeds") == 2, table

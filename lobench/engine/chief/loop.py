@@ -255,8 +255,11 @@ class Chief:
             for position, planned_subject, is_done in planned_entries
             if not is_done or self._options.replan
         ]
+        resumed_positions = {position for position, _, _ in planned_entries if position in sightings}
+        if resumed_positions and not self._has_source:
+            resumed_positions.update(position for position, _, _ in planned_entries)  # new ones count as not evaluated
         self._resumed_subjects = [
-            (subject, is_done) for position, subject, is_done in planned_entries if position in sightings
+            (subject, is_done) for position, subject, is_done in planned_entries if position in resumed_positions
         ]
         self._variants.add([Variant()] if self._is_one_run else [])
         self._variants.add(subject.variant for _, subject in planned_subjects)

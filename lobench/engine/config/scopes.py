@@ -81,6 +81,8 @@ def check_scopes(spec: CaseSpec, layers: Layers, other_cases: Iterable[CaseSpec]
     ]
     names = entered_scopes((*parsed_layers.trainer, *parsed_layers.case, *parsed_layers.overrides))
     names.update((_outermost(spec.scope), *layers.scopes))
+    # A file may define a phase before a case has it.
+    names.update(_outermost(binding.scope) for binding in own_bindings if binding.name == "Phase")
 
     def is_unread(binding: Binding) -> bool:
         return bool(binding.scope) and _outermost(binding.scope) not in names

@@ -317,7 +317,7 @@ class SearchRun(ABC):
 
 def request_on_fresh_seeds(method: Method, best: Trial, bindings: Sequence[str]) -> RequestedSubject:
     """Returns the best trial of an optimizer or a checkpoint as a subject, with the bindings of the fresh seeds."""
-    label = f"{method.title} {best.number} on fresh seeds"
+    label = f"{method.trial_label(best.number)} on fresh seeds"
     # A subject's hash is that of its gin text. The sizes of blocks are added after hashing, because otherwise more
     # seeds would make another subject.
     given = given_method(method.with_values(best.parameters), label=label, bindings=bindings[:1])

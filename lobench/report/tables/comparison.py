@@ -757,7 +757,8 @@ def _steps_cell(steps: StepsToTarget) -> str:
     text = _steps_number(interval.mean, steps.horizon)
     if not math.isnan(interval.lower):
         text += f" [{_steps_number(interval.lower, steps.horizon)}, {_steps_number(interval.upper, steps.horizon)}]"
-    return text if all_reached else f"median {text}, {steps.num_reached} of {counted(len(steps.steps), 'seed')}"
+    # A cell that begins with a word would be shortened like a name.
+    return text if all_reached else f"{text} (median), {steps.num_reached} of {counted(len(steps.steps), 'seed')}"
 
 
 def _steps_number(value: float, horizon: float) -> str:

@@ -47,6 +47,13 @@ def test_scopes_of_cases_references_and_macros_are_known(suite: Path) -> None:
     _check(suite, Layers(gin_params=("pan/Case.num_seeds = 1",)), has_other=True)
 
 
+def test_a_phase_may_be_defined_before_a_case_has_it(suite: Path) -> None:
+    suite.write_text(f"{_GIN}cool/Phase.num_inner_steps = 3\ncool/sgd.learning_rate = 0.1\n")
+    _check(suite, Layers(gin_params=("cool/Phase.num_inner_steps = 4",)))
+    with pytest.raises(ConfigError, match="cold/Phase"):
+        _check(suite, Layers(gin_params=("cold/Phase.num_inner_steps = 4",)))
+
+
 def test_a_trainers_scopes_and_lines_of_an_experiment_are_not_checked(suite: Path) -> None:
     _check(suite, Layers(variant=Variant(trainer_config="outer/train.steps = 3\n")))
     _check(suite, Layers(gin_params=("bwol/Case.num_seeds = 1",), import_folders=("experiments",)))
