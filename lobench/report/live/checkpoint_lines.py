@@ -187,6 +187,19 @@ class _Scored(NamedTuple):
     is_complete: bool
 
 
+def _scored(subject: Subject, subject_score: LiveScoredSubject) -> _Scored | None:
+    """Returns a subject with its mean score; None if it has none."""
+    if subject_score.score is None or math.isnan(mean := subject_score.score.interval.mean):
+        return None
+    return _Scored(
+        subject=subject_score.subject.subject,
+        name=subject_name(subject),
+        mean=mean,
+        cases=frozenset(subject_score.score.scores),
+        is_complete=not subject_score.subject.num_missing,
+    )
+
+
 class _Lines:
     """Texts of the lines, with comparisons to earlier ones.
 
@@ -199,27 +212,25 @@ class _Lines:
         self._command = command  # command that makes a baseline, mentioned once
         self._scored: list[_Scored] = []
 
-    def register(self, subject: Subject, subject_score: LiveScoredSubject) -> str:
-        """Registers a subject. Returns its difference from the best so far on the same cases, "" for the first.
+    def register(self, subject: Subject, subject_score: LiveScoredSubject) -> None:
+        """Registers a subject, with which later ones are compared."""
+        if (scored := _scored(subject, subject_score)) is not None:
+            self._scored.append(scored)
+
+    def _change(self, subject: Subject, subject_score: LiveScoredSubject) -> str:
+        """Returns the difference of a subject from the best so far on the same cases, "" for the first.
 
         A subject that lacks a planned seed is not the best, as in rankings, and neither is one with former bindings.
         """
-        if subject_score.score is None or (mean := subject_score.score.interval.mean) != mean:
+        scored = _scored(subject, subject_score)
+        if scored is None or scored.subject in self.former_subjects:
             return ""
-        scored = _Scored(
-            subject=subject_score.subject.subject,
-            name=subject_name(subject),
-            mean=mean,
-            cases=frozenset(subject_score.score.scores),
-            is_complete=not subject_score.subject.num_missing,
-        )
         rivals = [other for other in self._comparable() if other.is_complete and other.cases == scored.cases]
-        self._scored.append(scored)
-        if not rivals or scored.subject in self.former_subjects:
+        if not rivals:
             return ""
         best = max(rivals, key=lambda rival: rival.mean)
         name = f"an earlier {best.name}" if best.name == scored.name else best.name
-        return difference_from_best(mean, best.mean, name)
+        return difference_from_best(scored.mean, best.mean, name)
 
     def _comparable(self) -> list[_Scored]:
         """Returns the registered subjects without those of former bindings."""
@@ -228,7 +239,8 @@ class _Lines:
     def line_of(self, identity: Subject, subject_score: LiveScoredSubject) -> tuple[str, str]:
         """Returns the line of a finished subject, and its colour."""
         subject = subject_score.subject
-        change = self.register(identity, subject_score)
+        change = self._change(identity, subject_score)
+        self.register(identity, subject_score)
         failures = Counter(str(outcome) for cell in subject.cells.values() for outcome, _ in cell.failures)
         num_done = sum(bool(cell.curves_by_seed) for cell in subject.cells.values())
         share_text = "" if num_done == len(subject.cells) else f"{num_done} of "
