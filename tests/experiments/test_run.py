@@ -127,6 +127,16 @@ def test_a_run_of_a_part_keeps_the_results_of_unchanged_methods_in_the_tables(fo
     assert SHOWN["outside-the-experiments-last-run"] in lobench("results", "--store", folder / "store").stdout
 
 
+def test_method_on_one_of_two_cases_has_as_many_seeds_a_case_as_one_on_both(folder: Path) -> None:
+    gin = folder / "tiny" / "tiny.gin"
+    gin.write_text(gin.read_text() + "b/Case.num_seeds = 3\n")
+    (folder / "x.gin").write_text(f"{SUITE}sgd/Method.optimizer = @sgd()\n{ADAM}")
+    assert num_new(run(folder, "--store", "store", "--method", "sgd")) == 2
+    assert num_new(run(folder, "--store", "store", "--method", "adam", "--case", "a")) == 1
+    (part,) = read_snapshots(folder / "store")
+    assert [len(subject.cells) for subject in part.subjects] == [2, 1] and part.num_seeds_line() == ""
+
+
 def test_live_lines_count_neither_results_of_edited_code_nor_blocks_of_another_experiment(folder: Path) -> None:
     sgd = EXPERIMENT.partition("learned/")[0]
     (folder / "x.gin").write_text(sgd)

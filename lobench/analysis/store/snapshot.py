@@ -350,12 +350,18 @@ class Snapshot:
 
         In a race they always do, and its own notes say why.
         """
+        if not self.experiment.method_names or self.experiment.race is not None:
+            return ""
+        counts_by_case: dict[str, set[int]] = {}
+        for subject in self.subjects:
+            for identity, cell in subject.cells.items():
+                counts_by_case.setdefault(identity, set()).add(cell.num_planned)
         labels_by_count: dict[str, list[str]] = {}
-        if self.experiment.method_names and self.experiment.race is None:
-            for label, subject in zip(self.labels, self.subjects, strict=True):
-                if counts := sorted(cell.num_planned for cell in subject.cells.values()):
-                    count_text = " to ".join(dict.fromkeys((f"{counts[0]:,}", f"{counts[-1]:,}")))
-                    labels_by_count.setdefault(count_text, []).append(label)
+        for label, subject in zip(self.labels, self.subjects, strict=True):
+            cells = [cell for identity, cell in subject.cells.items() if len(counts_by_case[identity]) > 1]
+            if counts := sorted(cell.num_planned for cell in cells):
+                count_text = " to ".join(dict.fromkeys((f"{counts[0]:,}", f"{counts[-1]:,}")))
+                labels_by_count.setdefault(count_text, []).append(label)
         if len(labels_by_count) < 2:
             return ""
         texts = [f"{count} of {shortened_list(labels, _MAX_NAMED)}" for count, labels in labels_by_count.items()]
