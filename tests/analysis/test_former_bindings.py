@@ -22,14 +22,14 @@ def former_uris(store: Path) -> set[str]:
     return {subject.uri for subject in subjects_with_former_bindings(snapshot.rows, snapshot.current)}
 
 
-def watch(store: Path, run: str, bindings: str, steps: str) -> None:
+def watch(store: Path, run: str, bindings: str, steps: str, *, name: str = "") -> None:
     """Plans and evaluates checkpoints as a start of a watch. Runs have the same theta at an outer step, a digit."""
     case = dataclasses.replace(case_info("a", 2), optimizer_hash=bindings)
     plan = suite_plan([case], {})
     with Ledger.open(store, name="test") as ledger:
         for step in steps:
             uri = f"/runs/{run}/theta_{step}.npz"
-            subject = Subject.of_checkpoint(Checkpoint(uri=uri, sha256=step, outer_step=int(step)))
+            subject = Subject.of_checkpoint(Checkpoint(uri=uri, sha256=step, outer_step=int(step), run=name))
             ledger.record_sighting(subject)
             ledger.record_plan(subject, plan)
             key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], "1")
@@ -68,3 +68,20 @@ def test_plan_of_another_run_with_the_former_bindings_changes_nothing(tmp_path: 
     watch(tmp_path, "r", "present", "23")
     watch(tmp_path, "s", "former", "45")
     assert former_uris(tmp_path) == {"/runs/r/theta_0.npz", "/runs/r/theta_1.npz"}
+
+
+def test_copied_run_that_goes_on_with_other_bindings_leaves_those_of_the_former(tmp_path: Path) -> None:
+    watch(tmp_path, "r", "x", "01")
+    watch(tmp_path, "s", "y", "012")
+    assert {(subject.subject.uri[6:7], *subject.optimizer_hashes) for subject in read_store(tmp_path).subjects} == {
+        ("r", "x"),
+        ("s", "y"),
+    }
+    assert former_uris(tmp_path) == set()
+
+
+def test_theta_of_two_runs_below_one_watched_folder_has_the_bindings_planned_last(tmp_path: Path) -> None:
+    watch(tmp_path, "a", "former", "012", name="a")
+    watch(tmp_path, "b", "former", "23", name="b")
+    watch(tmp_path, "a", "present", "2", name="a")
+    assert former_uris(tmp_path) == {f"/runs/{place}.npz" for place in ("a/theta_0", "a/theta_1", "b/theta_3")}

@@ -16,7 +16,9 @@ evaluations), never that of a clock.
    suites (`WholeSuites`) ends the other places of these suites: their cases were removed, renamed or moved. Such a
    place has no current form until a start plans it again. Places of other suites in the store are not affected.
 5. If a subject was evaluated with several bindings of its optimizer, those that were planned last for it count. A
-   checkpoint that several runs of the store have has, in each run, the bindings that the run's other checkpoints have.
+   checkpoint that several runs of the store have has, in each run, the bindings that the run's other checkpoints have,
+   and not those that only another run's other checkpoints have. Runs below one watched folder, whose `config.gin` they
+   share, are one run here.
 6. Of several results for one seed, the latest by a program that the last plan accepts counts (another version of jax
    or another kind of machine is another program). If no such program has one, the latest result counts.
 7. Places without a plan (older stores, imports) have the form of their last evaluation.
@@ -27,12 +29,12 @@ After a merge, the plans of the store that was merged last are the last ones.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
-from lobench.engine.store.series import CheckpointRun, run_of
+from lobench.engine.store.series import watched_folder_of
 
 if TYPE_CHECKING:
     from lobench.engine.store.evaluation_row import EvaluationRow
@@ -367,11 +369,13 @@ class CurrentCases:
         self._is_partial: dict[str, bool] = {}
         self._hashes: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}  # by subject, then by case
         self._chosen_hashes: dict[tuple[str, str, str], str | None] = {}
-        self._first_runs: dict[tuple[str, str], CheckpointRun] = {}  # by subject
+        # Runs by their watched folders, as `watched_folder_of` returns them.
+        self._first_runs: dict[tuple[str, str], str] = {}  # by subject
         self._shared_subjects = set[tuple[str, str]]()  # those of several runs
-        self._hashes_in_runs: dict[tuple[CheckpointRun, str, str], str | None] = {}  # by run, variant and case
-        self._own_subjects: dict[CheckpointRun, list[tuple[str, str]]] = {}  # those that no other run has, once needed
-        self._runs_by_form: dict[CaseForm, set[CheckpointRun]] = {}  # of such subjects
+        self._hashes_in_runs: dict[tuple[str, str, str], str | None] = {}  # by run, variant and case
+        # Subjects that no other run has, by run; None until they are needed.
+        self._own_subjects: dict[str, list[tuple[str, str]]] | None = None
+        self._runs_by_form: dict[CaseForm, set[str]] = {}  # of such subjects
         self._programs: dict[str, frozenset[str]] = {}
         self._identities: frozenset[str] | None = None
         self._num_seen = 0
@@ -408,7 +412,7 @@ class CurrentCases:
                 kept_alive.append(sightings)
                 for sighting, variant in zip(sightings, variants, strict=True):
                     if sighting.has_theta and not sighting.variant.bindings:
-                        run = run_of(sighting)
+                        run = watched_folder_of(sighting)
                         if self._first_runs.setdefault(variant, run) != run:
                             self._shared_subjects.add(variant)
             for hashes in hashes_of_sightings:
@@ -417,7 +421,7 @@ class CurrentCases:
                     hashes[case.identity] = (*optimizer_hashes, row.key.optimizer_hash)
         self._chosen_hashes.clear()
         self._hashes_in_runs.clear()
-        self._own_subjects.clear()
+        self._own_subjects = None
         self._runs_by_form.clear()
         self._identities = None
         return self
@@ -491,10 +495,8 @@ class CurrentCases:
         if not self._history.has_plans:
             return True
         key = (subject.sha256, subject.variant.key, row.case.identity)
-        chosen_hash = self._chosen_hash(key)
-        if key[:2] in self._shared_subjects and len(evaluated_hashes := self._evaluated_hashes(key)) > 1:
-            hash_in_run = self._hash_in_run(run_of(subject), *key[1:])
-            chosen_hash = hash_in_run if hash_in_run in evaluated_hashes else chosen_hash
+        is_shared = key[:2] in self._shared_subjects and len(self._evaluated_hashes(key)) > 1
+        chosen_hash = self._chosen_hash_in_run(key, watched_folder_of(subject)) if is_shared else self._chosen_hash(key)
         return chosen_hash in (None, row.key.optimizer_hash)
 
     def _evaluated_hashes(self, key: tuple[str, str, str]) -> tuple[str, ...]:
@@ -507,14 +509,27 @@ class CurrentCases:
             self._chosen_hashes[key] = self._history.last_optimizer_hash(*key, self._evaluated_hashes(key))
         return self._chosen_hashes[key]
 
-    def _hash_in_run(self, run: CheckpointRun, variant: str, identity: str) -> str | None:
+    def _chosen_hash_in_run(self, key: tuple[str, str, str], run: str) -> str | None:
+        """Returns the bindings that count in a run for a subject of several runs, on a case; None if unknown."""
+        sha256, variant, identity = key
+        evaluated_hashes = self._evaluated_hashes(key)
+        if (hash_in_run := self._hash_in_run(run, variant, identity)) in evaluated_hashes:
+            return hash_in_run
+        chosen_hash = self._chosen_hash(key)
+        forms = [CaseForm(identity, optimizer_hash) for optimizer_hash in evaluated_hashes]
+        forms_of_no_other = [form for form in forms if not self._runs_with(form)]
+        if chosen_hash is None or not forms_of_no_other:
+            return chosen_hash
+        last_form = max(forms_of_no_other, key=lambda form: self._history.planned_record(sha256, variant, form))
+        return last_form.optimizer_hash
+
+    def _hash_in_run(self, run: str, variant: str, identity: str) -> str | None:
         """Returns the bindings planned last for the checkpoints that only this run has; None if none was evaluated."""
         run_key = (run, variant, identity)
         if run_key not in self._hashes_in_runs:
-            self._index_runs()
             forms = [
                 (subject_key, CaseForm(identity, chosen_hash))
-                for subject_key in self._own_subjects.get(run, ())
+                for subject_key in self._subjects_by_run().get(run, ())
                 if subject_key[1] == variant
                 and (chosen_hash := self._chosen_hash((*subject_key, identity)))
                 in self._evaluated_hashes((*subject_key, identity))
@@ -523,26 +538,31 @@ class CurrentCases:
             self._hashes_in_runs[run_key] = None if last_form is None else last_form[1].optimizer_hash
         return self._hashes_in_runs[run_key]
 
-    def _index_runs(self) -> None:
-        """Fills `_own_subjects` and `_runs_by_form`, which few stores need."""
-        if self._own_subjects:
-            return
-        for key, run in self._first_runs.items():
-            if key in self._shared_subjects:
-                continue
-            self._own_subjects.setdefault(run, []).append(key)
-            for identity, optimizer_hashes in self._hashes[key].items():
-                for optimizer_hash in optimizer_hashes:
-                    self._runs_by_form.setdefault(CaseForm(identity, optimizer_hash), set()).add(run)
+    def _subjects_by_run(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns the subjects that no other run has, by run. Fills `_runs_by_form` too: few stores need the two."""
+        if self._own_subjects is None:
+            self._own_subjects = {}
+            for key, run in self._first_runs.items():
+                if key in self._shared_subjects:
+                    continue
+                self._own_subjects.setdefault(run, []).append(key)
+                for identity, optimizer_hashes in self._hashes[key].items():
+                    for optimizer_hash in optimizer_hashes:
+                        self._runs_by_form.setdefault(CaseForm(identity, optimizer_hash), set()).add(run)
+        return self._own_subjects
 
-    def _record_in_run(self, run: CheckpointRun, subject_key: tuple[str, str], form: CaseForm) -> int:
+    def _runs_with(self, form: CaseForm) -> Set[str]:
+        """Returns the runs that have checkpoints of their own with results of a form."""
+        self._subjects_by_run()  # fills `_runs_by_form`
+        return self._runs_by_form.get(form, frozenset())
+
+    def _record_in_run(self, run: str, subject_key: tuple[str, str], form: CaseForm) -> int:
         """Returns the number of the record in which a form was last planned for a subject or its run.
 
         Plans of all subjects do not name a run. They are left out if checkpoints of other runs have the form too.
         """
-        self._index_runs()
         planned_record = self._history.planned_record(*subject_key, form)
-        is_of_run_alone = self._runs_by_form.get(form, set()) <= {run}
+        is_of_run_alone = self._runs_with(form) <= {run}
         return max(planned_record, self._history.last_record_of(form)) if is_of_run_alone else planned_record
 
     def rows_with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
@@ -578,7 +598,7 @@ class CurrentCases:
         """
         key = (subject.sha256, subject.variant.key)
         form = CaseForm(row.case.identity, row.key.optimizer_hash)
-        return key not in self._shared_subjects, self._record_in_run(run_of(subject), key, form), row.id
+        return key not in self._shared_subjects, self._record_in_run(watched_folder_of(subject), key, form), row.id
 
     def cases_of(
         self, variant: str, known_cases: Iterable[CaseInfo], rows: Iterable[EvaluationRow]

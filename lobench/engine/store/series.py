@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from lobench.core.checkpoint import index_in_name, is_named_by_step
 from lobench.core.subject import Subject
+from lobench.engine.config.run_configs import is_population_folder
 
 __all__ = [
     "ArrivalNumbers",
@@ -24,6 +26,7 @@ __all__ = [
     "numbered_by_arrival",
     "run_of",
     "series_of",
+    "watched_folder_of",
 ]
 
 _NUMBER = re.compile(r"\d+")
@@ -95,6 +98,22 @@ def run_of(subject: Subject) -> CheckpointRun:
         outer_folder, folder_name = _folder_and_name(folder)
         folder = outer_folder if is_named_by_step(folder_name) else folder
     return CheckpointRun(subject.run, folder, subject.generation)
+
+
+@functools.lru_cache(maxsize=16_384)
+def watched_folder_of(subject: Subject) -> str:
+    """Returns the folder whose checkpoints a watch evaluates with the same bindings.
+
+    It is the run's folder, or the one of its population: `pop/` of `pop/generation_2/trial_7/1.npz`, whose run is
+    `trial_7`. "" if the run has a name, and no folder has it.
+    """
+    run = run_of(subject)
+    folder = run.folder
+    for _ in filter(None, run.name.split("/")):
+        folder, _ = _folder_and_name(folder)
+    while is_population_folder(Path(folder)):
+        folder, _ = _folder_and_name(folder)
+    return folder
 
 
 class ArrivalNumbers:
