@@ -10,6 +10,7 @@ import numpy as np
 
 from lobench.core.case import CaseInfo, SeedBlock
 from lobench.core.checkpoint import Checkpoint
+from lobench.core.code import split_code
 from lobench.core.metric import Direction
 from lobench.core.result import Curves, EvaluationKey, Outcome, Provenance
 from lobench.core.step_cost import StepCost
@@ -103,6 +104,7 @@ def add(
     suite: str = "s",
     bindings: str = "o",
     evaluator: str = "",
+    code: str = "",
 ) -> None:
     """Adds a checkpoint, or an optimizer: by case the final values of each metric, or an outcome without curves."""
     ledger = Ledger.open(store, name="test")
@@ -126,7 +128,10 @@ def add(
                 test=test,
                 primary_metric=primary_metric,
             )
-            info = dataclasses.replace(info, optimizer_hash=bindings, evaluator=evaluator)
+            case_code, subject_code = split_code(code)
+            info = dataclasses.replace(
+                info, optimizer_hash=bindings, evaluator=evaluator, case_code=case_code, subject_code=subject_code
+            )
             keys.append(info.key)
             key = EvaluationKey(
                 checkpoint_sha256=subject.sha256,
@@ -134,6 +139,7 @@ def add(
                 case_identity=info.identity,
                 seed_block=SeedBlock(start=start, size=size),
                 program_version=program_version,
+                code=code,
             )
             outcome = finals if lost else Outcome.PASSED
             found = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -143,6 +144,24 @@ def test_run_keeps_results_of_other_code_once_they_were_accepted(tmp_path: Path)
     assert num_trained(folder, "run") == 0
     edit(folder, "default argument")
     assert SHOWN["result-was-made-by-other"] in run_text(folder)
+
+
+def test_optimizer_after_an_edit_is_on_the_scale_of_a_fresh_store_without_its_former_code(tmp_path: Path) -> None:
+    folder = make_world(tmp_path)
+    methods = "b/Method.optimizer = @signs()\nb/signs.learning_rate = 0.05\nsigns/signs.learning_rate = {rate}\n"
+    text = (folder / "experiment.gin").read_text() + methods
+    # The second run has no method with the rate that was the best with the former code.
+    for rate, factor in ((0.3, "2.0"), (0.02, "1.0")):
+        rules = folder / "suite" / "rules.py"
+        rules.write_text(re.sub(r"FACTOR = [\d.]+", f"FACTOR = {factor}", rules.read_text()))
+        (folder / "experiment.gin").write_text(text.format(rate=rate))
+        assert lobench_here("run", "experiment.gin", cwd=folder).returncode == 0
+    assert lobench_here("run", "experiment.gin", "--store", "fresh", cwd=folder).returncode == 0
+    found = [
+        json.loads(lobench_here("compare", "signs", "b", "--store", store, "--format", "json", cwd=folder).stdout)
+        for store in (".lobench/experiment", "fresh")
+    ]
+    assert found[0] == found[1]
 
 
 # The file `deep.next` takes the place of `deep.py`, whose scale of 0 is no training.

@@ -235,6 +235,7 @@ def compare_stored(
         subjects_of_snapshots(found_subjects),
         baselines or suites or None,
         all_subjects=subjects_setting_scales(found_subjects),
+        edited_codes={code: names for stored in found_subjects for code, names in stored.snapshot.edited_codes.items()},
     )
     stale_problem = next((problem for problem in scales.baselines.problems if isinstance(problem, StaleBaseline)), None)
     if baselines and stale_problem is not None:

@@ -22,6 +22,7 @@ __all__ = [
     "is_same_code",
     "join_code",
     "other_code_line",
+    "other_code_text",
     "split_code",
 ]
 
@@ -139,8 +140,12 @@ def changed_code_line(
 def other_code_line(num_results: int, names: Sequence[str]) -> str:
     """Returns a line on results of other code, with the names of the differing files that are known."""
     verb = "was" if num_results == 1 else "were"
-    names_text = f": {shortened_list(names, _MAX_NAMED)}" if names else ""
-    return f"{counted(num_results, 'result')} {verb} made by other code{names_text}"
+    return f"{counted(num_results, 'result')} {verb} {other_code_text(names)}"
+
+
+def other_code_text(names: Sequence[str]) -> str:
+    """Returns "made by other code", with the names of the differing files that are known."""
+    return "made by other code" + (f": {shortened_list(names, _MAX_NAMED)}" if names else "")
 
 
 def describe_codes(rows: Iterable[tuple[str, str, str, str]]) -> str:

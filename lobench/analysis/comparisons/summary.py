@@ -569,7 +569,7 @@ def summary_of(store: Path, baselines: Sequence[Path] | None = None, *, snapshot
       BaselineError: A baseline file cannot be read.
     """
     snapshot = snapshot or read_store(store, summarized=True)
-    return Summary(snapshot, Scales.of(snapshot.subjects, baselines, all_subjects=snapshot.scale_subjects))
+    return Summary(snapshot, Scales.of_snapshot(snapshot, baselines))
 
 
 def summary_of_methods(store: Path, experiment: str | None = None, *, include_all: bool = False) -> Summary:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lobench.analysis.scores.mean_scores import MeanScore, mean_score
 from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.former_bindings import subjects_with_former_bindings
+from lobench.analysis.store.former_code import without_former_code
 from lobench.analysis.store.subjects import Cell, StoredSubject, subjects_of
 from lobench.core.result import mean_of
 from lobench.core.subject import Subject, is_of_any_run
@@ -82,6 +83,7 @@ class StoreScores:
         self._current_cases: CurrentCases | None = None
         self._current_identities: frozenset[str] = frozenset()
         self._last_event = -1
+        self._events: Sequence[tuple[str, Mapping[str, object]]] = ()  # up to the last plan
         self._subjects: dict[str, list[StoredSubject]] = {}  # by theta's hash
         self._rows_by_hash: dict[str, list[EvaluationRow]] = {}
         self.former_subjects = frozenset[Subject]()
@@ -108,7 +110,9 @@ class StoreScores:
 
     def _score_subjects(self, subjects: Sequence[StoredSubject]) -> list[LiveScoredSubject]:
         all_subjects = sorted(self._known_subjects(), key=_generation_and_step)
-        scales = Scales.of(all_subjects, self._suite_paths)
+        scales = Scales.of(
+            all_subjects, self._suite_paths, all_subjects=without_former_code(all_subjects, self._events)
+        )
         scored_subjects = [_score_subject(subject, scales) for subject in sorted(subjects, key=_generation_and_step)]
         if all(entry.score is not None for entry in scored_subjects):
             return scored_subjects
@@ -135,6 +139,8 @@ class StoreScores:
         last_event = plans.last_plan_event() if plans is not None else 0
         is_planned = last_event != self._last_event
         self._last_event = last_event
+        if is_planned:
+            self._events = plans.events() if plans is not None else ()
         rows = [row for sha256 in ([""] if is_first or is_planned else hashes) for row in self._rows(sha256)]
         if self._current_cases is None or is_planned:
             self._current_cases = plans.current_cases(rows) if plans is not None else CurrentCases.of_rows(rows)

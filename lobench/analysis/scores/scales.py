@@ -22,9 +22,10 @@ from lobench.analysis.scores.baseline_file import (
 from lobench.analysis.scores.baseline_places import baselines_of_cases
 from lobench.analysis.scores.score_scale import ScaleKind, ScoreScale, is_signed, ordering_values, scores
 from lobench.analysis.stats.intervals import agreed_variance
-from lobench.analysis.store.snapshot import case_names, distinct_labels
+from lobench.analysis.store.snapshot import Snapshot, case_names, distinct_labels
 from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, StoredSubject
 from lobench.core.case import CaseInfo, common_replicate_noun
+from lobench.core.code import other_code_text
 from lobench.core.metric import Direction, direction_of, how_to_declare
 from lobench.core.wording import counted, is_level, one_line, shortened_list
 from lobench.engine.store.series import has_step_in_name
@@ -148,6 +149,7 @@ class Scales:
         baseline_paths: Sequence[Path] | None = (),
         *,
         all_subjects: Iterable[StoredSubject] | None = None,
+        edited_codes: Mapping[str, Sequence[str]] | None = None,
     ) -> Scales:
         """Returns the scales of all cases that the subjects have.
 
@@ -158,6 +160,8 @@ class Scales:
             None: the suites of the cases, as recorded in their stores (`baselines_of_cases`).
           all_subjects: All subjects in the stores, so that a score does not depend on which subjects are shown. Without
             a tuned baseline the best of their means scores 1. None: `subjects`.
+          edited_codes: Codes of results that are not the user's present code, as in `Snapshot.edited_codes`, for the
+            line on the subjects whose means score 1.
 
         Raises:
           BaselineError: A file cannot be read.
@@ -181,6 +185,10 @@ class Scales:
             for identity, cell in subject.all_cells().items():
                 cells.setdefault(identity, []).append(cell)
                 labels[id(cell)] = label
+                if edited_codes:
+                    code = subject.subject.uri if subject.subject.is_imported else cell.case.code
+                    if names := edited_codes.get(code):
+                        labels[id(cell)] = f"{label} ({other_code_text(names)})"
         current_cases: dict[str, CaseInfo] = {}
         for subject in subjects:
             for identity, cell in subject.cells.items():
@@ -192,6 +200,16 @@ class Scales:
             label_by_cell_id=labels,
             baselines=CaseBaselines.of(current_cases, baseline_paths),
             cases=current_cases,
+        )
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot, baseline_paths: Sequence[Path] | None = None) -> Scales:
+        """Returns the scales of the cases of a snapshot. `baseline_paths` are as in `of`."""
+        return cls.of(
+            snapshot.subjects,
+            baseline_paths,
+            all_subjects=snapshot.scale_subjects,
+            edited_codes=snapshot.edited_codes,
         )
 
     @property

@@ -249,11 +249,11 @@ class Snapshot:
         if not self.rows:
             raise StoreError(self.no_results_message, where=str(self.store))
 
-    @property
+    @functools.cached_property
     def scale_subjects(self) -> tuple[StoredSubject, ...]:
         """Subjects whose best mean defines the score 1: all subjects of the store, also if only a part is shown.
 
-        Results of a command's former code are left out, as `without_former_code` defines them.
+        Results of former code are left out, as `without_former_code` defines them.
         """
         return without_former_code(self.scale_subjects_of_all_codes, self.events)
 

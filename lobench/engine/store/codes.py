@@ -17,9 +17,9 @@ from lobench.engine.store.ledger_part import LedgerPart
 if TYPE_CHECKING:
     from lobench.engine.store.current import PlanHistory
 
-__all__ = ["CASE_CONDITION", "METHOD_CODE_EVENT", "SAME_CODE_EVENT", "SHOWN_DIGITS", "Codes"]
+__all__ = ["CASE_CONDITION", "CODE_EVENT", "METHOD_CODE_EVENT", "SAME_CODE_EVENT", "SHOWN_DIGITS", "Codes"]
 
-_CODE_EVENT, SAME_CODE_EVENT = "code", "same_code"  # kinds of events
+CODE_EVENT, SAME_CODE_EVENT = "code", "same_code"  # kinds of events
 METHOD_CODE_EVENT = "method_code"  # event: which code a command was run with, in order
 SHOWN_DIGITS = 8  # digits of a fingerprint in the name of a command's folder
 
@@ -41,7 +41,7 @@ class Codes(LedgerPart):
             return
         with self.transaction():
             for part_id, part_hashes in new_parts.items():
-                self.record_event(_CODE_EVENT, id=part_id, parts=dict(part_hashes))
+                self.record_event(CODE_EVENT, id=part_id, parts=dict(part_hashes))
         self._parts.update(new_parts)
 
     def accept_code(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -75,7 +75,7 @@ class Codes(LedgerPart):
 
     @functools.cached_property
     def _parts(self) -> dict[str, Mapping[str, str]]:
-        return {detail["id"]: detail["parts"] for detail in self._event_details(_CODE_EVENT)}
+        return {detail["id"]: detail["parts"] for detail in self._event_details(CODE_EVENT)}
 
     def code_parts(self, code: str) -> Mapping[str, str] | None:
         """Returns the parts of a fingerprint; None if the store does not know it."""

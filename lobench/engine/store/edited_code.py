@@ -20,7 +20,7 @@ from lobench.engine.file_stamps import FileStamp, is_stamp_reliable, stamp_of
 from lobench.engine.store.codes import SHOWN_DIGITS
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 
-__all__ = ["ResultCodes", "code_files", "edited_code", "edited_code_line"]
+__all__ = ["ResultCodes", "code_files", "edited_code", "edited_code_line", "is_package"]
 
 
 def edited_code(ledger: Ledger, rows: Iterable[EvaluationRow]) -> dict[str, tuple[str, ...]]:
@@ -157,7 +157,7 @@ class _PresentFiles:
     def _differing_parts(self, hashes_of_parts: Mapping[str, str]) -> tuple[str, ...]:
         """Returns the names of parts that differ now; () if no file is found, as for code of another machine."""
         files = {name: hashes for name in hashes_of_parts if (hashes := self._hashes_of(name))}
-        packages = [name for name in hashes_of_parts if "/" not in name and not name.endswith(tuple(CODE_SUFFIXES))]
+        packages = [name for name in hashes_of_parts if is_package(name)]
         differing_names = [name for name, hashes in files.items() if hashes_of_parts[name] not in hashes]
         differing_names += [
             name for name in packages if files and name not in files and _version_differs(name, hashes_of_parts[name])
@@ -194,6 +194,11 @@ class _PresentFiles:
         suites = self._ledger.folders_of_suites()
         parents = [os.path.dirname(folder) for folder in suites]
         return list(dict.fromkeys([*suites, *parents, str(Path(os.path.abspath(self._ledger.store)).parent.parent)]))
+
+
+def is_package(part: str) -> bool:
+    """Returns whether a part of a fingerprint is an installed package, and not a file."""
+    return "/" not in part and not part.endswith(tuple(CODE_SUFFIXES))
 
 
 def _version_differs(package: str, recorded_version: str) -> bool:

@@ -22,6 +22,7 @@ from lobench.analysis.store.former_bindings import (
     subjects_with_former_bindings,
     subjects_without_present_results,
 )
+from lobench.analysis.store.former_code import without_former_code
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.analysis.store.subjects import (
     Cell,
@@ -216,7 +217,11 @@ def rank_checkpoints(
     """
     subjects = [subject for subject in snapshot.subjects if subject.subject.has_theta]
     ranked_metric = _stored_metric(metric, subjects, snapshot.store)
-    scales = Scales.of(snapshot.subjects, [Path(suite) for suite in suites])
+    scales = Scales.of(
+        snapshot.subjects,
+        [Path(suite) for suite in suites],
+        all_subjects=without_former_code(snapshot.subjects, snapshot.events),
+    )
     for name in scales.metrics_without_direction(ranked_metric):
         raise UnknownDirection(name, where=str(snapshot.store))
     return ranked_metric, scales, rank_subjects(subjects, ranked_metric, scales)
