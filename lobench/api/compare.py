@@ -294,21 +294,24 @@ def _restrict_to_cases(
     Raises:
       UsageError: No subject has results on a case of this name.
     """
-    cases_by_name = {
-        f"{cell.case.suite}/{cell.case.name}": cell.case for subject in subjects for cell in subject.cells.values()
+    cells_by_name = {
+        f"{case.suite}/{case.name}": cell
+        for subject in subjects
+        for cell in subject.cells.values()
+        for case in (cell.case, *cell.repeated_cases)
     }
     for name, names in names_by_case.items():
-        if not any(case.has_name(name) for case in cases_by_name.values() for name in names):
+        if not any(cell.has_name(name) for cell in cells_by_name.values() for name in names):
             where = "the results of A, B, ..."
-            expected = f"one of {', '.join(sorted(cases_by_name))}"
+            expected = f"one of {', '.join(sorted(cells_by_name))}"
             raise UsageError(
-                f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, cases_by_name)
+                f"no case {name!r}", where=where, expected=expected, next_step=suggestion(name, cells_by_name)
             )
 
     wanted_names = {name for names in names_by_case.values() for name in names}
 
     def restrict(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-        return {key: cell for key, cell in cells.items() if any(map(cell.case.has_name, wanted_names))}
+        return {key: cell for key, cell in cells.items() if any(map(cell.has_name, wanted_names))}
 
     return [
         replace(subject, cells=restrict(subject.cells), former_cells=restrict(subject.former_cells))

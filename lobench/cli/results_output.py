@@ -209,6 +209,14 @@ def _hidden_metrics_lines(hidden_metrics: Collection[str]) -> list[str]:
     )
 
 
+def _repeated_cases_lines(summary: Summary) -> list[str]:
+    """Returns a line on cases that count as another one, since they have the same training; [] if there are none."""
+    from lobench.analysis.store.subjects import repeated_cases_note
+
+    note = repeated_cases_note(summary.snapshot.left_out.repeated_cases)
+    return [one_line(note)] if note else []
+
+
 def store_ranking_text(store: Path, *, include_all: bool) -> str:
     """Returns the methods or checkpoints, best first, and lines on checkpoints that could not be read."""
     from lobench.analysis.comparisons.summary import summary_of_methods
@@ -221,6 +229,7 @@ def store_ranking_text(store: Path, *, include_all: bool) -> str:
     current_cases = summary.snapshot.current
     lines = [ranking_text(summary, include_all=include_all)] if rows or not unread_entries else []
     lines += _hidden_metrics_lines(_hidden_metrics(summary, ()))
+    lines += _repeated_cases_lines(summary)
     return "\n".join([*lines, *_table_notes(rows, current_cases, summary.snapshot.edited_code_line(), unread_entries)])
 
 
@@ -284,6 +293,7 @@ def method_table_text(
             method_text(tabulate(listed_summary, spec)),
             *notes,
             *_hidden_metrics_lines(_hidden_metrics(summary, spec.metrics)),
+            *_repeated_cases_lines(summary),
         ]
     )
 

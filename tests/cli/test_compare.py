@@ -305,6 +305,17 @@ def test_methods_that_are_new_count_among_those_that_are_not_yet_evaluated(tmp_p
     assert SHOWN["sgd-learning-rate-got-hi"] in done.stderr
 
 
+def test_of_two_cases_with_equal_tasks_one_counts_and_the_other_is_named(tmp_path: Path) -> None:
+    suite, kept = make_suite(tmp_path, f"{ONE_CASE}pan/Case.task = @Bowl()\n"), tmp_path / "kept"
+    subjects = ("sgd()", "sgd(); sgd.learning_rate = 0.1")
+    done = run(*subjects, "--suite", suite, "--store", kept, "--executor", "inline")
+    assert SHOWN["counted-once-tiny-pan"] in done.stdout, done.stdout + done.stderr
+    named = run(*subjects, "--store", kept, "--case", "pan")
+    assert named.returncode == done.returncode and "tiny/a " in named.stdout, named.stderr
+    for options in ((), ("--cases",)):
+        assert SHOWN["counted-once-tiny-pan"] in lobench_here("results", "--store", kept, *options).stdout
+
+
 def test_a_runs_folder_is_its_last_checkpoint(tmp_path: Path) -> None:
     suite, folder = make_suite(tmp_path), make_run(tmp_path, -4.0, -1.5)
     done = run(folder / "theta_1.npz", folder, "--suite", suite, "--store", tmp_path / "kept", "--workers", "1")

@@ -304,6 +304,11 @@ class Snapshot:
         """Returns the results of a subject on a case, given by their indices; None if it was not evaluated."""
         return self.subjects[subject_index].cells.get(self.cases[case_index].identity)
 
+    def has_case_name(self, case_index: int, name: str) -> bool:
+        """Returns whether a name is that of a case, or of a case that counts as it; see `Cell.repeated_cases`."""
+        cells = (self.cell(subject_index, case_index) for subject_index in range(len(self.subjects)))
+        return any(cell.has_name(name) for cell in cells if cell is not None)
+
     def measured_rows(
         self, rows: Iterable[EvaluationRow] | None = None
     ) -> Iterator[tuple[EvaluationRow, Curves | CurveSummary | None]]:

@@ -50,6 +50,7 @@ __all__ = [
     "last_on_most_cases",
     "last_subject",
     "notes_on_rows",
+    "repeated_cases_note",
     "rows_by_subject",
     "subject_of",
     "subjects_of",
@@ -86,6 +87,7 @@ class Cell:
       draws: Name of the draws of the seeds. Cells with the same draws have the same initial parameters and data for a
         seed. LOBENCH_SEEDS for lobench's trainings, ITEM_DRAWS if the seeds stand for items of a data set; "" if seeds
         are only labels.
+      repeated_cases: Other cases with the same training and the same bits, which count as this one.
     """
 
     case: CaseInfo
@@ -98,6 +100,11 @@ class Cell:
     curves_by_seed: Mapping[int, tuple[Curves | CurveSummary, int]] = field(default_factory=dict)
     directions: Mapping[str, Direction] = field(default_factory=dict)
     draws: str = LOBENCH_SEEDS
+    repeated_cases: tuple[CaseInfo, ...] = ()
+
+    def has_name(self, name: str) -> bool:
+        """Returns whether a name is that of its case, or of a case that counts as this one."""
+        return any(case.has_name(name) for case in (self.case, *self.repeated_cases))
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -768,6 +775,9 @@ def subject_of(subject: Subject, rows: Sequence[EvaluationRow], current_identiti
     repeated_identities = _repeated_identities(
         [cell for identity, cell in cells.items() if identity in current_identities]
     )
+    for repeated_identity, identity in repeated_identities.items():
+        repeated_cases = (*cells[identity].repeated_cases, cells[repeated_identity].case)
+        cells[identity] = dataclasses.replace(cells[identity], repeated_cases=repeated_cases)
     cells = _with_missing_seeds(
         {identity: cell for identity, cell in cells.items() if identity not in repeated_identities}
     )
@@ -811,6 +821,11 @@ def _code_record(row: EvaluationRow) -> tuple[str, str, str, str]:
     return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
 
 
+def repeated_cases_note(names: Sequence[str]) -> str:
+    """Returns a note on cases that are left out, because another case has the same training; "" if there are none."""
+    return f"the same training as another case, and counted once: {', '.join(names)}" if names else ""
+
+
 def codes_note(rows: Iterable[EvaluationRow]) -> str:
     """Returns a line on results of several versions of the user's code; "" if there is one version."""
     return describe_codes({_code_record(row) for row in rows if row.code})
@@ -822,22 +837,22 @@ def notes_on_rows(rows: Sequence[EvaluationRow], current: CurrentCases) -> list[
     return [note for note in notes if note]
 
 
-def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
-    """Returns the identities of cases to ignore, because another case has bit-identical results.
+def _repeated_identities(cells: Sequence[Cell]) -> dict[str, str]:
+    """Returns the identities of cases to ignore, each with that of the case that has bit-identical results and counts.
 
     Two tests may evaluate one case of a file, a test may have parameters, and a file may be linked from another suite.
     The training is then the same, and its seeds would count twice as evidence. Among equal cases the one with the most
     seeds counts, or else the first by name.
     """
     if len({cell.case.problem for cell in cells} - {""}) == len(cells):
-        return set()
+        return {}
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         case = cell.case
         if case.problem and cell.num_seeds:
             key = case.problem, case.num_inner_steps, case.primary_metric, case.scale, case.minimum, cell.draws
             groups.setdefault(key, []).append(cell)
-    repeated_identities = set[str]()
+    repeated_identities = dict[str, str]()
     for group in groups.values():
         if len(group) < 2:
             continue
@@ -848,8 +863,9 @@ def _repeated_identities(cells: Sequence[Cell]) -> set[str]:
                 for earlier_cell in group[:position]
                 if earlier_cell.case.identity not in repeated_identities
             )
-            if any(_has_same_finals(earlier_cell, cell) for earlier_cell in earlier_cells):
-                repeated_identities.add(cell.case.identity)
+            equal_cell = next((earlier for earlier in earlier_cells if _has_same_finals(earlier, cell)), None)
+            if equal_cell is not None:
+                repeated_identities[cell.case.identity] = equal_cell.case.identity
     return repeated_identities
 
 

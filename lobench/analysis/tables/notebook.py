@@ -51,7 +51,7 @@ def plot_results(
     snapshot: Snapshot, metric: str | None, case: str | None, ax: Axes | None
 ) -> Axes | NDArray[np.object_]:
     """Implementation of `StoredResults.plot`."""
-    cases = [index for index, info in enumerate(snapshot.cases) if case is None or info.has_name(case)]
+    cases = [index for index in range(len(snapshot.cases)) if case is None or snapshot.has_case_name(index, case)]
     if not cases:
         case_names_text = ", ".join(sorted(snapshot.case_names.values())) or "none: the store holds no evaluation yet"
         raise UsageError(f"no case {case!r}", where=str(snapshot.store), expected=f"one of {case_names_text}")

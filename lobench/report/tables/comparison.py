@@ -22,7 +22,7 @@ from lobench.analysis.scores.score_scale import SCORE_VERSION
 from lobench.analysis.stats.comparison import Effect, MeanDifference, comparison_words
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.store.reference import label_with_hash
-from lobench.analysis.store.subjects import Cell, StoredSubject
+from lobench.analysis.store.subjects import Cell, StoredSubject, repeated_cases_note
 from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite, record_from
 from lobench.core.program import describe_programs
@@ -292,6 +292,9 @@ def comparison_limits(pair: MethodComparison) -> list[str]:
         [f"changed between the two, and not compared: {', '.join(pair.changed_cases)}"] if pair.changed_cases else []
     )
     a, b = pair.a, pair.b
+    repeated_cases = (case for side in (a, b) for cell in side.cells.values() for case in cell.repeated_cases)
+    names = sorted({f"{case.suite}/{case.name}" for case in repeated_cases})
+    lines += filter(None, [repeated_cases_note(names)])
     if a.num_missing or b.num_missing:
         lines.append(f"without a result: {counted(a.num_missing, 'seed')} of A, {b.num_missing} of B")
     if comparison.num_undecidable:

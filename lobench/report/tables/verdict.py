@@ -18,7 +18,7 @@ from lobench.analysis.stats.comparison import Effect, MeanDifference, PairCompar
 from lobench.analysis.stats.intervals import Interval
 from lobench.analysis.stats.speedup import Speedup
 from lobench.analysis.store.snapshot import Snapshot
-from lobench.analysis.store.subjects import notes_on_rows
+from lobench.analysis.store.subjects import notes_on_rows, repeated_cases_note
 from lobench.core.case import common_replicate_noun
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
@@ -418,10 +418,9 @@ def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]
     if superseded := left_out.superseded_subjects:
         suffix = " of a former run in this folder, which its trainer began again,"
         lines.append(_uncounted_line("", len(superseded), "checkpoint", suffix))
-    if repeated := left_out.repeated_cases:
+    if note := repeated_cases_note(repeated := left_out.repeated_cases):
         lines.append(
-            f"The same training as another case, and counted once: {', '.join(repeated)}. "
-            f"{'It is' if len(repeated) == 1 else 'They are'} in the table of evaluations."
+            f"{note[0].upper()}{note[1:]}. {'It is' if len(repeated) == 1 else 'They are'} in the table of evaluations."
         )
     lines += summary.scales.problem_lines()
     lines += [
