@@ -19,6 +19,7 @@ from lobench.core.subject import Subject, is_of_any_run
 from lobench.engine.store.current import CurrentCases
 from lobench.engine.store.ledger import EvaluationRow, Ledger
 from lobench.engine.store.plans import Plans
+from lobench.engine.store.series import CheckpointRun, run_of
 
 __all__ = ["Fallback", "LiveScoredSubject", "StoreScores"]
 
@@ -163,10 +164,18 @@ class StoreScores:
         return [member for members in subjects_by_hash.values() for member in members]
 
     def _find_former_subjects(self, current: CurrentCases) -> frozenset[Subject]:
-        known_bindings = {subject.optimizer_hashes for subject in self._known_subjects() if subject.subject.has_theta}
-        if len(known_bindings) < 2:  # as in most runs, where no row has to be looked at
-            return frozenset()
-        rows = itertools.chain.from_iterable(self._rows_by_hash.values())
+        # Most runs have the same bindings throughout, and none of their rows has to be looked at.
+        bindings_by_run: dict[CheckpointRun, set[frozenset[str]]] = {}
+        for stored_subject in self._known_subjects():
+            if stored_subject.subject.has_theta:
+                run = run_of(stored_subject.subject)
+                bindings_by_run.setdefault(run, set()).add(stored_subject.optimizer_hashes)
+        hashes = {
+            stored_subject.subject.sha256: None
+            for stored_subject in self._known_subjects()
+            if len(bindings_by_run.get(run_of(stored_subject.subject), ())) > 1
+        }
+        rows = itertools.chain.from_iterable(self._rows_by_hash[sha256] for sha256 in hashes)
         return frozenset(subjects_with_former_bindings(rows, current))
 
     def _rows(self, sha256: str = "") -> Iterator[EvaluationRow]:
