@@ -293,7 +293,7 @@ def read_run(
     for sha256, rows_of_checkpoint in _rows_by_subject(rows).items():
         # Another run may have this theta and other bindings.
         sightings = {
-            sighting
+            sighting: None  # in the order of the store, so that the first of equal steps is always the same
             for row in rows_of_checkpoint
             for sighting in row.sightings
             if (not sighting.has_theta or run.contains(sighting.uri)) and sighting not in left_out_subjects
@@ -304,7 +304,7 @@ def read_run(
         current_rows = [
             row
             for row in current.by_precedence(latest_sighting, rows_of_checkpoint)
-            if any(current.is_current(row, sighting) for sighting in sightings.intersection(row.sightings))
+            if any(current.is_current(row, sighting) for sighting in row.sightings if sighting in sightings)
         ]
         for row in current_rows:
             optimizer_hashes.setdefault((sha256, row.case.identity), set()).add(row.key.optimizer_hash)
