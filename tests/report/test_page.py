@@ -14,6 +14,7 @@ import pytest
 from commands import lobench
 from report_store import NASTY, make_baseline, make_store
 from shown import texts_of
+from store_histories import checkpoint, evaluate
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
@@ -214,6 +215,20 @@ def test_the_later_evaluation_of_a_seed_counts_whatever_the_versions_are_called(
         add(tmp_path, 1, {"a": {"train/loss": [final]}}, program_version=version)
     cell = summary_of(tmp_path, []).snapshot.cell(0, 0)
     assert cell is not None and cell.final_values["train/loss"] == {0: 0.5}
+
+
+def test_notes_on_what_is_in_no_number_name_the_reason_and_agree_in_number(tmp_path: Path) -> None:
+    losses = [1.0, 0.5]
+    evaluate(tmp_path, checkpoint(0), losses, is_planned=True)
+    evaluate(tmp_path, checkpoint(0), losses, optimizer="other", is_planned=True)
+    evaluate(tmp_path, checkpoint(1), losses, name="b", is_planned=True)
+    evaluate(tmp_path, checkpoint(1, "restarted"), losses, is_planned=True)  # without a result on b
+    summary = summary_of(tmp_path, [])
+    assert summary.snapshot.left_out.repeated_cases == ()
+    notes = report_warnings(summary, [])
+    for name in ("1-evaluation-with-other-bindings-is", "1-checkpoint-of-a-former-run-is"):
+        assert any(note.startswith(SHOWN[name]) for note in notes), notes
+    assert not any("was changed" in note for note in notes), notes
 
 
 def test_of_a_changed_case_the_last_form_is_shown_and_counted_once(tmp_path: Path) -> None:

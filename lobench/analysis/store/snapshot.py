@@ -185,7 +185,12 @@ class Snapshot:
                 former_rows.append(row)
         subjects = tuple(subjects_of(rows, positions, current, subject_cache=subject_cache, grouped_rows=grouped_rows))
         shown_identities = {identity for subject in subjects for identity in subject.cells}
-        repeated_cases = [case for identity, case in cases_by_identity.items() if identity not in shown_identities]
+        repeated_identities = {identity for subject in subjects for identity in subject.repeated_identities}
+        repeated_cases = [
+            case
+            for identity, case in cases_by_identity.items()
+            if identity in repeated_identities - shown_identities  # others have results of superseded checkpoints only
+        ]
         cases_by_identity = {
             identity: case for identity, case in cases_by_identity.items() if identity in shown_identities
         }
