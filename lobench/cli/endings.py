@@ -96,14 +96,15 @@ def log_ending(settings: WatchSettings, outcome: WatchOutcome, log: Callable[...
         if sink not in ending.behind:
             log(f"sink {sink!r} received {counted(count, 'record')} of earlier calls that it did not have")
     for sink, count in ending.behind.items():
-        log(f"sink {sink!r} still lacks {count} deliveries; it gets them at the next start")
+        log(f"sink {sink!r} still lacks {counted(count, 'record')}; it gets them at the next start")
     if ending.interrupted:
         log("stopped; nothing is lost: the same command goes on from here")
         return
     if ending.over_budget:
         total = ending.num_left + sum(ending.outcomes.values())
+        verb = "was" if ending.num_left == 1 else "were"
         not_begun_text = (
-            f"{ending.num_left} of {counted(total, 'evaluation')} were not begun; the same command goes on from here"
+            f"{ending.num_left} of {counted(total, 'evaluation')} {verb} not begun; the same command goes on from here"
         )
         log(f"--max-core-hours {settings.max_core_hours:g} are used; {not_begun_text}")
     resolved_settings = settings.resolved()

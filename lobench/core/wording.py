@@ -15,6 +15,7 @@ __all__ = [
     "convert_errors",
     "counted",
     "counted_range",
+    "counted_with_verb",
     "describe_value",
     "duration_text",
     "groups_text",
@@ -46,6 +47,24 @@ def counted(count: int, name: str) -> str:
     ('1 method', '2,000 methods')
     """
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def counted_with_verb(count: int, name: str, singular: str = "is", plural: str = "are", *, suffix: str = "") -> str:
+    """Returns a count with its noun and verb.
+
+    >>> counted_with_verb(1, "method"), counted_with_verb(2, "method", "has", "have")
+    ('1 method is', '2 methods have')
+    >>> counted_with_verb(1, "result", "was", "were", suffix=" of Adam")
+    '1 result of Adam was'
+
+    Args:
+      count: Number.
+      name: Noun in the singular.
+      singular: Verb of one.
+      plural: Verb of several.
+      suffix: Text between noun and verb.
+    """
+    return f"{counted(count, name)}{suffix} {singular if count == 1 else plural}"
 
 
 def counted_range(counts: Iterable[int], name: str) -> str:

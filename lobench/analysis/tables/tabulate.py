@@ -568,8 +568,8 @@ def _eliminated_entries(summary: Summary, snapshot: Snapshot) -> dict[int, Entry
 
 
 def _ranks_note(labels: Sequence[str], num_sides: int, num_cases: int) -> str:
-    text = f"{', '.join(labels)}: mean rank of {num_sides} by the score"
-    return f"{text}, 1 is best, over the {num_cases} cases that all of them have; 95% bootstrap over cases and seeds"
+    text = f"{', '.join(labels)}: mean rank of {num_sides} by the score, 1 is best"
+    return f"{text}, over the {counted(num_cases, 'case')} that all of them have; 95% bootstrap over cases and seeds"
 
 
 def race_notes(summary: Summary, *, has_bounds: bool) -> list[str]:

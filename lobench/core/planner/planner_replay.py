@@ -8,7 +8,7 @@ from lobench.core.planner import events
 from lobench.core.planner.events import Action, EvaluationId, Event
 from lobench.core.planner.log import LoggedStep, PlannerStart, PolicyAnswer, digest_of
 from lobench.core.schedule import Drain, Fail, KillWorker, Rules, Size, StartWorker, WorkerReady
-from lobench.core.wording import counted
+from lobench.core.wording import counted, counted_with_verb
 
 __all__ = ["Replay"]
 
@@ -80,7 +80,7 @@ class Replay:
                 return f"worker {worker} is ended: {reason}"
             case events.Lease(worker, lease, evaluation, _, deadline, companions, why):
                 self._lease_times[lease] = self._now
-                together = f", together with {len(companions)} others that are alike" if companions else ""
+                together = f", together with {len(companions)} like it" if companions else ""
                 seconds = deadline - self._now - (self._start_time or 0.0)
                 text = f"{self._evaluation_text(evaluation)}{together}"
                 return f"worker {worker} gets {text}: {why}; deadline in {seconds:g} s"
@@ -106,7 +106,7 @@ class Replay:
             case events.FinishCheckpoint(position):
                 return f"{self._subject_text(position)} is finished"
             case events.Forget(evaluations):
-                return f"{len(evaluations)} outcomes are to be replaced"
+                return f"{counted_with_verb(len(evaluations), 'outcome')} to be replaced"
             case Fail(message):
                 return f"workers do not start: {message}"
             case _:

@@ -21,7 +21,7 @@ from lobench.core.errors import (
     StoreError,
 )
 from lobench.core.subject import GivenCheckpoint, RequestedSubject, Subject, Variant
-from lobench.core.wording import counted
+from lobench.core.wording import counted, counted_with_verb
 from lobench.engine.checkpoints.files import times_of_files
 from lobench.engine.checkpoints.leftovers import find_leftovers
 from lobench.engine.checkpoints.places import checkpoint_path
@@ -705,12 +705,13 @@ class Intake:
 
     def _log_restart(self, restart: Restart, subject: Subject) -> None:
         if restart.kind == RESTARTED_EVENT:
-            count_text = counted(restart.num_superseded, "checkpoint")
+            suffix = f" of the former one, from outer step {restart.outer_step} on,"
+            count_text = counted_with_verb(restart.num_superseded, "checkpoint", suffix=suffix)
             is_replaced = any(uri == subject.uri for uri, *_ in restart.detail["superseded"])
             reason = "has other content than before" if is_replaced else "was written after those of higher steps"
             self._log(
                 f"restarted: {subject.uri} (outer step {subject.outer_step}) {reason}: a new run begins, and "
-                f"{count_text} of the former one, from outer step {restart.outer_step} on, are left out"
+                f"{count_text} left out"
             )
             folder = _parent(subject.uri)
             self._num_restarts[folder] += 1

@@ -119,8 +119,9 @@ def _lacking_note(summary: Summary, metric: str, indices: Iterable[int]) -> str:
     num_without = sum(math.isnan(score.mean) for score in scores)
     num_partial = sum(score.num_missing > 0 for score in scores) - num_without
     notes = [f"{num_partial} of {len(scores)} points are means over fewer than all cases."] if num_partial else []
+    verb = "has" if num_without == 1 else "have"
     notes += (
-        [f"{num_without} of {counted(len(scores), 'checkpoint')} have no score, and no point."] if num_without else []
+        [f"{num_without} of {counted(len(scores), 'checkpoint')} {verb} no score, and no point."] if num_without else []
     )
     return " ".join(notes)
 

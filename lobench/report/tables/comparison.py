@@ -27,7 +27,7 @@ from lobench.core.code import describe_codes
 from lobench.core.json_numbers import Finite, record_from
 from lobench.core.program import describe_programs
 from lobench.core.result import mean_of
-from lobench.core.wording import counted, groups_text, shortened_list
+from lobench.core.wording import counted, counted_with_verb, groups_text, shortened_list
 from lobench.drawing.axes import new_axes, plot
 from lobench.drawing.html import paragraph
 from lobench.drawing.html import table as html_table
@@ -350,7 +350,8 @@ def _group_notes(pair: MethodComparison) -> list[str]:
     """Returns the groups of cases, and the number of seeds that lack a case of their group."""
     notes = [groups] if (groups := groups_text(pair.groups)) else []
     if num_incomplete := pair.primary.comparison.num_incomplete:
-        notes.append(f"{counted(num_incomplete, 'seed')} that lack a case of their group are in no mean")
+        text = counted_with_verb(num_incomplete, "seed", suffix=" without a case of the same group")
+        notes.append(f"{text} in no mean")
     return notes
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict
 from lobench.analysis.comparisons.race import EndReason, RaceResult
 from lobench.analysis.stats.intervals import Interval, IntervalRecord
 from lobench.core.json_numbers import finite_or_none, record_from
-from lobench.core.wording import counted, one_line
+from lobench.core.wording import counted, counted_with_verb, one_line
 from lobench.report.tables.text import interval_cell, text_table
 
 __all__ = ["RaceRecord", "race_record", "race_text"]
@@ -123,7 +123,7 @@ def _answer_and_notes(result: RaceResult, alpha: float, margin: float) -> list[s
             f"{result.leader_text} {looks_text}, and none of the {num_racing} that are in can be better by {margin:g}"
         )
     else:
-        line = f"{counted(num_racing, 'method')} are in {looks_text}, and nothing shows which is best; "
+        line = f"{counted_with_verb(num_racing, 'method')} in {looks_text}, and nothing shows which is best; "
         line += result.leader_text
         line += ": more --seeds separate them, or --margin ends the race if they are close"
     lines = [

@@ -22,7 +22,7 @@ from lobench.analysis.store.subjects import notes_on_rows, repeated_cases_note
 from lobench.core.case import common_replicate_noun
 from lobench.core.metric import how_to_declare
 from lobench.core.result import Outcome
-from lobench.core.wording import counted, duration_text, level_text, one_line
+from lobench.core.wording import counted, counted_with_verb, duration_text, level_text, one_line
 from lobench.drawing.svg import format_number
 from lobench.report.tables.text import NO_INTERVAL, interval_cell, p_cell, subjects_in_words
 
@@ -393,8 +393,8 @@ def _speedup_text(speedups: Sequence[Speedup]) -> str:
 
 def _uncounted_line(prefix: str, count: int, noun: str, suffix: str) -> str:
     """Returns a note that some results are in the table of evaluations only."""
-    subject = f"{prefix}{counted(count, noun)}{suffix} {'is' if count == 1 else 'are'}"
-    return f"{subject} in no number and no chart here, and in the table of evaluations."
+    text = counted_with_verb(count, noun, suffix=suffix)
+    return f"{prefix}{text} in no number and no chart here, and in the table of evaluations."
 
 
 def report_warnings(summary: Summary, cases: Sequence[CaseFinding]) -> list[str]:

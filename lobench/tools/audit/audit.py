@@ -20,7 +20,7 @@ from lobench.core.code import split_code
 from lobench.core.errors import LobenchError, StoreError, UsageError
 from lobench.core.program import Program
 from lobench.core.result import Curves, Outcome
-from lobench.core.wording import convert_errors, headline
+from lobench.core.wording import convert_errors, counted_with_verb, headline
 from lobench.engine.chief.interfaces import WatchProgress
 from lobench.engine.config.suite_files import temporary_modules
 from lobench.engine.store.bundle import ResultBundle, make_ledger
@@ -270,7 +270,8 @@ def _plan_notes(ledger: Ledger, rows: Sequence[EvaluationRow]) -> Iterator[str]:
         < first_planned_at.get((row.key.checkpoint_sha256, row.key.case_identity, row.key.optimizer_hash), -math.inf)
     ]
     if late_rows:
-        yield f"{len(late_rows)} results were recorded before they were planned, such as {late_rows[0].where}"
+        text = counted_with_verb(len(late_rows), "result", "was", "were")
+        yield f"{text} recorded before being planned, such as {late_rows[0].where}"
 
 
 def _find_cases(

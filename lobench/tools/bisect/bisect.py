@@ -32,7 +32,7 @@ from lobench.core.checkpoint import Checkpoint, theta_digests
 from lobench.core.errors import CheckpointError, LobenchError, SuiteError, UsageError
 from lobench.core.settings_field import changed_fields, check_keywords, keywords_in, settings_from
 from lobench.core.subject import Subject, Variant
-from lobench.core.wording import counted
+from lobench.core.wording import counted, counted_with_verb
 from lobench.engine.checkpoints.given import gin_layers_at
 from lobench.engine.checkpoints.kept import readable_location
 from lobench.engine.checkpoints.leftovers import find_leftovers
@@ -622,9 +622,10 @@ def _run_checkpoints(
     for key in replaced_keys:
         del checkpoints[key]
     if replaced_steps:  # the run was restarted in its folder, and no watch has seen that yet
+        count_text = counted_with_verb(len(replaced_keys), "checkpoint", suffix=" of the former run, from there on,")
         progress.log(
             f"restarted: outer step {min(replaced_steps.values())} has other content than the watch saw, and "
-            f"{counted(len(replaced_keys), 'checkpoint')} of the former run, from there on, are left out"
+            f"{count_text} left out"
         )
     elif replaced_keys:
         progress.log(

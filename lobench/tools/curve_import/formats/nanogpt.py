@@ -86,7 +86,7 @@ def read_logs(log_path: Path, request: CurveRequest, notes: list[str]) -> Iterat
             seed = f"{run.seed} run {number + 1}" if number else run.seed
         yield from _run_points(CurveRun(run.method, run.case, seed, f"{path} {number}"), rows, request)
     for path, count in Counter(paths_and_rows[index][0] for index in repeated_indices).items():
-        notes.append(f"{path}: {counted(count, 'part')} repeat rows of another run, and are left out")
+        notes.append(f"{path}: left out {counted(count, 'part')} with rows of another run")
     if log_path.is_dir() and not (request.method or request.pattern or request.seed):
         for method, paths in logs_by_method.items():
             if len(paths) > 1:
