@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from shown import texts_of
 from stores import add, case_info, curves
 
 from lobench.analysis.store.former_bindings import bindings_note, subjects_with_former_bindings
@@ -16,10 +17,17 @@ from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.plans import suite_plan
 
+SHOWN = texts_of("analysis")
+
 
 def former_uris(store: Path) -> set[str]:
     snapshot = read_store(store)
     return {subject.uri for subject in subjects_with_former_bindings(snapshot.rows, snapshot.current)}
+
+
+def bindings_note_of(store: Path) -> str:
+    snapshot = read_store(store)
+    return bindings_note(snapshot.rows, snapshot.current)
 
 
 def watch(store: Path, run: str, bindings: str, steps: str, *, name: str = "") -> None:
@@ -50,7 +58,7 @@ def test_theta_of_two_runs_has_the_bindings_of_each(tmp_path: Path) -> None:
         watch(tmp_path, run, *watched[run])
         assert former_uris(tmp_path) == set()
     snapshot = read_store(tmp_path)
-    assert bindings_note(snapshot.rows, snapshot.current) == ""
+    assert bindings_note_of(tmp_path) == ""
     assert {(subject.subject.uri, *subject.optimizer_hashes) for subject in snapshot.subjects} == {
         (f"/runs/{run}/theta_{step}.npz", bindings) for run, (bindings, steps) in watched.items() for step in steps
     }
@@ -59,8 +67,10 @@ def test_theta_of_two_runs_has_the_bindings_of_each(tmp_path: Path) -> None:
 def test_theta_with_the_bindings_of_another_run_alone_makes_no_checkpoint_former(tmp_path: Path) -> None:
     watch(tmp_path, "r", "former", "01")
     watch(tmp_path, "r", "present", "12")
+    assert bindings_note_of(tmp_path).startswith(SHOWN["checkpoints-were-evaluated-with-2"])
     watch(tmp_path, "s", "other", "03")
     assert former_uris(tmp_path) == {"/runs/r/theta_0.npz"}
+    assert bindings_note_of(tmp_path).startswith(SHOWN["checkpoints-of-r-were-evaluated-with-2"])
 
 
 def test_plan_of_another_run_with_the_former_bindings_changes_nothing(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
       The line, on the run with the most such checkpoints, or "".
     """
     subjects_by_bindings: dict[str, list[Subject]] = {}
-    for row_by_subject in _latest_rows_by_case(rows, current):
+    latest_rows = _latest_rows_by_case(rows, current)
+    for row_by_subject in latest_rows:
         subjects_of_case: dict[str, list[Subject]] = {}
         for subject, row in row_by_subject.items():
             subjects_of_case.setdefault(row.case.optimizer_hash, []).append(subject)
@@ -92,9 +93,12 @@ def bindings_note(rows: Iterable[EvaluationRow], current: CurrentCases) -> str:
     if not groups:
         return ""
     steps = "; ".join(shortened_list(list(map(str, group)), _MOST_STEPS) for group in groups)
-    run = next(iter(subjects_by_bindings.values()))[0].run
+    subject = next(iter(subjects_by_bindings.values()))[0]
+    run = run_of(subject)
+    has_other_runs = any(run_of(other) != run for row_by_subject in latest_rows for other in row_by_subject)
+    name = run.name or (run.folder.rstrip("/").rpartition("/")[2] if has_other_runs else "")
     return (
-        f"checkpoints{f' of {run}' if run else ''} were evaluated with {len(groups)} different bindings of their "
+        f"checkpoints{f' of {name}' if name else ''} were evaluated with {len(groups)} different bindings of their "
         f"optimizer, and differ in more than theta: outer steps {steps}; "
         "`lobench watch --checkpoints all` evaluates all with those of today"
     )
