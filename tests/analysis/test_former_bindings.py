@@ -13,7 +13,7 @@ from lobench.analysis.store.former_bindings import bindings_note, subjects_with_
 from lobench.analysis.store.snapshot import read_store
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.result import EvaluationKey, Outcome
-from lobench.core.subject import Subject
+from lobench.core.subject import Subject, Variant
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.plans import suite_plan
 
@@ -30,14 +30,14 @@ def bindings_note_of(store: Path) -> str:
     return bindings_note(snapshot.rows, snapshot.current)
 
 
-def watch(store: Path, run: str, bindings: str, steps: str, *, name: str = "") -> None:
+def watch(store: Path, run: str, bindings: str, steps: str, *, name: str = "", config: str | None = None) -> None:
     """Plans and evaluates checkpoints as a start of a watch. Runs have the same theta at an outer step, a digit."""
     case = dataclasses.replace(case_info("a", 2), optimizer_hash=bindings)
-    plan = suite_plan([case], {})
+    plan, variant = suite_plan([case], {}), Variant(trainer_config=config)
     with Ledger.open(store, name="test") as ledger:
         for step in steps:
             uri = f"/runs/{run}/theta_{step}.npz"
-            subject = Subject.of_checkpoint(Checkpoint(uri=uri, sha256=step, outer_step=int(step), run=name))
+            subject = Subject.of_checkpoint(Checkpoint(uri=uri, sha256=step, outer_step=int(step), run=name), variant)
             ledger.record_sighting(subject)
             ledger.record_plan(subject, plan)
             key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], "1")
@@ -73,10 +73,13 @@ def test_theta_with_the_bindings_of_another_run_alone_makes_no_checkpoint_former
     assert bindings_note_of(tmp_path).startswith(SHOWN["checkpoints-of-r-were-evaluated-with-2"])
 
 
-def test_plan_of_another_run_with_the_former_bindings_changes_nothing(tmp_path: Path) -> None:
-    watch(tmp_path, "r", "former", "01")
-    watch(tmp_path, "r", "present", "23")
-    watch(tmp_path, "s", "former", "45")
+@pytest.mark.parametrize("is_below_one_folder", [False, True])
+def test_plan_of_another_run_with_the_former_bindings_changes_nothing(
+    is_below_one_folder: bool, tmp_path: Path
+) -> None:
+    for run, bindings, steps in (("r", "former", "01"), ("r", "present", "23"), ("s", "former", "45")):
+        name, config = (run, f"{run}: {bindings}") if is_below_one_folder else ("", None)
+        watch(tmp_path, run, bindings, steps, name=name, config=config)
     assert former_uris(tmp_path) == {"/runs/r/theta_0.npz", "/runs/r/theta_1.npz"}
 
 

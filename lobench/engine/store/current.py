@@ -304,6 +304,10 @@ class PlanHistory:
         """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
         return self._last_record_of_form.get(form, 0)
 
+    def variant_record(self, variant: str, form: CaseForm) -> int:
+        """Returns the number of the record in which a form last became current for a variant; 0 if it never did."""
+        return self._record_of_form.get((variant, form), 0)
+
     def planned_record(self, sha256: str, variant: str, form: CaseForm) -> int:
         """Returns the number of the record in which a form was planned for a subject; 0 if it never was."""
         return self._planned_records.get((sha256, variant), {}).get(form, 0)
@@ -559,11 +563,12 @@ class CurrentCases:
     def _record_in_run(self, run: str, subject_key: tuple[str, str], form: CaseForm) -> int:
         """Returns the number of the record in which a form was last planned for a subject or its run.
 
-        Plans of all subjects do not name a run. They are left out if checkpoints of other runs have the form too.
+        Plans of a variant do not name a run. They are left out if checkpoints of other runs have the form too.
         """
         planned_record = self._history.planned_record(*subject_key, form)
         is_of_run_alone = self._runs_with(form) <= {run}
-        return max(planned_record, self._history.last_record_of(form)) if is_of_run_alone else planned_record
+        variant_record = self._history.variant_record(subject_key[1], form)
+        return max(planned_record, variant_record) if is_of_run_alone else planned_record
 
     def rows_with_bindings(self, rows: Sequence[EvaluationRow], subject: Subject) -> Sequence[EvaluationRow]:
         """Returns only the rows for which `has_bindings` is true, in the given order."""
