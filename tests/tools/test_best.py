@@ -94,10 +94,12 @@ def test_config_of_a_run_below_the_watched_folder_that_was_edited_counts_for_all
     watched = (tmp_path / "runs", suite, "--store", tmp_path / "store", "--source", "population", "--once")
     options = ("--executor", "inline", "--checkpoints")
     assert watch(*watched, *options, "latest").returncode == 0
-    with (run / "config.gin").open("a") as config:
-        config.write("LearnableSGD.initial_lr = 0.5\n")
-    write_checkpoint(run / "theta_2.npz", -1.5)
-    assert watch(*watched, *options, "latest").returncode == 0
+    for rate in (0.7, 0.5):
+        with (run / "config.gin").open("a") as config:
+            config.write(f"LearnableSGD.initial_lr = {rate}\n")
+        if rate == 0.5:
+            write_checkpoint(run / "theta_2.npz", -1.5)
+        assert watch(*watched, *options, "latest").returncode == 0
     command = ("best", run, "--suite", suite, "--store", tmp_path / "store", "--top", "1", *options[:2])
     unknown = lobench(*command, "--metric", "x")
     assert unknown.returncode == 2 and SHOWN["no-subject-has-this-metric"] in unknown.stderr

@@ -116,11 +116,12 @@ def best(
 
     def evaluate_again(reason: str, hint: str) -> Snapshot:
         """Evaluates the checkpoints whose theta can be read on the seeds of the watch, and returns their results."""
-        thetas = [
+        # A checkpoint that was evaluated with several former bindings is several subjects.
+        thetas = dict.fromkeys(
             replace(subject.subject, variant=former_subjects.get(subject.subject, subject.subject).variant)
             for subject in snapshot.subjects
             if subject.subject.has_theta and run.contains(subject.subject.uri)
-        ]
+        )
         readable_subjects = [
             readable_subject
             for theta in thetas
