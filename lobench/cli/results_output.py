@@ -335,12 +335,12 @@ def export_parquet(store: Path, output: Path | None, pattern: str) -> None:
     """
     from lobench.analysis.tables.frames import value_frame
 
+    if output is None:
+        raise not_printed("parquet")
     with Ledger.open(store, read_only=True) as ledger:
         results = _StoredRows(store, pattern, ledger)
         frame = value_frame(results.rows())
         results.warn_of_other_code()
-    if output is None:
-        raise not_printed("parquet")
     try:
         with atomic_output(output) as file:
             frame.to_parquet(file, index=False)
