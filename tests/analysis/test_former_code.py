@@ -17,7 +17,7 @@ from lobench.analysis.scores.scales import Scales
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.core.result import Outcome
 from lobench.engine.store.codes import METHOD_CODE_EVENT
-from lobench.engine.store.current import PLAN_EVENT, PLANNED_EVENT
+from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT, PLANNED_EVENT
 from lobench.engine.store.ledger import Ledger
 from lobench.tools.best.best import rank_checkpoints
 
@@ -66,6 +66,38 @@ def test_former_code_of_a_removed_command_sets_no_scale_once_another_runs_the_ed
     for step, (name, values, code) in enumerate(runs):
         add(tmp_path, step, {"a": loss}, uri=uri.format(name=name, values=values * 8, code=code))
     assert scale_cases(read_store(tmp_path)) == {2: {"a"}, 3: {"a"}}
+
+
+def test_code_of_a_command_is_not_former_because_another_has_a_new_script_unless_a_common_file_was_edited(
+    tmp_path: Path,
+) -> None:
+    loss = {"train/loss": [0.1, 0.2]}
+    codes = [("a", FORMER), ("b", FORMER), ("a", PRESENT), ("a", OTHER)]
+    with contextlib.closing(Ledger.open(tmp_path)) as ledger:
+        ledger.record_code({FORMER: {"train.py": "1"}, PRESENT: {"other.py": "2"}, OTHER: {"train.py": "3"}})
+    former_steps = []
+    for step, (method, code) in enumerate(codes):
+        run_with(tmp_path, code, method)
+        add(tmp_path, step, {"c": loss}, uri=f"imported:{method}-{'1' * 8}-{code:.8}-9fa0")
+        former_steps.append({*range(step + 1)} - scale_cases(read_store(tmp_path)).keys())
+    assert former_steps == [set(), set(), {0}, {0, 1, 2}]
+
+
+@pytest.mark.parametrize("is_of_one_start", [False, True], ids=["edited", "two-folders"])
+def test_files_of_one_name_are_versions_of_each_other_unless_one_start_planned_both(
+    tmp_path: Path, is_of_one_start: bool
+) -> None:
+    codes = (FORMER, PRESENT)
+    with contextlib.closing(Ledger.open(tmp_path)) as ledger:
+        ledger.record_code({code: {"opt.py": code} for code in codes})
+    for step, code in enumerate(codes):
+        add(tmp_path, step, {"a": {"train/loss": [0.1, 0.2]}}, code=f":{code}")
+    snapshot = read_store(tmp_path)
+    plans = [(PLAN_EVENT, {"plan": code, "cases": [{"code": f":{code}"}]}) for code in codes]
+    starts = [("first", FORMER), ("first" if is_of_one_start else "later", PRESENT), ("last", PRESENT)]
+    currents = [(CURRENT_PLAN_EVENT, {"start": start, "plan": code}) for start, code in starts]
+    planned = dataclasses.replace(snapshot, events=(*snapshot.events, *plans, *currents))
+    assert scale_cases(planned).keys() == ({0, 1} if is_of_one_start else {1})
 
 
 @pytest.mark.parametrize("is_of_case", [False, True], ids=["optimizer", "task"])
