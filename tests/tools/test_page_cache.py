@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from report_store import SEEDS, case_info, curves, make_baseline, make_store
 from shown import texts_of
-from store_histories import HISTORIES, Step, take
+from store_histories import HISTORIES, Step, checkpoint, evaluate, take
 
 from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError, StoreError
@@ -72,6 +72,16 @@ def test_page_of_a_continued_reading_equals_one_of_the_whole_store(history: list
                 assert (found.version, found.html, found.data) == (expected.version, expected.html, expected.data)
                 if early.subtitle:
                     assert explorer(early) == explorer(found)
+
+
+def test_evaluations_of_a_former_run_stay_listed_beside_new_ones(tmp_path: Path) -> None:
+    for content in "aba":
+        evaluate(tmp_path, checkpoint(0, content), [1.0, 0.5])
+    cache = PageCache(tmp_path, ())
+    assert len(explorer(whole(cache))["evaluations"]["rows"]) == 2
+    evaluate(tmp_path, checkpoint(0), [1.0, 0.25])
+    early = with_new(cache)
+    assert early.subtitle and explorer(early) == explorer(whole(cache))
 
 
 def test_new_evaluations_are_shown_before_the_tables_that_they_change(tmp_path: Path) -> None:

@@ -160,7 +160,12 @@ def _first_listed(max_subjects: int, order: Iterable[int], candidates: Sequence[
 
 
 def _partial_snapshot(snapshot: Snapshot, indices: Sequence[int]) -> Snapshot:
-    """Returns a snapshot with some of its subjects, and with their evaluations."""
+    """Returns a snapshot with some of its subjects, and with their evaluations.
+
+    With all subjects it is the same snapshot, whose evaluations include those of former runs.
+    """
+    if len(indices) == len(snapshot.subjects):
+        return snapshot
     subjects = tuple(snapshot.subjects[index] for index in indices)
     hashes = {subject.subject.sha256 for subject in subjects}
     experiment = snapshot.experiment
