@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from lobench.analysis.comparisons.run_history import ExperimentSummary, RunSummary
 from lobench.core.program import describe_programs
-from lobench.core.wording import one_line
+from lobench.core.wording import one_line, shortened_list
 from lobench.report.tables.text import interval_cell, text_table
 
 __all__ = ["HistoryRecords", "experiments_table", "history_table"]
@@ -39,7 +39,7 @@ def experiments_table(experiments: Sequence[ExperimentSummary]) -> str:
                 f"{row.patch_bytes:,} B" if row.patch_bytes else "-",
                 ", ".join([*map(one_line, row.methods[:_MAX_NAMED_METHODS]), *omission_note]) or "-",
                 str(row.num_evaluations),
-                ", ".join(map(one_line, (row.best, *row.level_with))) or "-",
+                shortened_list([*map(one_line, (row.best, *row.level_with))], _MAX_NAMED_METHODS) or "-",
                 interval_cell(row.score),
             ]
         )
