@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lobench.core.case import CaseSpec
@@ -13,6 +13,7 @@ from lobench.core.wording import shortened_list
 from lobench.engine.config.layers import Layers
 from lobench.engine.config.parsed_layers import parse_layers
 from lobench.engine.config.python_cases import case_statements
+from lobench.engine.config.suite import specs_in
 from lobench.engine.config.syntax import (
     Binding,
     Reference,
@@ -70,7 +71,8 @@ def check_scopes(spec: CaseSpec, layers: Layers, other_cases: Iterable[CaseSpec]
     Args:
       spec: The case.
       layers: gin text around its file.
-      other_cases: Further cases of the suites, whose scopes are known too. Read only if a scope is unknown otherwise.
+      other_cases: Further cases of the suites, whose scopes are known too, as are those of the gin files in the case's
+        folder. Read only if a scope is unknown otherwise.
     Raises:
       ConfigError: A scope is unknown, or a file cannot be read.
     """
@@ -90,7 +92,7 @@ def check_scopes(spec: CaseSpec, layers: Layers, other_cases: Iterable[CaseSpec]
     unread_bindings = list(filter(is_unread, (*own_bindings, *overrides)))
     if not unread_bindings:
         return
-    cases = [*other_cases]
+    cases = [*other_cases, *_cases_beside(spec)]
     names.update(_outermost(case.scope) for case in cases)
     for case in {case.text or case.path: case for case in cases}.values():
         if case.text or path_exists(Path(case.path), kind="file"):
@@ -108,6 +110,13 @@ def scopes_of_subjects(subjects: Iterable[RequestedSubject]) -> tuple[str, ...]:
             parsed_layers = parse_layers(None, Layers(variant=subject.variant))
             scopes |= entered_scopes((*parsed_layers.trainer, *parsed_layers.overrides))
     return tuple(sorted(scopes))
+
+
+def _cases_beside(spec: CaseSpec) -> Iterator[CaseSpec]:
+    """Yields the cases of the other gin files in a case's folder, which a session of one file does not collect."""
+    for file in sorted(Path(spec.path).parent.glob("*.gin")):
+        with contextlib.suppress(ConfigError):  # a session that collects the file reports it
+            yield from specs_in(file)
 
 
 def _outermost(scope: str) -> str:

@@ -33,9 +33,9 @@ def suite(tmp_path: Path) -> Path:
     return suite
 
 
-def _check(suite: Path, layers: Layers, *, has_other: bool = False) -> None:
+def _check(suite: Path, layers: Layers) -> None:
     (spec,) = specs_in(suite)
-    check_scopes(spec, layers, specs_in(suite.with_name("other.gin")) if has_other else ())
+    check_scopes(spec, layers)
 
 
 def test_scopes_of_cases_references_and_macros_are_known(suite: Path) -> None:
@@ -44,7 +44,18 @@ def test_scopes_of_cases_references_and_macros_are_known(suite: Path) -> None:
     _check(suite, Layers(gin_params=lines, variant=subject.variant))
     # Another subject of the same command is trained without this scope.
     _check(suite, Layers(gin_params=lines, scopes=scopes_of_subjects([subject])))
-    _check(suite, Layers(gin_params=("pan/Case.num_seeds = 1",)), has_other=True)
+
+
+def test_cases_of_another_suite_and_of_the_same_folder_are_known(suite: Path) -> None:
+    layers = Layers(gin_params=("pan/Case.num_seeds = 1",))
+    (suite.parent / "broken.gin").write_text("pot/Case.task = \n")  # not of this session
+    _check(suite, layers)
+    (suite.parent / "far").mkdir()
+    (spec,) = specs_in(suite)
+    (far_spec,) = specs_in((suite.parent / "other.gin").rename(suite.parent / "far" / "other.gin"))
+    check_scopes(spec, layers, [far_spec])
+    with pytest.raises(ConfigError, match="pan/Case"):
+        check_scopes(spec, layers)
 
 
 def test_a_phase_may_be_defined_before_a_case_has_it(suite: Path) -> None:
@@ -70,7 +81,7 @@ def test_a_scope_that_nothing_enters_is_refused_wherever_it_is_written(suite: Pa
         with pytest.raises(ConfigError, match=SHOWN["bwol-is-not-a-case"]):
             _check(suite, layers)
     with pytest.raises(ConfigError, match=SHOWN["x-is-not-a-case"]):
-        _check(suite, Layers(gin_params=("x/Case.num_seeds = 1",)), has_other=True)
+        _check(suite, Layers(gin_params=("x/Case.num_seeds = 1",)))
     suite.write_text(f"{_GIN}{line}\n")
     with pytest.raises(ConfigError, match=f"tiny.gin:7: .*{SHOWN['bwol-is-not-a-case']}"):
         _check(suite, Layers())
