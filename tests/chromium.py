@@ -61,7 +61,7 @@ def opened(browser: Browser, address: str, width: int, scheme: Literal["light", 
         yield tab
         assert tab.evaluate("localStorage.length + sessionStorage.length") == 0
         tab.goto("about:blank")  # an address that differs in its fragment alone would not be loaded
-        assert problems == []
+        assert problems == [], problems
         base = address.partition("?")[0].partition("#")[0]
         assert [url for url in requests if not url.startswith((base, "data:", "about:blank"))] == []
         for event, listener in listeners:

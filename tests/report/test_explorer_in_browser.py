@@ -216,6 +216,7 @@ def test_the_first_results_and_the_end_of_a_store_show_by_themselves(chromium: B
         expect(page.locator("#h-compare")).to_be_visible()
         assert grown == page.evaluate(headings), "the sections of an open page are those of a new one"
         page.evaluate("location.hash = '#/curves'")
+        expect(page.locator("#explorer-charts canvas")).to_have_count(1)  # its curves have come
         (store / "ledger.sqlite").rename(store / "elsewhere")
         expect(page.locator("#live")).to_contain_text("What is shown is from before.")
         assert page.locator("#explorer-charts canvas").count() == 1
