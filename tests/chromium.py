@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from playwright import sync_api
-from playwright.sync_api import Browser, Dialog, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, expect
 
 PATIENCE = 180_000  # milliseconds; a step takes a second on a free machine
 expect.set_options(timeout=PATIENCE)
@@ -41,12 +41,16 @@ def opened(browser: Browser, address: str, width: int, scheme: Literal["light", 
     tab = free.pop() if free else _tab(browser)
     problems, requests = list[str](), list[str]()
 
+    def note(message: ConsoleMessage) -> None:
+        if "409 (Conflict)" not in message.text:  # what was asked of a page that a newer one has just replaced
+            problems.append(message.text)
+
     def refuse(dialog: Dialog) -> None:
         problems.append(f"dialogue: {dialog.message}")
         dialog.dismiss()
 
     listeners: list[tuple[Any, Callable[[Any], None]]] = [
-        ("console", lambda message: problems.append(message.text)),
+        ("console", note),
         ("pageerror", lambda error: problems.append(str(error))),
         ("dialog", refuse),
         ("request", lambda one: requests.append(one.url)),
