@@ -35,15 +35,15 @@ def request(folder: Path) -> Asked:
 
 
 class Waiting(logging.Handler):
-    """Handler that sets an event when a process begins to wait."""
+    """Handler that counts requests that begin to wait."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.has_begun = threading.Event()
+        self.begun = threading.Semaphore(0)
 
     def emit(self, record: logging.LogRecord) -> None:
         if "another process" in record.getMessage():
-            self.has_begun.set()
+            self.begun.release()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_second_request_waits_and_those_that_waited_do_not_wait_for_each_other(
         with contextlib.ExitStack() as stack:
             assert request(tmp_path).find_or_lock(stack) is None
             later = [pool.submit(request(tmp_path).find_or_lock, its_stack) for its_stack in (first, second)]
-            assert waiting.has_begun.wait(PATIENCE)
+            assert waiting.begun.acquire(timeout=PATIENCE)
             assert not any(one.done() for one in later)
         assert [one.result(timeout=PATIENCE) for one in later] == [None, None]
     assert not list(tmp_path.iterdir())
@@ -81,7 +81,8 @@ def test_text_that_no_cache_takes_is_compiled_at_once_by_all_that_waited(tmp_pat
     with ThreadPoolExecutor(2) as pool:
         with kept._locked(tmp_path / "text.lock"):
             later = [pool.submit(request(tmp_path).compile, Lowered(), "text") for _ in range(2)]  # type: ignore[arg-type]
-            assert waiting.has_begun.wait(PATIENCE)
+            for _ in later:  # one that comes later would take the lock, and the other would wait for it
+                assert waiting.begun.acquire(timeout=PATIENCE)
         assert sorted(one.result(timeout=PATIENCE) for one in later) == [0, 1]
 
 
@@ -109,7 +110,7 @@ def test_lock_of_a_killed_process_is_free(tmp_path: Path, waiting: Waiting) -> N
     ):
         assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
         later = pool.submit(request(tmp_path).find_or_lock, stack)
-        assert waiting.has_begun.wait(PATIENCE)
+        assert waiting.begun.acquire(timeout=PATIENCE)
         holder.kill()
         assert later.result(timeout=PATIENCE) is None
 
