@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 import operator
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -816,9 +817,10 @@ def _with_missing_seeds(cells: Mapping[str, Cell]) -> dict[str, Cell]:
 
 
 def _code_record(row: EvaluationRow) -> tuple[str, str, str, str]:
-    """Returns the argument of `describe_codes` for a row."""
-    subject = f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}"
-    return f"{row.case.suite}/{row.case.name}", row.case.identity, subject, row.code
+    """Returns the argument of `describe_codes` for a row. Equal texts of different rows are one object."""
+    name = sys.intern(f"{row.case.suite}/{row.case.name}")
+    subject = sys.intern(f"{row.key.checkpoint_sha256} {row.key.optimizer_hash}")
+    return name, row.case.identity, subject, row.code
 
 
 def repeated_cases_note(names: Sequence[str]) -> str:
