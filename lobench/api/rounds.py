@@ -9,7 +9,7 @@ from lobench.analysis.store.subjects import StoredSubject
 from lobench.core.case import TEST, CaseInfo
 from lobench.core.metric import stored_spelling, unknown_metric
 from lobench.core.result import Outcome
-from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.chief.interfaces import ForwardingProgress, WatchProgress
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["MetricCheck", "RoundProgress", "RunningProgress"]
@@ -62,7 +62,7 @@ class RunningProgress(WatchProgress):
         """Drops the line."""
 
 
-class MetricCheck(WatchProgress):
+class MetricCheck(ForwardingProgress):
     """Progress that passes all events on, and ends the run once each case has a result and none has a given metric.
 
     The run then ends with a UsageError. Its results stay. What a test records, or a plugin's metric that failed, may
@@ -77,13 +77,11 @@ class MetricCheck(WatchProgress):
     def __init__(
         self, inner: WatchProgress, metrics: Sequence[str], stored_subjects: Iterable[StoredSubject] = ()
     ) -> None:
-        self._inner, self._metrics = inner, [*filter(None, metrics)]
+        super().__init__(inner)
+        self._metrics = [*filter(None, metrics)]
         self._stored_cells = [cell for subject in stored_subjects for cell in subject.cells.values()]
         self._known_metrics = {metric for cell in self._stored_cells for metric in cell.metric_names}
         self._cases_without_result = set[str]()
-        for name, event in vars(WatchProgress).items():
-            if callable(event) and name not in vars(type(self)):
-                setattr(self, name, getattr(inner, name))
 
     def cases_known(self, cases: Sequence[CaseInfo]) -> None:
         self._inner.cases_known(cases)

@@ -10,7 +10,7 @@ import threading
 from lobench.core.case import CaseInfo
 from lobench.core.subject import Subject
 from lobench.core.utilisation import CoreUse, utilisation_line
-from lobench.engine.chief.interfaces import WatchProgress
+from lobench.engine.chief.interfaces import ForwardingProgress, WatchProgress
 from lobench.hookspecs import EvaluationFinished
 
 __all__ = ["UtilisationProgress"]
@@ -20,7 +20,7 @@ _ANSWER_SECONDS = 5.0  # timeout of one query
 _QUERY = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
-class UtilisationProgress(WatchProgress):
+class UtilisationProgress(ForwardingProgress):
     """Progress that passes all events on, and adds up the use of cores and devices.
 
     Args:
@@ -30,24 +30,9 @@ class UtilisationProgress(WatchProgress):
     """
 
     def __init__(self, inner: WatchProgress, *, devices: bool) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._uses: dict[str, CoreUse] = {}
         self._devices = _Devices() if devices else None
-        for name in (
-            "log",
-            "announce",
-            "warn",
-            "opened",
-            "closed",
-            "cases_known",
-            "subject_admitted",
-            "programs_planned",
-            "given_up",
-            "training_progressed",
-            "curves_extended",
-            "subject_finished",
-        ):
-            setattr(self, name, getattr(inner, name))
 
     def evaluation_leased(self, lease: int, subject: Subject, case: CaseInfo) -> None:
         if case.num_gpus > 0 and self._devices is not None:

@@ -16,7 +16,7 @@ from lobench.engine.chief.worker_link import WatchWorkers
 from lobench.engine.store.ledger import Ledger
 from lobench.hookspecs import EvaluationFinished
 
-__all__ = ["ERRORS", "Arrivals", "WatchOptions", "WatchPlan", "WatchProgress", "WatchSummary"]
+__all__ = ["ERRORS", "Arrivals", "ForwardingProgress", "WatchOptions", "WatchPlan", "WatchProgress", "WatchSummary"]
 
 # Outcomes that another attempt may change. A watch with any of them exits with code 3.
 ERRORS = (Outcome.ERROR, Outcome.TIMEOUT, Outcome.OOM, Outcome.POISONED, Outcome.EXPIRED)
@@ -69,6 +69,20 @@ class WatchProgress:
 
     def subject_finished(self, subject: Subject, left: RemainingWork) -> None:
         """Called when all evaluations of a subject are in the store."""
+
+
+class ForwardingProgress(WatchProgress):
+    """Progress that passes on all events that its class does not define.
+
+    Args:
+      inner: Progress that receives the events.
+    """
+
+    def __init__(self, inner: WatchProgress) -> None:
+        self._inner = inner
+        for name, event in vars(WatchProgress).items():
+            if callable(event) and getattr(type(self), name) is event:
+                setattr(self, name, getattr(inner, name))
 
 
 class Arrivals(Protocol):
