@@ -11,6 +11,7 @@ from pathlib import Path
 from lobench.core.errors import LobenchError
 
 __all__ = [
+    "LEVEL_TOLERANCE",
     "cause",
     "convert_errors",
     "counted",
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 _MAX_VALUE_LENGTH = 80  # letters of a value in a message
-_LEVEL = 1e-6  # rounding error of a mean score
+LEVEL_TOLERANCE = 1e-6  # rounding error of a mean score
 _MAX_LEVEL_NAMES = 3
 
 
@@ -103,7 +104,7 @@ def shortened_list(names: Sequence[str], most: int) -> str:
 
 def is_level(score: float, best: float) -> bool:
     """Returns whether a score equals the best one up to rounding. Methods with level scores share their rank."""
-    return abs(score - best) < _LEVEL
+    return abs(score - best) < LEVEL_TOLERANCE
 
 
 def level_text(best: float, others: Iterable[tuple[str, float]]) -> str:

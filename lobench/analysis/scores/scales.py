@@ -27,12 +27,11 @@ from lobench.analysis.store.subjects import LOBENCH_SEEDS, Cell, CellBlock, Stor
 from lobench.core.case import CaseInfo, common_replicate_noun
 from lobench.core.code import other_code_text
 from lobench.core.metric import Direction, direction_of, how_to_declare
-from lobench.core.wording import counted, is_level, one_line, shortened_list
+from lobench.core.wording import LEVEL_TOLERANCE, counted, is_level, one_line, shortened_list
 from lobench.engine.store.series import has_step_in_name
 
 __all__ = ["CaseBaselines", "Scales", "seed_scores"]
 
-_ONE_TOLERANCE = 1e-6  # rounding error of a mean score of 1
 _MAX_NAMED_CASES = 4  # number of cases and of next steps in one line
 
 
@@ -619,7 +618,7 @@ class Scales:
         assert case_scores is not None
         is_known = np.isfinite(block.finals) if block.is_lost is None else np.isfinite(block.finals) & ~block.is_lost
         distances = np.abs(np.where(is_known, case_scores - 1, 0.0).sum(axis=1))
-        near_indices = np.flatnonzero(distances < 2 * len(block.seeds) * _ONE_TOLERANCE).tolist()
+        near_indices = np.flatnonzero(distances < 2 * len(block.seeds) * LEVEL_TOLERANCE).tolist()
         return [*(block.cells[index] for index in near_indices), *column.other_cells]
 
     def short_description(self) -> str:
