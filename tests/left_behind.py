@@ -53,7 +53,10 @@ def _places(module: ModuleType) -> Iterator[str]:
     """Yields a module's file, or the folders of a package without one."""
     held = getattr(module, "__dict__", {})  # a lazy module would import something if it were asked for a name
     places = [held["__file__"]] if held.get("__file__") else held.get("__path__", ())
-    return (place for place in places if isinstance(place, str))
+    try:
+        yield from (place for place in places if isinstance(place, str))
+    except KeyError:  # of a package without a file whose parent is not in sys.modules
+        yield from places._path
 
 
 def _is_temporary(place: str) -> bool:
@@ -227,7 +230,16 @@ def _set_matplotlib(was: dict[str, Any]) -> None:
 
 
 # What libraries set when they are imported, and lobench before it imports scipy: it says nothing of who imported them.
-_IMPORTED = ("TF_CPP_", "TPU_SKIP_MDS_QUERY", "OPENBLAS_", "KMP_", "TORCHINDUCTOR_", "PYGAME_HIDE_SUPPORT_PROMPT")
+# Setuptools replaces distutils.
+_IMPORTED = (
+    "distutils",
+    "TF_CPP_",
+    "TPU_SKIP_MDS_QUERY",
+    "OPENBLAS_",
+    "KMP_",
+    "TORCHINDUCTOR_",
+    "PYGAME_HIDE_SUPPORT_PROMPT",
+)
 _FLAGS = ("_CONFIG_IS_LOCKED", "_INTERACTIVE_MODE")
 _MODULES = _Part("modules that are gone or others", lambda: sys.modules, _set_modules, grows=True, goes=_is_suite)
 _PARTS = (

@@ -75,6 +75,18 @@ def test_suites_are_forgotten_with_their_names_in_gin_and_their_packages(tmp_pat
     assert "left_behind" in sys.modules
 
 
+def test_a_package_without_a_file_outlives_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "parent_of_this_test" / "child").mkdir(parents=True)
+    with as_before() as output:
+        sys.path.insert(0, str(tmp_path))
+        importlib.import_module("parent_of_this_test.child")
+        with as_before() as inner_output:
+            del sys.modules["parent_of_this_test"]
+            sys.path.append("/elsewhere")  # Python looks up the folders again
+    assert (inner_output, output) == (["the process: sys.path"], ["the process: sys.path"])
+    assert not [name for name in sys.modules if name.startswith("parent_of_this_test")]
+
+
 def run_tests_in(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs tests in a folder that has this repository's configuration of its own tests."""
     (folder / "tests").mkdir()
