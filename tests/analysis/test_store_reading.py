@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from store_histories import HISTORIES, Step, checkpoint, evaluate, forget, take
+from store_histories import HISTORIES, Step, checkpoint, evaluate, finish, forget, join, leave, take
 from stores import add
 
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.snapshot import Snapshot, read_store
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.ledger_tables import MEMBERSHIP_TRIGGER
 
 
 def content(snapshot: Snapshot) -> str:
@@ -50,6 +51,7 @@ def content(snapshot: Snapshot) -> str:
             row.outcome,
             row.recorded_sightings,
             row.superseded_sightings,
+            row.labels,
             row.case,
             row.program,
             row.code,
@@ -88,6 +90,84 @@ def test_evaluations_read_before_are_not_read_again(tmp_path: Path) -> None:
     assert reading.num_read == 1 and len(second.rows) == 4
     assert all(one is other for one, other in zip(first.subjects, second.subjects, strict=False))
     assert reading.read().rows == second.rows and reading.num_read == 0
+
+
+BINDINGS = ("Case.num_inner_steps = 5",)
+
+
+@pytest.mark.parametrize(("trial", "bindings"), [("1", ()), ("", BINDINGS), ("1", BINDINGS)])
+def test_results_with_labels_or_of_several_bindings_are_not_read_again(
+    tmp_path: Path, trial: str, bindings: tuple[str, ...]
+) -> None:
+    def evaluate_both(step: int) -> None:
+        for variant in {(), bindings}:
+            optimizer = "p" if variant else "o"
+            subject = checkpoint(step, bindings=variant)
+            evaluate(tmp_path, subject, [1.0, 0.5], optimizer=optimizer, trial=trial, is_planned=True)
+            finish(tmp_path, subject, "a", "1", optimizer)
+
+    reading = StoreReading(tmp_path)
+    for step in range(3):
+        evaluate_both(step)
+    num_rows = len(reading.read().rows)
+    evaluate_both(3)
+    found = reading.read()
+    assert reading.num_read == num_rows / 3 and {row.labels.trial for row in found.rows} == {trial}
+    assert content(found) == content(read_store(tmp_path, summarized=True))
+
+
+def test_a_checkpoint_of_two_runs_follows_the_bindings_of_their_new_checkpoints(tmp_path: Path) -> None:
+    reading, shared = StoreReading(tmp_path), 2
+    for step, folder, optimizer in ((0, "run", "p"), (shared, "other_run", "p"), (shared, "run", "o")):
+        is_planned = folder == "other_run"
+        evaluate(tmp_path, checkpoint(step, folder=folder), [1.0, 0.5], optimizer=optimizer, is_planned=is_planned)
+    before = reading.read()
+    evaluate(tmp_path, checkpoint(0, folder="run"), [1.0, 0.5], optimizer="o")
+    found = reading.read()
+    assert content(found) == content(read_store(tmp_path, summarized=True))
+    of_shared = [
+        [one.optimizer_hashes for one in snapshot.subjects if one.subject == checkpoint(shared, folder="other_run")]
+        for snapshot in (before, found)
+    ]
+    assert of_shared == [[{"o"}], [{"p"}]]
+
+
+def test_results_that_join_an_experiment_later_get_its_labels(tmp_path: Path) -> None:
+    """As sessions of `lobench run`, which join once their subject is through."""
+    reading = StoreReading(tmp_path)
+    for step in range(3):
+        evaluate(tmp_path, checkpoint(step), [1.0, 0.5], is_planned=True)
+    before = reading.read()
+    join(tmp_path, checkpoint(1), "a", "1", "o")
+    joined = reading.read()
+    assert reading.num_read == 0, "one was read for its label alone"
+    assert content(joined) == content(read_store(tmp_path, summarized=True)) != content(before)
+    assert [row.labels.experiment for row in joined.rows] == ["", "methods", ""]
+    leave(tmp_path)
+    assert content(reading.read()) == content(before)
+
+
+def test_results_whose_bindings_are_known_later_get_them(tmp_path: Path) -> None:
+    reading = StoreReading(tmp_path)
+    for variant in ((), BINDINGS):
+        evaluate(tmp_path, checkpoint(0, bindings=variant), [1.0, 0.5], optimizer="p" if variant else "o")
+    first, second = (checkpoint(0, bindings=variant) for variant in ((), BINDINGS))
+    assert [row.recorded_sightings for row in reading.read().rows] == [(first,), ()]
+    finish(tmp_path, second, "a", "1", "p")
+    found = reading.read()
+    assert [row.recorded_sightings for row in found.rows] == [(first,), (second,)]
+    assert content(found) == content(read_store(tmp_path, summarized=True))
+
+
+def test_an_older_lobenchs_experiments_are_read_as_a_whole(tmp_path: Path) -> None:
+    evaluate(tmp_path, checkpoint(0), [1.0, 0.5], trial="1")
+    with Ledger.open(tmp_path) as ledger:
+        ledger.connection.execute(f"DROP TRIGGER {MEMBERSHIP_TRIGGER}")
+    with Ledger.open(tmp_path, read_only=True) as ledger:
+        assert ledger.change_marker() is None
+    Ledger.open(tmp_path).close()
+    with Ledger.open(tmp_path, read_only=True) as ledger:
+        assert ledger.change_marker() is not None
 
 
 @pytest.mark.parametrize("change", ["replaced", "forgotten", "restarted", "edited", "removed"])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from report_store import SEEDS, case_info, curves, make_baseline, make_store
 from shown import texts_of
-from store_histories import HISTORIES, Step, checkpoint, evaluate, take
+from store_histories import HISTORIES, Step, checkpoint, evaluate, forget, take
 
 from lobench.core.case import SeedBlock
 from lobench.core.errors import LobenchError, StoreError
@@ -99,6 +99,14 @@ def test_new_evaluations_are_shown_before_the_tables_that_they_change(tmp_path: 
     assert are_listed == [False, True] and "1 optimizer" in early.subtitle
     found = whole(cache)
     assert found.note == "" and early.subtitle in found.html.decode()
+
+
+def test_a_store_whose_results_are_all_gone_waits_for_others(tmp_path: Path) -> None:
+    evaluate(tmp_path, checkpoint(0), [1.0, 0.5])
+    cache = PageCache(tmp_path, ())
+    first = whole(cache)
+    forget(tmp_path, "a", "1", "o", checkpoint(0))
+    assert with_new(cache).data == "null" != first.data
 
 
 def test_a_look_that_waits_has_the_evaluations_of_that_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

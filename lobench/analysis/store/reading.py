@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from lobench.analysis.store.snapshot import Snapshot
@@ -58,15 +59,15 @@ class StoreReading:
                 and self._has_only_new_subjects(sightings)
             )
             is_kept = is_kept and current.accepts_same_programs(self._current_cases)
+            outdated_ids = marker.outdated_ids if marker is not None else None
+            if is_kept and self._marker is not None and self._rows:
+                ids = ledger.reassigned_ids(self._marker, until=self._rows[-1].id)
+                rows = ledger.evaluations(summarized=True, sightings=sightings, ids=ids, outdated_ids=outdated_ids)
+                is_kept = not ids or self._replace_labels({row.id: row for row in rows})
             kept_rows = self._rows if is_kept else ()
             last_row_id = kept_rows[-1].id if kept_rows else 0
             new_rows = tuple(
-                ledger.evaluations(
-                    summarized=True,
-                    sightings=sightings,
-                    after=last_row_id,
-                    outdated_ids=marker.outdated_ids if marker is not None else None,
-                )
+                ledger.evaluations(summarized=True, sightings=sightings, after=last_row_id, outdated_ids=outdated_ids)
             )
             identities_before = self._current_cases.identities
             current = (
@@ -74,8 +75,9 @@ class StoreReading:
             )
             if not is_kept or current.identities != identities_before:
                 self._subject_cache = {}
-            for subject in [subject for subject in self._subject_cache if subject.sha256 in planned_hashes]:
-                del self._subject_cache[subject]
+            for subject in [*self._subject_cache]:
+                if subject.sha256 in planned_hashes or current.follows_its_runs(subject):
+                    del self._subject_cache[subject]
             self._marker = marker
             self._rows = (*kept_rows, *new_rows)
             self._rows_by_subject = rows_by_subject(new_rows, self._rows_by_subject if is_kept else None)
@@ -97,6 +99,31 @@ class StoreReading:
                 subject_cache=self._subject_cache,
                 grouped_rows=self._rows_by_subject,
             )
+
+    def _replace_labels(self, rows: Mapping[int, EvaluationRow]) -> bool:
+        """Replaces kept evaluations whose labels have changed.
+
+        Args:
+          rows: Kept evaluations as they are now, by id.
+
+        Returns:
+          Whether nothing but labels has changed. If False, nothing was replaced.
+        """
+        changed_rows = dict[int, EvaluationRow]()
+        for row in self._rows:
+            if (row_now := rows.get(row.id)) is not None:
+                if (row.recorded_sightings, row.superseded_sightings) != (
+                    row_now.recorded_sightings,
+                    row_now.superseded_sightings,
+                ):
+                    return False
+                if row.labels != row_now.labels:
+                    changed_rows[row.id] = row_now
+        self._rows = tuple(changed_rows.get(row.id, row) for row in self._rows)
+        for subject in {subject for row in changed_rows.values() for subject in row.present_sightings}:
+            members = self._rows_by_subject[subject]
+            members[:] = [changed_rows.get(row.id, row) for row in members]
+        return True
 
     def _has_only_new_subjects(self, sightings: dict[int, Subject]) -> bool:
         """Returns whether all earlier sightings are unchanged, and all further sightings are of new subjects."""

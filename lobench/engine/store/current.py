@@ -503,6 +503,11 @@ class CurrentCases:
         chosen_hash = self._chosen_hash_in_run(key, watched_folder_of(subject)) if is_shared else self._chosen_hash(key)
         return chosen_hash in (None, row.key.optimizer_hash)
 
+    def follows_its_runs(self, subject: Subject) -> bool:
+        """Returns whether the current bindings of a subject depend on other subjects, those of its runs."""
+        key = (subject.sha256, subject.variant.key)
+        return key in self._shared_subjects and any(len(hashes) > 1 for hashes in self._hashes[key].values())
+
     def _evaluated_hashes(self, key: tuple[str, str, str]) -> tuple[str, ...]:
         """Returns the bindings with which a subject was evaluated on a case."""
         return self._hashes.get(key[:2], {}).get(key[2], ())

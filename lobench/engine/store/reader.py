@@ -21,6 +21,7 @@ from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.codes import CASE_CONDITION, SAME_CODE_EVENT, Codes
 from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT
 from lobench.engine.store.evaluation_row import EvaluationRow
+from lobench.engine.store.ledger_tables import MEMBERSHIP_TRIGGER
 from lobench.engine.store.places import Locations
 from lobench.engine.store.programs import accepted_keys_of_programs, known_programs, programs_of_old_rows
 from lobench.engine.store.restarts import RESTARTED_EVENT, RETURNED_EVENT, Restarts
@@ -55,12 +56,14 @@ class ChangeMarker:
     """State of a store's recorded evaluations, as `LedgerReader.change_marker` returns it.
 
     Attributes:
-      num_changes: Number of changes of evaluations, as the store counts it.
+      num_changes: Number of changes of evaluations and of their memberships in experiments, as the store counts it.
       last_event_id: Id of the last plan, or of the last declaration that two codes are equal.
       superseded_subjects: Checkpoints that restarts in place superseded.
       outdated_ids: Evaluations that do not count; see `Codes.outdated_ids`.
       places: Locations of suites.
-      last_id: Id of an evaluation up to which all were considered. It is no part of the state.
+      last_id: Id of an evaluation up to which all were considered. It is no part of the state, nor are the next two.
+      last_membership: Number of the last membership of an evaluation in an experiment.
+      last_delivery: Sequence number of the last delivery.
     """
 
     num_changes: object
@@ -69,6 +72,8 @@ class ChangeMarker:
     outdated_ids: frozenset[int]
     places: tuple[object, ...]
     last_id: int = field(compare=False)
+    last_membership: int = field(compare=False)
+    last_delivery: int = field(compare=False)
 
 
 class LedgerReader(Locations, Codes):
@@ -360,24 +365,25 @@ class LedgerReader(Locations, Codes):
           earlier: Earlier marker of the same store. Then, only later evaluations are read. None: reads all of them.
 
         Returns:
-          None if changes of this store cannot be detected. Either an older lobench wrote the store, or it contains
-          results of experiments, a theta that was evaluated with several bindings, or results without their program.
-          The values of two stores may be equal; compare `recorded_at` of an evaluation, too.
+          None if changes of this store cannot be detected, because an older lobench wrote it. The values of two stores
+          may be equal; compare `recorded_at` of an evaluation, too.
         """
         changes = self._fetch_rows("SELECT value FROM meta WHERE key = 'num_changes'")
         kinds = PLAN_EVENT, CURRENT_PLAN_EVENT, SAME_CODE_EVENT
         last_event_id = self._fetch_number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds)
         last_id = self._fetch_number("SELECT MAX(id) FROM evaluations")
+        last_membership = self._fetch_number("SELECT MAX(rowid) FROM memberships")
         after, known_ids = 0, frozenset[int]()
         if earlier and changes and (earlier.num_changes, earlier.last_event_id) == (changes[0][0], last_event_id):
             after, known_ids = earlier.last_id, earlier.outdated_ids
-        ambiguity_queries = (
-            "SELECT 1 FROM memberships",
-            "SELECT 1 FROM subjects GROUP BY sha256 HAVING COUNT(DISTINCT variant) > 1",
+        old_rows_query = (
             f"SELECT 1 FROM evaluations e WHERE {f'id > {after} AND ' if after else ''}program_version NOT LIKE '%-%' "
-            "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id)",
+            "AND NOT EXISTS (SELECT 1 FROM summaries s WHERE s.evaluation = e.id) LIMIT 1"
         )
-        if not changes or any(self._fetch_rows(f"{query} LIMIT 1") for query in ambiguity_queries):
+        counts_memberships = self._fetch_rows(
+            "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name = ?", (MEMBERSHIP_TRIGGER,)
+        )
+        if not changes or (last_membership and not counts_memberships) or self._fetch_rows(old_rows_query):
             return None
         return ChangeMarker(
             num_changes=changes[0][0],
@@ -386,7 +392,23 @@ class LedgerReader(Locations, Codes):
             outdated_ids=self.outdated_ids(after=after, known_ids=known_ids),
             places=self.places_marker(),
             last_id=last_id,
+            last_membership=last_membership,
+            last_delivery=self.last_sequence(),
         )
+
+    def reassigned_ids(self, marker: ChangeMarker, until: int) -> frozenset[int]:
+        """Returns the ids of evaluations whose experiments or sightings may have changed after a marker.
+
+        Args:
+          marker: Earlier marker, equal to the present one.
+          until: Id of an evaluation. Later ones are left out.
+        """
+        rows = self._fetch_rows(
+            "SELECT evaluation FROM memberships WHERE rowid > ? AND evaluation <= ? "
+            "UNION SELECT evaluation FROM deliveries WHERE sequence > ? AND evaluation <= ?",
+            (marker.last_membership, until, marker.last_delivery, until),
+        )
+        return frozenset(evaluation for (evaluation,) in rows)
 
     def content_marker(self) -> tuple[object, ...]:
         """Returns a value that changes with all records that reports show; () while there is no evaluation.
@@ -427,6 +449,7 @@ class LedgerReader(Locations, Codes):
         summarized: bool = False,
         sightings: Mapping[int, Subject] | None = None,
         after: int = 0,
+        ids: Collection[int] | None = None,
         outdated_ids: frozenset[int] | None = None,
     ) -> Iterator[EvaluationRow]:
         """Yields evaluations in the order of their recording.
@@ -440,22 +463,25 @@ class LedgerReader(Locations, Codes):
           summarized: Whether rows have summaries instead of payloads. Their curves are then read on access.
           sightings: Result of `LedgerReader.sightings` for the same subjects. None: read here.
           after: Id of an evaluation. Only later ones are read.
+          ids: Ids of the evaluations to read. None: all.
           outdated_ids: Result of `Codes.outdated_ids` for the same subjects. None: read here.
         """
         current_codes = codes or {}
         filter_values = {"checkpoint_sha256": sha256, "outcome": outcome or ""}
         conditions = {name: value for name, value in filter_values.items() if value}
         where = " AND ".join([f"id > {int(after)}" if after else "1", *(f"{name} = ?" for name in conditions)])
+        values = [*conditions.values()]
+        if ids is not None:
+            where += " AND id IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(sorted(ids)))
         with store_errors(self.store), decoding_errors(self.store):
             programs = known_programs(self._db)
             old_programs_by_id: dict[int, Program] | None = None
             known_sightings = self.sightings(sha256) if sightings is None else sightings
-            subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings)
+            subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings, where=where, values=values)
             superseded = self.superseded_subjects()
             selection = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
-            label_rows = self._db.execute(
-                f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", tuple(conditions.values())
-            )
+            label_rows = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", values)
             labels = {
                 row[0]: Labels(experiment=str(row[1]), trial=str(row[2]), session=str(row[3])) for row in label_rows
             }
@@ -493,7 +519,7 @@ class LedgerReader(Locations, Codes):
                 payload,
                 head_id,
                 packed_numbers,
-            ) in self._db.execute(query, tuple(conditions.values())):
+            ) in self._db.execute(query, values):
                 if evaluation_id in outdated_ids or (
                     current_codes
                     and not self.counts_as_current(code, current_codes.get(f"{case_identity}:{optimizer_hash}", ""))
@@ -510,9 +536,7 @@ class LedgerReader(Locations, Codes):
                     program = Program(version=version)
                     if version.isdecimal():  # recorded before programs had keys
                         if old_programs_by_id is None:
-                            old_programs_by_id = programs_of_old_rows(
-                                self._db, where=where, values=tuple(conditions.values())
-                            )
+                            old_programs_by_id = programs_of_old_rows(self._db, where=where, values=values)
                         program = old_programs_by_id.get(evaluation_id, program)
                         version = program.key
                 subjects = subjects_of_evaluation(evaluation_id, checkpoint_sha256)

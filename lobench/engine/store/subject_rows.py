@@ -7,7 +7,7 @@ import functools
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lobench.core.checkpoint import Checkpoint
@@ -68,13 +68,19 @@ def _has_fresh_seeds(subject: Subject) -> bool:
 
 
 def sightings_of_evaluations(
-    db: sqlite3.Connection, sightings: Mapping[int, Subject]
+    db: sqlite3.Connection, sightings: Mapping[int, Subject], *, where: str = "1", values: Sequence[object] = ()
 ) -> Callable[[int, str], tuple[Subject, ...]]:
     """Returns a function from an evaluation's id and its subject's hash to the sightings of the evaluation.
 
     These are all sightings of the theta. If the theta was seen with several bindings, they are the sightings for which
     the evaluation was delivered or completed and whose seeds include the evaluation's. Seeds are compared because
     bindings of seeds do not change a case's identity, and older stores have completions with seeds of other bindings.
+
+    Args:
+      db: Connection to the ledger.
+      sightings: Sightings of the subjects, by position.
+      where: SQL condition on `evaluations` that selects the evaluations for which the function is called.
+      values: Values of the placeholders in `where`.
     """
     sightings_by_theta: dict[str, list[Subject]] = {}
     for subject in sightings.values():
@@ -84,17 +90,17 @@ def sightings_of_evaluations(
     }
     sightings_by_evaluation: dict[int, list[Subject]] = {}
     if ambiguous_thetas:
-        pairs_query = "SELECT evaluation, position FROM {}"
-        union = (
-            f"{pairs_query.format('deliveries')} WHERE evaluation IS NOT NULL UNION {pairs_query.format('completions')}"
+        pairs_query = (
+            f"SELECT evaluation, position FROM {{}} WHERE evaluation IN (SELECT id FROM evaluations WHERE {where})"
         )
+        union = f"{pairs_query.format('deliveries')} UNION {pairs_query.format('completions')}"
         query = f"SELECT evaluation, position, seed_start FROM ({union}) JOIN evaluations ON id = evaluation"
         thetas_with_fresh_seeds = {
             sighting.sha256
             for sighting in sightings.values()
             if sighting.sha256 in ambiguous_thetas and _has_fresh_seeds(sighting)
         }
-        for evaluation, position, start in db.execute(f"{query} ORDER BY position"):
+        for evaluation, position, start in db.execute(f"{query} ORDER BY position", (*values, *values)):
             evaluated_sighting = sightings.get(position)
             if evaluated_sighting is None:
                 continue

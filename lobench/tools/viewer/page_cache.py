@@ -263,7 +263,7 @@ class PageCache:
         It is the same page if no evaluation is new, as when a watch has seen a checkpoint.
         """
         whole_page = self._whole_page
-        if whole_page is None or whole_page.seconds < _SLOW:
+        if whole_page is None or whole_page.seconds < _SLOW or not snapshot.rows:
             return None
         listed_summary = listed_with_new(whole_page.listed_part, whole_page.summary, snapshot)
         if listed_summary is None:
