@@ -94,10 +94,6 @@ _TABLES = (
     f"""CREATE TRIGGER IF NOT EXISTS {MEMBERSHIP_TRIGGER} AFTER DELETE ON memberships
   BEGIN {_COUNT_CHANGE}; END""",
     "INSERT OR IGNORE INTO meta VALUES ('num_changes', '0')",
-    # The first membership of each evaluation.
-    """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
-  (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m
-  JOIN experiments x ON x.id = m.experiment""",
     f"INSERT OR IGNORE INTO meta VALUES ('schema_version', '{SCHEMA_VERSION}')",
 )
 

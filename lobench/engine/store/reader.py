@@ -46,7 +46,11 @@ _READ_COLUMNS = (
     "message, recorded_at, code"
 )
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}  # a call of the enum takes longer, for each of many rows
-_LABEL_COLUMNS = "evaluation, experiment, trial, session"
+# Up to the condition on evaluations. The first membership of an evaluation counts.
+_LABELS_QUERY = (
+    "SELECT evaluation, name, trial, session FROM memberships m JOIN experiments x ON x.id = m.experiment "
+    "WHERE m.rowid IN (SELECT MIN(rowid) FROM memberships"
+)
 PASSED_OVER_PREFIX = "passed over "  # prefix of the fingerprints of checkpoints that were not read
 _EVENT_COLUMNS = "case_json, seed_start, seed_count, outcome, message, payload"
 
@@ -481,7 +485,7 @@ class LedgerReader(Locations, Codes):
             subjects_of_evaluation = sightings_of_evaluations(self._db, known_sightings, where=where, values=values)
             superseded = self.superseded_subjects()
             selection = f"evaluation IN (SELECT id FROM evaluations WHERE {where})"
-            label_rows = self._db.execute(f"SELECT {_LABEL_COLUMNS} FROM labels WHERE {selection}", values)
+            label_rows = self._db.execute(f"{_LABELS_QUERY} WHERE {selection} GROUP BY evaluation)", values)
             labels = {
                 row[0]: Labels(experiment=str(row[1]), trial=str(row[2]), session=str(row[3])) for row in label_rows
             }
