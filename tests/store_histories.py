@@ -85,14 +85,17 @@ def finish(store: Path, subject: Subject, name: str, form: str, optimizer: str) 
                 ledger.finish_checkpoint(position, programs=[PROGRAMS[0].key], case_keys=[case.key])
 
 
-def join(store: Path, subject: Subject, name: str, form: str, optimizer: str) -> None:
-    """Makes an evaluation, if there is one, a member of an experiment."""
-    case = dataclasses.replace(case_info(name, 2, identity=f"{name} {form}"), optimizer_hash=optimizer)
+def join(store: Path, index: int) -> None:
+    """Makes an evaluation, if there is any, a member of an experiment; its index may exceed their number."""
     with Ledger.open(store, name="test") as ledger:
-        experiment = ledger.record_experiment("methods", "methods = ['one']", revision=Revision(), versions={})
-        evaluation = EvaluationId(subject.sha256, case.key, case.blocks()[0])
-        member = SessionMember(method="one", trial=len(name), session=0, evaluation=evaluation)
-        ledger.add_memberships(experiment, [member], programs=[program.key for program in PROGRAMS])
+        if keys := [row.key for row in ledger.evaluations(all_codes=True)]:
+            key = keys[index % len(keys)]
+            case_key = f"{key.case_identity}:{key.optimizer_hash}"
+            evaluation = EvaluationId(key.checkpoint_sha256, case_key, key.seed_block)
+            config = "one/Method.optimizer = @one()"
+            experiment = ledger.record_experiment("methods", config, revision=Revision(), versions={})
+            members = [SessionMember(method="one", trial=0, session=seed, evaluation=evaluation) for seed in range(2)]
+            ledger.add_memberships(experiment, members, programs=[program.key for program in PROGRAMS])
 
 
 def leave(store: Path) -> None:
@@ -154,7 +157,7 @@ def take(store: Path, step: Step, number: int) -> None:
     elif action == "finish":
         finish(store, subject, detail["name"], detail["form"], detail["optimizer"])
     elif action == "join":
-        join(store, subject, detail["name"], detail["form"], detail["optimizer"])
+        join(store, number)
     elif action == "leave":
         leave(store)
     else:

@@ -138,7 +138,7 @@ def test_results_that_join_an_experiment_later_get_its_labels(tmp_path: Path) ->
     for step in range(3):
         evaluate(tmp_path, checkpoint(step), [1.0, 0.5], is_planned=True)
     before = reading.read()
-    join(tmp_path, checkpoint(1), "a", "1", "o")
+    join(tmp_path, 1)
     joined = reading.read()
     assert reading.num_read == 0, "one was read for its label alone"
     assert content(joined) == content(read_store(tmp_path, summarized=True)) != content(before)
