@@ -206,6 +206,20 @@ def test_results_of_edited_code_leave_a_continued_reading(tmp_path: Path, codes:
             assert earlier is not None and ledger.change_marker(earlier) == earlier
 
 
+def test_code_that_an_earlier_plan_with_other_bindings_has_is_current_again(tmp_path: Path) -> None:
+    """Its plan is recorded already, so that only the new subject shows that it was planned."""
+    reading, shared = StoreReading(tmp_path), checkpoint(0)
+    evaluate(tmp_path, shared, [1.0, 0.5], code="y", is_planned=True)
+    evaluate(tmp_path, shared, [1.0, 0.25], code="x")
+    evaluate(tmp_path, checkpoint(2, bindings=BINDINGS), [1.0, 0.5], code="x", is_planned=True)
+    ids = [[row.id for row in reading.read().rows]]
+    evaluate(tmp_path, checkpoint(1), [1.0, 0.5], code="y", is_planned=True)
+    found = reading.read()
+    ids.append([row.id for row in found.rows])
+    assert ids == [[2, 3], [1, 3, 4]]
+    assert content(found) == content(read_store(tmp_path, summarized=True))
+
+
 def test_another_store_at_the_same_place_is_read_again(tmp_path: Path) -> None:
     """As after a deleted store was computed anew."""
     store, other = tmp_path / "store", tmp_path / "other"

@@ -19,7 +19,7 @@ from lobench.core.program import Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject, SubjectKey
 from lobench.engine.store.codes import CASE_CONDITION, SAME_CODE_EVENT, Codes
-from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT
+from lobench.engine.store.current import CURRENT_PLAN_EVENT, PLAN_EVENT, PLANNED_EVENT
 from lobench.engine.store.evaluation_row import EvaluationRow
 from lobench.engine.store.ledger_tables import MEMBERSHIP_TRIGGER
 from lobench.engine.store.places import Locations
@@ -65,9 +65,10 @@ class ChangeMarker:
       superseded_subjects: Checkpoints that restarts in place superseded.
       outdated_ids: Evaluations that do not count; see `Codes.outdated_ids`.
       places: Locations of suites.
-      last_id: Id of an evaluation up to which all were considered. It is no part of the state, nor are the next two.
+      last_id: Id of an evaluation up to which all were considered. It is no part of the state, nor are the next three.
       last_membership: Number of the last membership of an evaluation in an experiment.
       last_delivery: Sequence number of the last delivery.
+      last_planned_id: Id of the last event of a planned subject.
     """
 
     num_changes: object
@@ -78,6 +79,7 @@ class ChangeMarker:
     last_id: int = field(compare=False)
     last_membership: int = field(compare=False)
     last_delivery: int = field(compare=False)
+    last_planned_id: int = field(compare=False)
 
 
 class LedgerReader(Locations, Codes):
@@ -377,8 +379,15 @@ class LedgerReader(Locations, Codes):
         last_event_id = self._fetch_number("SELECT MAX(id) FROM events WHERE kind IN (?, ?, ?)", kinds)
         last_id = self._fetch_number("SELECT MAX(id) FROM evaluations")
         last_membership = self._fetch_number("SELECT MAX(rowid) FROM memberships")
+        last_planned_id = self._fetch_number("SELECT MAX(id) FROM events WHERE kind = ?", (PLANNED_EVENT,))
         after, known_ids = 0, frozenset[int]()
-        if earlier and changes and (earlier.num_changes, earlier.last_event_id) == (changes[0][0], last_event_id):
+        if (
+            earlier
+            and changes
+            and (earlier.num_changes, earlier.last_event_id) == (changes[0][0], last_event_id)
+            # A planned subject may make another code the current one, which matters if some code is outdated.
+            and (earlier.last_planned_id == last_planned_id or not earlier.outdated_ids)
+        ):
             after, known_ids = earlier.last_id, earlier.outdated_ids
         old_rows_query = (
             f"SELECT 1 FROM evaluations e WHERE {f'id > {after} AND ' if after else ''}program_version NOT LIKE '%-%' "
@@ -398,6 +407,7 @@ class LedgerReader(Locations, Codes):
             last_id=last_id,
             last_membership=last_membership,
             last_delivery=self.last_sequence(),
+            last_planned_id=last_planned_id,
         )
 
     def reassigned_ids(self, marker: ChangeMarker, until: int) -> frozenset[int]:
