@@ -418,7 +418,8 @@ class LedgerReader(Locations, Codes):
           until: Id of an evaluation. Later ones are left out.
         """
         rows = self._fetch_rows(
-            "SELECT evaluation FROM memberships WHERE rowid > ? AND evaluation <= ? "
+            # Without the `+`, SQLite reads the index of evaluations, which has all memberships.
+            "SELECT evaluation FROM memberships WHERE rowid > ? AND +evaluation <= ? "
             "UNION SELECT evaluation FROM deliveries WHERE sequence > ? AND evaluation <= ?",
             (marker.last_membership, until, marker.last_delivery, until),
         )
