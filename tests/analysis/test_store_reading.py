@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from stores import add
 from lobench.analysis.comparisons.summary import summary_of
 from lobench.analysis.store.reading import StoreReading
 from lobench.analysis.store.snapshot import Snapshot, read_store
+from lobench.engine.store.bundle import write_bundle
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.ledger_tables import MEMBERSHIP_TRIGGER
+from lobench.engine.store.merge import merge_stores
 
 
 def content(snapshot: Snapshot) -> str:
@@ -218,6 +221,51 @@ def test_code_that_an_earlier_plan_with_other_bindings_has_is_current_again(tmp_
     ids.append([row.id for row in found.rows])
     assert ids == [[2, 3], [1, 3, 4]]
     assert content(found) == content(read_store(tmp_path, summarized=True))
+
+
+def test_another_bundle_at_the_same_place_is_read_again(tmp_path: Path) -> None:
+    store, bundle = tmp_path / "store", tmp_path / "results.lobench"
+
+    def write() -> None:
+        with Ledger.open(store, read_only=True) as ledger:
+            write_bundle(ledger.connection, bundle, {})
+
+    for step in range(3):
+        evaluate(store, checkpoint(step), [1.0, 0.5], is_planned=True)
+    write()
+    reading = StoreReading(bundle)
+    reading.read()
+    join(store, 1)
+    write()
+    assert content(reading.read()) == content(read_store(bundle, summarized=True))
+    leave(store)
+    join(store, 2)
+    write()
+    assert content(reading.read()) == content(read_store(bundle, summarized=True))
+    evaluate(store, checkpoint(1), [1.0, 0.25])
+    write()
+    assert content(reading.read()) == content(read_store(bundle, summarized=True))
+
+
+def test_completions_that_a_merge_adds_or_a_reopened_checkpoint_loses_are_seen(tmp_path: Path) -> None:
+    """They have no delivery, because the second sighting waits in the store."""
+    store, copy, second = tmp_path / "store", tmp_path / "copy", checkpoint(0, bindings=BINDINGS)
+    evaluate(store, checkpoint(0), [1.0, 0.5])
+    with Ledger.open(store, name="test") as ledger:
+        position = ledger.record_sighting(second)
+    shutil.copytree(store, copy)
+    with Ledger.open(copy, name="test") as ledger:
+        ledger.record_admission(position, "admitted")
+    finish(copy, second, "a", "1", "o")
+    reading = StoreReading(store)
+    reading.read()
+    merge_stores([copy], store)
+    found = reading.read()
+    assert [row.recorded_sightings for row in found.rows] == [(checkpoint(0), second)]
+    assert content(found) == content(read_store(store, summarized=True))
+    with Ledger.open(store, name="test") as ledger:
+        ledger.reopen_checkpoint(position)
+    assert content(reading.read()) == content(read_store(store, summarized=True)) != content(found)
 
 
 def test_another_store_at_the_same_place_is_read_again(tmp_path: Path) -> None:

@@ -415,6 +415,8 @@ def make_ledger(bundle: ResultBundle, folder: Path) -> Path:
             db.execute("BEGIN")
             for table in _TABLES:
                 _insert_rows(db, table, *_rows_of(bundle, table))
+            # A bundle has no count of changes. Another bundle that replaces it must have another value.
+            db.execute("UPDATE meta SET value = ? WHERE key = 'num_changes'", (bundle.root,))
             db.execute("COMMIT")
         open_to_read(database).close()
     except sqlite3.Error as error:

@@ -10,13 +10,13 @@ import sqlite3
 from lobench.engine.store.database import transaction
 from lobench.engine.store.programs import replace_program_versions
 
-__all__ = ["MEMBERSHIP_TRIGGER", "OLDEST_SCHEMA", "SCHEMA_VERSION", "make_tables", "show_code"]
+__all__ = ["COUNT_CHANGE", "MEMBERSHIP_TRIGGER", "OLDEST_SCHEMA", "SCHEMA_VERSION", "make_tables", "show_code"]
 
 SCHEMA_VERSION = 3
 OLDEST_SCHEMA = 2  # has no code of evaluations; a writer adds the column
 
 MEMBERSHIP_TRIGGER = "membership_removed"  # stores that only an older lobench wrote lack it
-_COUNT_CHANGE = "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'num_changes'"
+COUNT_CHANGE = "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'num_changes'"
 
 # `trial` and `session` of a membership have no type: they are numbers in an experiment, and texts if
 # `lobench watch --trial` set them.
@@ -86,14 +86,21 @@ _TABLES = (
   END""",
     """CREATE TRIGGER IF NOT EXISTS payload_dropped AFTER DELETE ON evaluations
   BEGIN DELETE FROM summaries WHERE evaluation = OLD.id; END""",
-    # Number of changes of evaluations and memberships that existed. While it stays the same, both are only added.
+    # Number of changes of evaluations, memberships and completions that existed. While it stays the same, they are only
+    # added.
     f"""CREATE TRIGGER IF NOT EXISTS evaluation_changed AFTER UPDATE ON evaluations
-  BEGIN {_COUNT_CHANGE}; END""",
+  BEGIN {COUNT_CHANGE}; END""",
     f"""CREATE TRIGGER IF NOT EXISTS evaluation_removed AFTER DELETE ON evaluations
-  BEGIN {_COUNT_CHANGE}; END""",
+  BEGIN {COUNT_CHANGE}; END""",
     f"""CREATE TRIGGER IF NOT EXISTS {MEMBERSHIP_TRIGGER} AFTER DELETE ON memberships
-  BEGIN {_COUNT_CHANGE}; END""",
+  BEGIN {COUNT_CHANGE}; END""",
+    f"""CREATE TRIGGER IF NOT EXISTS completion_removed AFTER DELETE ON completions
+  BEGIN {COUNT_CHANGE}; END""",
     "INSERT OR IGNORE INTO meta VALUES ('num_changes', '0')",
+    # The first membership of each evaluation. Older versions of lobench read it.
+    """CREATE VIEW IF NOT EXISTS labels AS SELECT evaluation, name AS experiment, method, trial, session FROM
+  (SELECT experiment, method, trial, session, evaluation, MIN(rowid) FROM memberships GROUP BY evaluation) m
+  JOIN experiments x ON x.id = m.experiment""",
     f"INSERT OR IGNORE INTO meta VALUES ('schema_version', '{SCHEMA_VERSION}')",
 )
 

@@ -12,6 +12,7 @@ from lobench.core.errors import UsageError
 from lobench.core.result import Curves
 from lobench.engine.store.experiments import VERSION_COLUMNS
 from lobench.engine.store.ledger import Ledger
+from lobench.engine.store.ledger_tables import COUNT_CHANGE
 from lobench.engine.store.network import OnProblem
 from lobench.engine.store.programs import known_programs, programs_of_old_rows, register_program
 from lobench.engine.store.reader import EVALUATION_COLUMNS
@@ -206,11 +207,13 @@ def _add_deliveries(db: sqlite3.Connection) -> None:
     """Adds deliveries of the merged evaluations, so that the target's sinks receive them."""
     same_sighting = " AND ".join(f"m.{column} = s.{column}" for column in SIGHTING_COLUMNS)
     same_key = _same_work_condition("me", "se")
-    db.execute(
+    completions = db.execute(
         "INSERT OR IGNORE INTO main.completions SELECT m.position, me.id FROM source.completions c "
         f"JOIN {_SUBJECTS_TABLE} s ON s.position = c.position JOIN main.subjects m ON {same_sighting} "
         f"JOIN {_VIEW} se ON se.id = c.evaluation JOIN main.evaluations me ON {same_key}"
     )
+    if completions.rowcount:  # some may have no delivery, by which readers would find them
+        db.execute(COUNT_CHANGE)
     # If a theta was seen with several bindings, each sighting has its own evaluations.
     has_one_variant = "(SELECT COUNT(DISTINCT variant) FROM main.subjects o WHERE o.sha256 = c.sha256) = 1"
     source_query = (

@@ -60,13 +60,14 @@ class ChangeMarker:
     """State of a store's recorded evaluations, as `LedgerReader.change_marker` returns it.
 
     Attributes:
-      num_changes: Number of changes of evaluations and of their memberships in experiments, as the store counts it.
+      num_changes: Number of changes of evaluations, memberships in experiments and completions, as the store
+        counts it; of a bundle, its root.
       last_event_id: Id of the last plan, or of the last declaration that two codes are equal.
       superseded_subjects: Checkpoints that restarts in place superseded.
       outdated_ids: Evaluations that do not count; see `Codes.outdated_ids`.
       places: Locations of suites.
       last_id: Id of an evaluation up to which all were considered. It is no part of the state, nor are the next three.
-      last_membership: Number of the last membership of an evaluation in an experiment.
+      last_membership: Rowid of the last membership of an evaluation in an experiment.
       last_delivery: Sequence number of the last delivery.
       last_planned_id: Id of the last event of a planned subject.
     """
