@@ -549,11 +549,12 @@ class LedgerReader(Locations, Codes):
                     summary = summaries.summary(evaluation_id, recorded_at, case, head_id, packed_numbers)
                 program = programs.get(version)
                 if program is None:
-                    program = Program(version=version)
-                    if version.isdecimal():  # recorded before programs had keys
+                    if not version.isdecimal():  # may have been recorded after the programs were read
+                        program = programs[version] = known_programs(self._db).get(version, Program(version=version))
+                    else:  # recorded before programs had keys
                         if old_programs_by_id is None:
                             old_programs_by_id = programs_of_old_rows(self._db, where=where, values=values)
-                        program = old_programs_by_id.get(evaluation_id, program)
+                        program = old_programs_by_id.get(evaluation_id, Program(version=version))
                         version = program.key
                 subjects = subjects_of_evaluation(evaluation_id, checkpoint_sha256)
                 block = blocks.get((start, size))

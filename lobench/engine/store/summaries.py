@@ -114,12 +114,13 @@ class StoredSummaries:
     """
 
     def __init__(self, store: Path, db: sqlite3.Connection) -> None:
-        self._store, self._payloads = store, _CurveReader(store)
+        self._store, self._db, self._payloads = store, db, _CurveReader(store)
         with store_errors(store):
             self._has_summaries = _version(db) == SUMMARY_VERSION
-            self._heads = (
-                dict(db.execute("SELECT id, text FROM summary_heads").fetchall()) if self._has_summaries else {}
-            )
+            self._heads = self._read_heads() if self._has_summaries else {}
+
+    def _read_heads(self) -> dict[int, str]:
+        return dict(self._db.execute("SELECT id, text FROM summary_heads").fetchall())
 
     @property
     def columns(self) -> tuple[str, str]:
@@ -143,6 +144,8 @@ class StoredSummaries:
           case: Case of the evaluation.
           head_id, packed_numbers: Columns of the stored summary.
         """
+        if head_id not in self._heads:  # recorded with the evaluation, after the heads were read
+            self._heads = self._read_heads()
         return read_summary(
             self._heads[head_id], packed_numbers, _CurveLoader(self._payloads, evaluation, recorded_at, case)
         )

@@ -7,6 +7,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,13 @@ from lobench.core.case import SeedBlock
 from lobench.core.checkpoint import Checkpoint
 from lobench.core.curve_summary import CurveSummary, summarize
 from lobench.core.errors import StoreError
-from lobench.core.program import PROGRAM_VERSION
+from lobench.core.program import PROGRAM_VERSION, Program
 from lobench.core.result import Curves, EvaluationKey, Outcome
 from lobench.core.subject import Subject
 from lobench.engine.store.ledger import Ledger
 from lobench.engine.store.merge import merge_stores
 from lobench.engine.store.reader import EVALUATION_COLUMNS
+from lobench.engine.store.summaries import StoredSummaries
 
 SHOWN = texts_of("store")
 
@@ -42,6 +44,32 @@ def store(tmp_path: Path) -> Path:
 def database(store: Path) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(store / "ledger.sqlite")) as db, db:
         yield db
+
+
+def test_an_evaluation_recorded_while_a_reading_begins_is_read_whole(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a metric that none had before, and a program of its own."""
+    begin = StoredSummaries.__init__
+
+    def begin_and_record(self: StoredSummaries, *arguments: Any) -> None:
+        monkeypatch.undo()
+        begin(self, *arguments)
+        subject, program = Subject.of_optimizer("adam()"), Program(jax="0.7.9", jaxlib="0.7.9", device="cpu: odd")
+        with Ledger.open(store, name="test") as ledger:
+            ledger.record_sighting(subject)
+            case = case_info("c", 1)
+            key = EvaluationKey.of(subject.sha256, case, case.blocks()[0], program.key)
+            found = curves({"odd/loss": [1.0]})
+            ledger.record_evaluation(key, case, Outcome.PASSED, curves=found, program=program)
+
+    monkeypatch.setattr(StoredSummaries, "__init__", begin_and_record)
+    with database(store) as other:
+        other.execute("SELECT * FROM meta").fetchall()  # keeps the files open, as a watch does
+        with Ledger.open(store, read_only=True) as ledger:
+            last_row = [*ledger.evaluations(summarized=True)][-1]
+    assert last_row.curves_or_summary is not None and "odd/loss" in last_row.curves_or_summary.metrics
+    assert last_row.program.jax == "0.7.9"
 
 
 def make_old(store: Path) -> None:
